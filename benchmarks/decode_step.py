@@ -24,13 +24,13 @@ import torch
 from parts.machine import describe, read_bandwidth
 
 from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.steps.plan import NewSequence, StepPlan
 from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.config import WorkerConfig
 from pagewire_worker.cpu_kernels.backend import BatchArrays, FusedBackend
 from pagewire_worker.cpu_kernels.library import TYPES, pointer
 from pagewire_worker.cpu_kernels.packing import PackedWeights
 from pagewire_worker.loading.loader import Replica, load_replica
-from pagewire_worker.plan.step import NewRequest, StepPlan
 
 REPEATS = 15
 MANY_ROWS = 512
@@ -91,14 +91,14 @@ class Decodes:
         for slot in range(batch):
             table = list(range(slot * num_blocks, (slot + 1) * num_blocks))
             prompt = np.random.default_rng(slot).integers(3, 250, context).tolist()
-            request = NewRequest(
+            request = NewSequence(
                 slot=slot,
                 request_id=slot.to_bytes(16, "big"),
                 choice=0,
                 prompt_token_ids=prompt,
                 emitted_token_ids=[],
                 sampling=greedy,
-                block_tables=[table],
+                block_ids=table,
             )
             self._run([request], [slot], [0], [context])
 
@@ -109,7 +109,7 @@ class Decodes:
         self._length += 1
 
     def _run(
-        self, requests: list[NewRequest], slots: list[int], starts: list[int], num_new: list[int]
+        self, requests: list[NewSequence], slots: list[int], starts: list[int], num_new: list[int]
     ) -> None:
         self._step_id += 1
         result = self._executor.run(
@@ -117,7 +117,7 @@ class Decodes:
                 generation=0,
                 incarnation=0,
                 step_id=self._step_id,
-                new_requests=requests,
+                new_sequences=requests,
                 slots=slots,
                 starts=starts,
                 num_new_tokens=num_new,

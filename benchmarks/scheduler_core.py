@@ -17,16 +17,16 @@ from parts.scheduler_rows import print_rows
 
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as pb
 from pagewire_scheduler.convert.frontend import token_batch
-from pagewire_scheduler.convert.worker import plan_message, step_result
 from pagewire_scheduler.core.data.events import TokensEvent
 from pagewire_scheduler.core.data.settings import CoreSettings
-from pagewire_scheduler.core.data.step_plan import StepPlan
 from pagewire_scheduler.core.data.submission import Submission
 from pagewire_scheduler.core.data.worker_info import ModelInfo, WorkerInfo
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.kv.arrays import pack_u32
 from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.steps.convert import plan_to_message, result_from_message
+from pagewire_shared.steps.plan import StepPlan
 
 BLOCK_SIZE = 16
 GENERATION = 1
@@ -120,12 +120,12 @@ def run_steps(
         while (plan := core.plan(WORKER)) is not None:
             plans.append(plan)
         encoded = clock()
-        message = plan_message(plans[-1]).SerializeToString()
+        message = plan_to_message(plans[-1]).SerializeToString()
         done = clock()
         assert message
         result = answer(plans.pop(0)).SerializeToString()
         received = clock()
-        events = core.apply(WORKER, step_result(pb.StepResult.FromString(result)))
+        events = core.apply(WORKER, result_from_message(pb.StepResult.FromString(result)))
         applied = clock()
         token_batch([one for one in events if isinstance(one, TokensEvent)]).SerializeToString()
         sent = clock()

@@ -19,11 +19,11 @@ from parts.machine import describe
 from torch import Tensor
 
 from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.steps.plan import NewSequence, StepPlan
 from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.batch.slots import SlotLimits
 from pagewire_worker.kv.kv_cache import CacheShape, KvCache
-from pagewire_worker.plan.step import NewRequest, StepPlan
 from pagewire_worker.runner.model_runner import ModelRunner
 from pagewire_worker.sampling.grammar_bitmask import GrammarBitmask
 from pagewire_worker.sampling.sampling_table import SamplingRows
@@ -85,14 +85,14 @@ def plans(batch: int, sampling: SamplingParams) -> Iterator[StepPlan]:
     each = -(-MAX_LEN // BLOCK_SIZE)
     slots = np.arange(batch, dtype=np.uint32)
     new = [
-        NewRequest(
+        NewSequence(
             slot=slot,
             request_id=slot.to_bytes(16, "little"),
             choice=0,
             prompt_token_ids=[1] * PROMPT,
             emitted_token_ids=[],
             sampling=sampling,
-            block_tables=[list(range(slot * each, (slot + 1) * each))],
+            block_ids=list(range(slot * each, (slot + 1) * each)),
         )
         for slot in range(batch)
     ]
@@ -102,7 +102,7 @@ def plans(batch: int, sampling: SamplingParams) -> Iterator[StepPlan]:
             generation=0,
             incarnation=0,
             step_id=step_id,
-            new_requests=new,
+            new_sequences=new,
             slots=slots,
             starts=np.full(batch, start, np.uint32),
             num_new_tokens=np.full(batch, length, np.uint32),

@@ -7,9 +7,10 @@ import torch
 from steps import begin_step
 
 from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.steps.plan import NewSequence, StepPlan
+from pagewire_shared.steps.result import StepResult
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.loading.loader import Replica
-from pagewire_worker.plan.step import NewRequest, StepPlan, StepResult
 
 CHUNK = 256
 """Blocks that are filled at a time."""
@@ -54,14 +55,14 @@ class Decodes:
         each = -(-(context + num_steps + 1) // replica.info.cache_groups[0].block_size)
         self.shares_blocks = batch * each > num_blocks
         self._new = [
-            NewRequest(
+            NewSequence(
                 slot=slot,
                 request_id=slot.to_bytes(16, "big"),
                 choice=0,
                 prompt_token_ids=[3 + slot] * (context + 1),
                 emitted_token_ids=[],
                 sampling=SamplingParams(temperature=temperature, seed=slot, max_tokens=None),
-                block_tables=[[(slot * each + n) % num_blocks for n in range(each)]],
+                block_ids=[(slot * each + n) % num_blocks for n in range(each)],
             )
             for slot in self._slots
         ]
@@ -83,7 +84,7 @@ class Decodes:
             generation=0,
             incarnation=0,
             step_id=self._step_id,
-            new_requests=new,
+            new_sequences=new,
             slots=self._slots,
             starts=[self._length] * batch,
             num_new_tokens=[1] * batch,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from steps import begin_step
 
-from pagewire_scheduler.convert.worker import plan_message, step_result, worker_info
+from pagewire_scheduler.convert.worker import worker_info
 from pagewire_scheduler.core.data.events import Event, FinishedEvent, RejectedEvent, TokensEvent
 from pagewire_scheduler.core.data.settings import CoreSettings
 from pagewire_scheduler.core.data.submission import Submission
@@ -17,9 +17,16 @@ from pagewire_scheduler.core.data.token_logprobs import PackedLogprobs
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.sampling.params import SamplingParams
-from pagewire_worker.link.convert import hello_to_message, plan_from_message, result_to_message
+from pagewire_shared.steps.convert import (
+    plan_from_message,
+    plan_to_message,
+    result_from_message,
+    result_to_message,
+)
+from pagewire_shared.steps.plan import StepPlan
+from pagewire_shared.steps.result import StepResult
+from pagewire_worker.link.convert import hello_to_message
 from pagewire_worker.loading.loader import Replica
-from pagewire_worker.plan.step import StepPlan, StepResult
 
 FRONTEND = b"benchmark-front-"
 
@@ -97,10 +104,10 @@ class Engine:
     def _turn(self) -> None:
         """Plan as far ahead as allowed, then take the oldest result."""
         while (plan := self._core.plan(self._info.worker_id)) is not None:
-            received = plan_from_message(plan_message(plan))
+            received = plan_from_message(plan_to_message(plan))
             self._count(received)
             self._in_flight.append(begin_step(self._executor, received))
-        result = step_result(result_to_message(self._in_flight.popleft()()))
+        result = result_from_message(result_to_message(self._in_flight.popleft()()))
         self._take(self._core.apply(self._info.worker_id, result))
 
     def _count(self, plan: StepPlan) -> None:

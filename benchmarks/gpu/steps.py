@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from pagewire_worker.plan.step import StepPlan, StepResult
+from pagewire_shared.steps.plan import StepPlan
+from pagewire_shared.steps.result import StepResult
 from pagewire_worker.runner.model_runner import ModelRunner
 
 

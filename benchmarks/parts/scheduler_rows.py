@@ -12,7 +12,6 @@ from typing import Any
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_scheduler.convert.frontend import submission
 from pagewire_scheduler.core.data.settings import OverloadLimits
-from pagewire_scheduler.core.data.step_plan import StepPlan, StepResult
 from pagewire_scheduler.core.data.submission import Submission
 from pagewire_scheduler.core.data.worker_info import ModelInfo, WorkerInfo
 from pagewire_scheduler.links.loop import StepLoop
@@ -22,6 +21,8 @@ from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.kv import block_hash
 from pagewire_shared.kv.arrays import pack_u32
 from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.steps.plan import StepPlan
+from pagewire_shared.steps.result import StepResult
 
 BLOCK_SIZE = 16
 MODEL = ModelInfo(
@@ -62,7 +63,7 @@ class Stream:
         slots = [slot for slot, sample in zip(plan.slots, plan.samples, strict=True) if sample]
         tokens = [7] * len(slots)
         identity = plan.generation, plan.incarnation, plan.step_id
-        return StepResult(*identity, slots, [1] * len(slots), tokens)
+        return StepResult(*identity, slots=slots, counts=[1] * len(slots), token_ids=tokens)
 
 
 class Cell:

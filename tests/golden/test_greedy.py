@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from pagewire_scheduler.core.data.step_plan import StepPlan
 from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.steps.plan import StepPlan
 from support.cells.engine import Engine, Setup
 from support.kernels.fused_kernels import needs_kernels, position_of
 from support.oracles.golden_cases import (

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pagewire_shared.kv.arrays import Int64Array
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 from pagewire_worker.batch.slots import SlotTable
 from pagewire_worker.grammars.bitmask_source import NoBitmasks
-from pagewire_worker.plan.step import Int64Array
 from pagewire_worker.sampling.grammar_bitmask import GrammarBitmask
 from support.cells.exact_cells import SOLO, ExactCell, Request, draw_weather
 from support.checkpoints.checkpoints import make_checkpoint

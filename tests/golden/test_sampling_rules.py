@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from pagewire_scheduler.core.data.step_plan import StepPlan
+from pagewire_shared.steps.plan import StepPlan
 from support.cells.engine import Engine, Setup
 from support.checkpoints.checkpoints import make_checkpoint
 from support.oracles.plain_outputs import expected_tokens, ruled_params

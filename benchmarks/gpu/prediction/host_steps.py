@@ -16,6 +16,7 @@ from shapes import SHAPES, Shape, write_checkpoint
 from torch import Tensor
 
 from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.steps.plan import NewSequence, StepPlan
 from pagewire_worker.attention.triton import TritonAttention
 from pagewire_worker.backend.attention import AttentionKind
 from pagewire_worker.backend.backend import DecodeBounds
@@ -31,7 +32,6 @@ from pagewire_worker.kv.layer_watch import LayerCalls
 from pagewire_worker.layers.linear import LinearKind
 from pagewire_worker.models.registry import read_model_config
 from pagewire_worker.models.torch_backend import TorchBackend
-from pagewire_worker.plan.step import NewRequest, StepPlan
 from pagewire_worker.runner.model_runner import ModelRunner
 from pagewire_worker.sampling.grammar_bitmask import GrammarBitmask
 from pagewire_worker.sampling.sampling_table import SamplingRows
@@ -169,7 +169,7 @@ class Steps:
             incarnation=0,
             step_id=self._step_id,
             freed_slots=freed,
-            new_requests=new,
+            new_sequences=new,
             slots=slots,
             starts=starts,
             num_new_tokens=lengths,
@@ -178,15 +178,15 @@ class Steps:
             new_block_ids=[0] * sum(num_new),
         )
 
-    def _request(self, slot: int, num_tokens: int) -> NewRequest:
-        return NewRequest(
+    def _request(self, slot: int, num_tokens: int) -> NewSequence:
+        return NewSequence(
             slot=slot,
             request_id=slot.to_bytes(16, "little"),
             choice=0,
             prompt_token_ids=[1] * num_tokens,
             emitted_token_ids=[],
             sampling=self._work.sampling,
-            block_tables=[[0] * -(-num_tokens // BLOCK_SIZE)],
+            block_ids=[0] * -(-num_tokens // BLOCK_SIZE),
         )
 
 

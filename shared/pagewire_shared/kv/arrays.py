@@ -19,6 +19,10 @@ U8 = np.dtype("u1")
 
 U32Array = npt.NDArray[np.uint32]
 F32Array = npt.NDArray[np.float32]
+Int64Array = npt.NDArray[np.int64]
+
+NO_INTS: U32Array = np.zeros(0, dtype=np.uint32)
+NO_FLOATS: F32Array = np.zeros(0, dtype=np.float32)
 
 
 def pack_u32(values: Iterable[int] | U32Array) -> bytes:
@@ -64,6 +68,11 @@ def view_u32(data: bytes) -> U32Array:
     if len(data) % 4:
         raise WireError(f"an array of u32 has {len(data)} bytes, not a multiple of 4")
     return np.frombuffer(data, dtype=U32)
+
+
+def view_u8(data: bytes) -> npt.NDArray[np.uint8]:
+    """Return a read-only array over `data`, shape [n], without copying."""
+    return np.frombuffer(data, dtype=U8)
 
 
 def pack_f32(values: Iterable[float] | F32Array) -> bytes:

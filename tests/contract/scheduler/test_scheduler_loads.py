@@ -12,10 +12,10 @@ from contract.scripted_worker import ScriptedWorker, expected, loaded_completely
 from prometheus_client import REGISTRY
 
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wa
-from pagewire_scheduler.core.data.kv_load import LoadAnswer, LoadOrder, LoadOutcome
 from pagewire_scheduler.core.kv_caches import KvCaches
 from pagewire_shared.errors import WireError
 from pagewire_shared.kv.arrays import pack_names, pack_u32
+from pagewire_shared.kv.load import LoadAnswer, LoadOrder, LoadOutcome
 
 PROMPT = [5, 6, 7, 8, 9]
 STORE = "127.0.0.1:1"

@@ -9,7 +9,8 @@ from simulation.world import World
 
 from pagewire_frontend.scheduler import convert as link_messages
 from pagewire_scheduler.core.data.state_machine import State
-from pagewire_scheduler.core.data.step_plan import StepFailure, StepPlan
+from pagewire_shared.steps.plan import StepPlan
+from pagewire_shared.steps.result import StepFailure
 
 
 def _busy(world: World, a: int) -> WorkerProcess | None:

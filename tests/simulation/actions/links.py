@@ -12,9 +12,9 @@ from simulation.processes.frontend import LinkEnd
 from simulation.processes.streams import Stream
 from simulation.world import World
 
-from pagewire_scheduler.core.data.step_plan import StepResult
 from pagewire_scheduler.core.state.worker import WorkerState
 from pagewire_shared.errors import PagewireError
+from pagewire_shared.steps.result import StepResult
 
 
 def live_streams(world: World, is_wanted: Callable[[Stream], bool]) -> list[Stream]:

@@ -3,8 +3,8 @@
 from simulation.processes.stores import Store
 from simulation.world import World
 
-from pagewire_scheduler.core.data.kv_load import LoadOutcome
 from pagewire_shared.identity.ids import RequestId
+from pagewire_shared.kv.load import LoadOutcome
 
 OUTCOMES = (LoadOutcome.MISSING, LoadOutcome.LATE, LoadOutcome.FAILED)
 

@@ -12,10 +12,11 @@ from simulation.model.answers import Answer
 from simulation.model.naive import cells_of, root_cell
 from simulation.processes.cell import WorkerPeer
 
-from pagewire_scheduler.core.data.kv_load import LoadAnswer, LoadOrder
-from pagewire_scheduler.core.data.step_plan import StepFailure, StepPlan
 from pagewire_scheduler.core.state.fault_isolation import unit_of
 from pagewire_scheduler.core.state.outstanding_step import OutstandingStep
+from pagewire_shared.kv.load import LoadAnswer, LoadOrder
+from pagewire_shared.steps.plan import StepPlan
+from pagewire_shared.steps.result import StepFailure
 
 
 class MessageWatch:

@@ -12,7 +12,6 @@ from simulation.world import World
 
 from pagewire_scheduler.core.data.events import Event, RejectedEvent
 from pagewire_scheduler.core.data.state_machine import WAITING, State
-from pagewire_scheduler.core.data.step_plan import StepPlan
 from pagewire_scheduler.core.data.submission import Submission
 from pagewire_scheduler.core.planning.plan_builder import PlanBuilder
 from pagewire_scheduler.core.planning.schedule_waiting import MAX_BLOCKED, MAX_SKIPS
@@ -21,6 +20,7 @@ from pagewire_scheduler.core.state.capacity import MAX_PREEMPTIONS
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
 from pagewire_shared.errors import OverloadedError
+from pagewire_shared.steps.plan import StepPlan
 
 MAX_OVERTAKEN = MAX_SKIPS + 16
 """Younger sequences started on its worker while one waits there for what other younger ones hold:

@@ -7,9 +7,9 @@ from typing import Any
 
 from simulation.coverage import Coverage, Violation
 
-from pagewire_scheduler.core.data.kv_load import LoadOrder
-from pagewire_scheduler.core.data.step_plan import NO_SLOT, StepPlan
 from pagewire_scheduler.core.data.worker_info import WorkerInfo
+from pagewire_shared.kv.load import LoadOrder
+from pagewire_shared.steps.plan import NO_SLOT, StepPlan
 
 Key = tuple[bytes, int]
 

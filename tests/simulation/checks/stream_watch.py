@@ -6,14 +6,15 @@ from typing import Any
 from simulation.configuration import Configuration
 from simulation.coverage import Coverage
 
-from pagewire_scheduler.convert.load import load_message
-from pagewire_scheduler.convert.worker import compile_message, plan_message
-from pagewire_scheduler.core.data.kv_load import LoadOrder
-from pagewire_scheduler.core.data.step_plan import StepPlan
+from pagewire_scheduler.convert.worker import compile_message
 from pagewire_scheduler.core.transfers.loading import MAX_LOADS
 from pagewire_scheduler.core.transfers.pulls import MAX_PULLS
+from pagewire_shared.kv.load import LoadOrder
+from pagewire_shared.kv.load_convert import load_to_message
 from pagewire_shared.rpc.send_queue import MESSAGE_BYTES
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
+from pagewire_shared.steps.convert import plan_to_message
+from pagewire_shared.steps.plan import StepPlan
 
 RECORD_BYTES = 256
 """Of a new sequence besides tokens and blocks, by arithmetic."""
@@ -35,7 +36,7 @@ class StreamWatch:
 
     def planned(self, peer: Any, plan: StepPlan) -> None:
         """Check a plan that is about to be sent."""
-        message = plan_message(plan)
+        message = plan_to_message(plan)
         # With what frames each of them.
         new = sum(one.ByteSize() + 6 for one in message.new_requests)
         # Real records are small here, so they are held to what they are counted with, too.
@@ -63,7 +64,7 @@ class StreamWatch:
 
     def ordered(self, peer: Any, order: LoadOrder) -> None:
         """Check a load that is about to be sent."""
-        self._fits("a load", load_message(order).ByteSize(), MESSAGE_BYTES)
+        self._fits("a load", load_to_message(order).ByteSize(), MESSAGE_BYTES)
         self._check_credit(peer)
 
     def _fits(self, what: str, num_bytes: int, most: int) -> None:

@@ -4,7 +4,8 @@ from dataclasses import dataclass, field, replace
 
 from simulation.model.naive import Cell
 
-from pagewire_scheduler.core.data.step_plan import NewSequence, StepResult
+from pagewire_shared.steps.plan import NewSequence
+from pagewire_shared.steps.result import StepResult
 
 
 @dataclass(slots=True)

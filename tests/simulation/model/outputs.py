@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from simulation.model.answers import Slot
 from simulation.model.naive import allowed_by, most_likely, sample, score, vector
 
-from pagewire_scheduler.core.data.step_plan import PromptLogprobs, StepResult
+from pagewire_shared.steps.result import PromptLogprobs, StepResult
 
 Read = Callable[[Sequence[int], int], int]
 """(block table, end) -> context of a query behind so many positions."""

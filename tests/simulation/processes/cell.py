@@ -13,8 +13,6 @@ from simulation.processes.streams import Stream
 
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_scheduler.convert.frontend import served_models
-from pagewire_scheduler.core.data.kv_load import LoadAnswer, LoadOrder
-from pagewire_scheduler.core.data.step_plan import StepPlan, StepResult
 from pagewire_scheduler.core.data.stream_limits import StreamLimits
 from pagewire_scheduler.core.data.worker_info import WorkerInfo
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
@@ -25,7 +23,10 @@ from pagewire_scheduler.peers.liveness import ProgressWatch
 from pagewire_shared import PROTOCOL_MAX
 from pagewire_shared.errors import PagewireError, WireError
 from pagewire_shared.kv.arrays import pack_u32
+from pagewire_shared.kv.load import LoadAnswer, LoadOrder
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
+from pagewire_shared.steps.plan import StepPlan
+from pagewire_shared.steps.result import StepResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,10 @@ from simulation.model.answers import Answer, Killed, PlanProblem, Slot, in_full
 from simulation.model.naive import Cell, next_cell, root_cell
 from simulation.model.outputs import Alternatives, add_logprobs, pool, sample_token, tell_prompts
 
-from pagewire_scheduler.core.data.kv_load import LoadOrder
-from pagewire_scheduler.core.data.step_plan import (
-    NO_SLOT,
-    NewSequence,
-    StepFailure,
-    StepPlan,
-    StepResult,
-)
 from pagewire_scheduler.core.data.worker_info import WorkerInfo
+from pagewire_shared.kv.load import LoadOrder
+from pagewire_shared.steps.plan import NO_SLOT, NewSequence, StepPlan
+from pagewire_shared.steps.result import StepFailure, StepResult
 from pagewire_worker.kv.block_names import BlockNames
 
 UNWRITTEN = -1
@@ -150,9 +145,7 @@ class Replica:
         self._fork(plan)
         for slot, token in zip(plan.appended_slots, plan.appended_token_ids, strict=True):
             _require(slot in self.slots, "a token is appended to an empty slot")
-            _require(
-                self.slots[slot].new.num_candidates > 0, "a token is appended to what is no beam"
-            )
+            _require(self.slots[slot].new.is_beam, "a token is appended to what is no beam")
             self.slots[slot].tokens.append(token)
         fresh = iter(plan.new_block_ids)
         for slot, num_new in zip(plan.slots, plan.num_new_blocks, strict=True):

@@ -8,7 +8,7 @@ from typing import Any
 
 from simulation.model.naive import Cell
 
-from pagewire_scheduler.core.data.kv_load import LoadAnswer, LoadOrder, LoadOutcome
+from pagewire_shared.kv.load import LoadAnswer, LoadOrder, LoadOutcome
 from pagewire_shared.kv.transport import KvTransport
 
 News = tuple[str, str, tuple[bytes, ...]]

@@ -11,10 +11,11 @@ from simulation.processes.replica import Replica
 from simulation.processes.stores import StorePort
 from simulation.processes.streams import Stream
 
-from pagewire_scheduler.core.data.kv_load import LoadAnswer
-from pagewire_scheduler.core.data.step_plan import StepFailure, StepPlan
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.identity.seen_generations import SeenGenerations
+from pagewire_shared.kv.load import LoadAnswer
+from pagewire_shared.steps.plan import StepPlan
+from pagewire_shared.steps.result import StepFailure
 
 
 class WorkerProcess:

@@ -10,17 +10,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pagewire_protos.scheduler.v1 import worker_attach_pb2
-from pagewire_scheduler.convert.worker import plan_message, step_result, worker_info
+from pagewire_scheduler.convert.worker import worker_info
 from pagewire_scheduler.core.audit import check_integrity
 from pagewire_scheduler.core.data.events import Event, FinishedEvent, RejectedEvent, TokensEvent
-from pagewire_scheduler.core.data.step_plan import StepPlan, StepResult
 from pagewire_scheduler.core.data.submission import Submission
 from pagewire_scheduler.core.data.worker_info import WorkerInfo
 from pagewire_scheduler.core.scheduler_core import CoreSettings, SchedulerCore
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.steps.convert import (
+    plan_from_message,
+    plan_to_message,
+    result_from_message,
+    result_to_message,
+)
+from pagewire_shared.steps.plan import StepPlan
+from pagewire_shared.steps.result import StepResult
 from pagewire_worker.config import WorkerConfig
-from pagewire_worker.link.convert import hello_to_message, plan_from_message, result_to_message
+from pagewire_worker.link.convert import hello_to_message
 from pagewire_worker.loading.loader import Replica, load_replica
 from pagewire_worker.runner.step_in_flight import StepInFlight
 from support.kernels.held_readback import HeldReadback
@@ -128,12 +135,12 @@ class Engine:
         while (plan := self.core.plan(self.info.worker_id)) is not None:
             if self.on_step is not None:
                 self.on_step(self, plan)
-            data = plan_message(plan).SerializeToString()
+            data = plan_to_message(plan).SerializeToString()
             received = plan_from_message(worker_attach_pb2.StepPlan.FromString(data))
             self._launched.append(self.replica.model_runner.launch(received))
         collected = self.replica.model_runner.collect(self._launched.popleft())
         answer = result_to_message(collected).SerializeToString()
-        result: StepResult = step_result(worker_attach_pb2.StepResult.FromString(answer))
+        result: StepResult = result_from_message(worker_attach_pb2.StepResult.FromString(answer))
         assert result.failure is None, result.failure
         self._take(self.core.apply(self.info.worker_id, result))
 

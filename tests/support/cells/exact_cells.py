@@ -11,18 +11,24 @@ from typing import Any
 import torch
 
 from pagewire_protos.scheduler.v1 import worker_attach_pb2
-from pagewire_scheduler.convert.worker import plan_message, step_result, worker_info
+from pagewire_scheduler.convert.worker import worker_info
 from pagewire_scheduler.core.data.events import Event, FinishedEvent, RejectedEvent, TokensEvent
 from pagewire_scheduler.core.data.settings import CoreSettings
-from pagewire_scheduler.core.data.step_plan import StepPlan
 from pagewire_scheduler.core.data.submission import Submission
 from pagewire_scheduler.core.data.token_logprobs import PackedLogprobs
 from pagewire_scheduler.core.data.worker_info import WorkerInfo
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.steps.convert import (
+    plan_from_message,
+    plan_to_message,
+    result_from_message,
+    result_to_message,
+)
+from pagewire_shared.steps.plan import StepPlan
 from pagewire_worker.config import WorkerConfig
-from pagewire_worker.link.convert import hello_to_message, plan_from_message, result_to_message
+from pagewire_worker.link.convert import hello_to_message
 from pagewire_worker.loading.loader import Replica, load_replica
 
 MAX_TOKENS = 512
@@ -194,10 +200,10 @@ class _Run:
                 self._take(self.core.note_grammar(worker_id, grammar_id, None))
         while (plan := self.core.plan(self._info.worker_id)) is not None:
             self._plans.append(plan)
-        data = plan_message(self._plans.popleft()).SerializeToString()
+        data = plan_to_message(self._plans.popleft()).SerializeToString()
         received = plan_from_message(worker_attach_pb2.StepPlan.FromString(data))
         answer = result_to_message(self._replica.model_runner.run(received)).SerializeToString()
-        result = step_result(worker_attach_pb2.StepResult.FromString(answer))
+        result = result_from_message(worker_attach_pb2.StepResult.FromString(answer))
         assert result.failure is None, result.failure
         self._num_steps += 1
         if self._num_steps in self._weather.deaths:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from pagewire_shared.steps.plan import NewSequence
 from pagewire_worker.batch.slots import SlotLimits, SlotTable
 from pagewire_worker.loading.grammars import make_grammars
-from pagewire_worker.plan.step import NewRequest
 from pagewire_worker.sampling.grammar_bitmask import apply_masks
 from support.cells.worker_driver import GREEDY
 from support.source_tree import ROOT
@@ -43,15 +43,15 @@ class Bench:
         asyncio.run(self.compiler.compile(params.digest, params))
         return params.digest
 
-    def install(self, slot, grammar_id, emitted=(), tenant=None):
-        request = NewRequest(
+    def install(self, slot, grammar_id, emitted=(), tenant=""):
+        request = NewSequence(
             slot=slot,
             request_id=bytes([slot]) * 16,
             choice=0,
             prompt_token_ids=PROMPT,
             emitted_token_ids=emitted,
             sampling=GREEDY,
-            block_tables=[[0, 1]],
+            block_ids=[0, 1],
             grammar_id=grammar_id,
             tenant=tenant,
         )

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
+from pagewire_shared.kv.load import LoadOrder, WorkerSource
 from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.rpc.options import kv_server_options
 from pagewire_shared.rpc.server import start_server
 from pagewire_worker.link.service import SERVICE_NAMES, KvTransferService, register
-from pagewire_worker.offload.load_order import LoadOrder
 from pagewire_worker.runner.model_thread import ModelThread
 from pagewire_worker.transfer.block_source import BlockSource
 from pagewire_worker.transfer.kv_transfer import KvTransfer
@@ -62,7 +62,7 @@ class Peer:
             **fields,
         }
         if begin == 0:
-            plan["new_requests"] = [request(slot, PROMPT, blocks)]
+            plan["new_sequences"] = [request(slot, PROMPT, blocks)]
             num_new_blocks = 0
         else:
             plan["new_block_ids"] = blocks[-(-begin // BLOCK_SIZE) :]
@@ -95,11 +95,11 @@ class Peer:
         """Begin to load the full blocks of PROMPT."""
         order = {
             "load_id": 1,
-            "address": holder.address,
-            "worker_id": holder.worker_id,
+            "store": "",
+            "worker": WorkerSource(holder.address, holder.worker_id),
             "names": NAMES,
             "blocks": LOADED_BLOCKS,
-            "timeout_seconds": SECONDS,
+            "timeout_ms": int(1000 * SECONDS),
             **fields,
         }
         return self.transfer.begin_load(LoadOrder(**order))

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pagewire_shared.kv.arrays import F32, F32Array
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
+from pagewire_shared.steps.plan import NewSequence, StepPlan
+from pagewire_shared.steps.result import StepResult
 from pagewire_worker.config import WorkerConfig
 from pagewire_worker.loading.loader import Replica, load_replica
-from pagewire_worker.plan.step import NewRequest, StepPlan, StepResult
 from pagewire_worker.runner.model_runner import ModelRunner
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=None)
@@ -107,7 +109,7 @@ class Driver:
 
     def step(self, sequences: Sequence[Running], budget: int) -> StepResult:
         """Run one step over as many of `sequences` as the budget allows."""
-        rows, new_requests, new_blocks = [], [], []
+        rows, new_sequences, new_blocks = [], [], []
         left = budget
         for sequence in sequences:
             num_new = min(left, sequence.num_tokens - sequence.num_computed)
@@ -119,7 +121,7 @@ class Driver:
             blocks = [self.free_blocks.pop() for _ in range(max(0, needed))]
             is_new = sequence.num_computed == 0
             if is_new:
-                new_requests.append(self.new_request(sequence, blocks))
+                new_sequences.append(self.new_request(sequence, blocks))
             else:
                 new_blocks.extend(blocks)
             sequence.blocks.extend(blocks)
@@ -127,14 +129,14 @@ class Driver:
             count = 0 if is_new else len(blocks)
             rows.append((sequence.slot, sequence.num_computed, num_new, samples, count))
             sequence.num_computed = end
-        result = self.run_well(rows, new_requests=new_requests, new_block_ids=new_blocks)
+        result = self.run_well(rows, new_sequences=new_sequences, new_block_ids=new_blocks)
         self._take(result, {s.slot: s for s in sequences})
         return result
 
     def _take(self, result: StepResult, by_slot: dict[int, Running]) -> None:
         tokens = iter(result.token_ids)
         num_vectors = sum(by_slot[int(slot)].pooling is not None for slot in result.slots)
-        vectors = iter(result.vectors.reshape(num_vectors, -1) if num_vectors else ())
+        vectors = iter(vectors_of(result, num_vectors) if num_vectors else ())
         for slot, count in zip(result.slots, result.counts, strict=True):
             sequence = by_slot[int(slot)]
             sequence.results.append(result)
@@ -145,16 +147,16 @@ class Driver:
             else:  # left out: its mask is late
                 sequence.num_computed -= 1
 
-    def new_request(self, sequence: Running, blocks: Sequence[int]) -> NewRequest:
+    def new_request(self, sequence: Running, blocks: Sequence[int]) -> NewSequence:
         """Return the record of a sequence."""
-        return NewRequest(
+        return NewSequence(
             slot=sequence.slot,
             request_id=bytes([sequence.slot]) * 16,
             choice=sequence.choice,
             prompt_token_ids=sequence.prompt,
             emitted_token_ids=tuple(sequence.output),
             sampling=sequence.sampling,
-            block_tables=[blocks],
+            block_ids=blocks,
             pooling=sequence.pooling,
             grammar_id=sequence.grammar_id,
         )
@@ -200,7 +202,7 @@ def load(folder: Path, **settings: Any) -> Replica:
 
 def request(
     slot: int, prompt: Sequence[int] = PROMPT, blocks: Sequence[int] = (0, 1, 2), **fields: Any
-) -> NewRequest:
+) -> NewSequence:
     """A greedy request for PROMPT unless told otherwise."""
     defaults: dict[str, Any] = {
         "slot": slot,
@@ -209,11 +211,16 @@ def request(
         "prompt_token_ids": prompt,
         "emitted_token_ids": [],
         "sampling": GREEDY,
-        "block_tables": [blocks],
+        "block_ids": blocks,
     }
-    return NewRequest(**{**defaults, **fields})
+    return NewSequence(**{**defaults, **fields})
+
+
+def vectors_of(result: StepResult, num_vectors: int = 1) -> F32Array:
+    """Return the vectors of a result, [vectors, hidden]."""
+    return np.frombuffer(result.vectors, F32).reshape(num_vectors, -1)
 
 
 def start(driver: Driver, slot: int = 0, **fields: Any) -> StepResult:
     """Run the whole prompt of a new request in one step."""
-    return driver.run([(slot, 0, len(PROMPT), 1, 0)], new_requests=[request(slot, **fields)])
+    return driver.run([(slot, 0, len(PROMPT), 1, 0)], new_sequences=[request(slot, **fields)])

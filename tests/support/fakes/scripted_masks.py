@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from pagewire_shared.kv.arrays import Int64Array
+from pagewire_shared.steps.plan import NewSequence
 from pagewire_worker.batch.slots import SlotTable
-from pagewire_worker.plan.step import Int64Array, NewRequest, PlanError
+from pagewire_worker.plan.plan_error import PlanError
 from pagewire_worker.sampling.grammar_bitmask import GrammarBitmask
 
 
@@ -40,7 +42,7 @@ class ScriptedMasks:
         self.calls.append(("free", slot))
         self.followed.pop(slot, None)
 
-    def install(self, request: NewRequest) -> None:
+    def install(self, request: NewSequence) -> None:
         self.calls.append(("install", request.slot))
         self.followed.pop(request.slot, None)
         if request.grammar_id is None:

@@ -13,13 +13,13 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
+from pagewire_shared.steps.plan import StepPlan
 from pagewire_worker.batch.slots import SlotLimits
 from pagewire_worker.kv.block_observer import BlockObservers
 from pagewire_worker.kv.device_copies import CopyOrder
 from pagewire_worker.kv.kv_cache import CacheShape, KvCache
 from pagewire_worker.kv.stream_copies import Stream, StreamCopies
 from pagewire_worker.offload.block_offloader import BlockOffloader
-from pagewire_worker.plan.step import StepPlan
 from pagewire_worker.runner.model_runner import ModelRunner
 from support.cells.worker_driver import request
 from support.kernels.fake_streams import FakeStreams
@@ -81,7 +81,7 @@ class History:
         self.outlet = Outlet()
         self.offloader = BlockOffloader(self.cache, copies=self.copies)
         self.offloader.connect(self.outlet)
-        self.offloader.follow(plan(new_requests=[request(0)]))
+        self.offloader.follow(plan(new_sequences=[request(0)]))
         self.model_runner = ModelRunner(
             backend=SimpleNamespace(kv_cache=self.cache),
             limits=SlotLimits(

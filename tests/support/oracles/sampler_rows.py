@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from pagewire_shared.steps.plan import NewSequence
 from pagewire_worker.backend.sampled_tokens import SampledTokens
-from pagewire_worker.plan.step import NewRequest
 from pagewire_worker.sampling.grammar_bitmask import GrammarBitmask
 from pagewire_worker.sampling.sampler import sample
 from pagewire_worker.sampling.sampling_table import SamplingTable
@@ -29,14 +29,14 @@ def sample_rows(rows: Sequence[PlainRow], *, seed: int = 0) -> SampledTokens:
         known = [*row.prompt, *row.output]
         tokens[slot, : len(known)] = known
         table.set(
-            NewRequest(
+            NewSequence(
                 slot=slot,
                 request_id=b"r",
                 choice=row.choice,
                 prompt_token_ids=row.prompt,
                 emitted_token_ids=(),
                 sampling=row.sampling,
-                block_tables=[[]],
+                block_ids=[],
                 eos_token_ids=sorted(row.eos),
             )
         )

@@ -9,11 +9,12 @@ from unit.scheduler.hellos import worker_info
 from pagewire_scheduler.core.audit import check_integrity
 from pagewire_scheduler.core.data.events import Event, FinishedEvent, TimelineEvent
 from pagewire_scheduler.core.data.settings import CoreSettings, OverloadLimits
-from pagewire_scheduler.core.data.step_plan import StepPlan, StepResult
 from pagewire_scheduler.core.data.submission import Submission
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.steps.plan import StepPlan
+from pagewire_shared.steps.result import StepResult
 
 FRONTEND = b"f" * 16
 MAX_TURNS = 3000
@@ -86,7 +87,14 @@ class Cell:
         """Return an answer to `plan` that samples `token` everywhere."""
         slots = [s for s, is_sampled in zip(plan.slots, plan.samples, strict=True) if is_sampled]
         tokens = [token] * len(slots)
-        result = StepResult(3, plan.incarnation, plan.step_id, slots, [1] * len(slots), tokens)
+        result = StepResult(
+            3,
+            plan.incarnation,
+            plan.step_id,
+            slots=slots,
+            counts=[1] * len(slots),
+            token_ids=tokens,
+        )
         return replace(result, **fields)  # type: ignore[arg-type]
 
     def answer(self, plan: StepPlan, token: int = 9, **fields: object) -> list[Event]:

@@ -7,15 +7,16 @@ from unit.scheduler.hellos import worker_info
 
 from pagewire_scheduler.core.audit import check_integrity
 from pagewire_scheduler.core.data.events import Event, TimelineEvent
-from pagewire_scheduler.core.data.kv_load import LoadAnswer, LoadOrder, LoadOutcome
 from pagewire_scheduler.core.data.settings import CoreSettings, HandoffPolicy
-from pagewire_scheduler.core.data.step_plan import StepPlan, StepResult
 from pagewire_scheduler.core.data.worker_info import Role, WorkerInfo
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
 from pagewire_shared.identity.ids import RequestId
+from pagewire_shared.kv.load import LoadAnswer, LoadOrder, LoadOutcome
 from pagewire_shared.kv.transport import KvTransport
+from pagewire_shared.steps.plan import StepPlan
+from pagewire_shared.steps.result import StepResult
 
 PROMPT = list(range(1, 18))  # four full blocks, and a token
 P, D, E = (bytes([number]) * 16 for number in (1, 2, 3))
@@ -76,7 +77,7 @@ class HandoffCell:
         self, worker_id: bytes, plan: StepPlan, token: int = 9, **fields: object
     ) -> list[Event]:
         slots = [s for s, is_sampled in zip(plan.slots, plan.samples, strict=True) if is_sampled]
-        result = StepResult(3, plan.incarnation, plan.step_id, slots, [1] * len(slots))
+        result = StepResult(3, plan.incarnation, plan.step_id, slots=slots, counts=[1] * len(slots))
         result.token_ids.extend([token] * len(slots))
         result = replace(result, **fields)  # type: ignore[arg-type]
         events = self.core.apply(worker_id, result)

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from unit.scheduler.cell import Cell
 
 from pagewire_scheduler.core.audit import check_integrity
-from pagewire_scheduler.core.data.kv_load import LoadAnswer, LoadOrder, LoadOutcome
 from pagewire_scheduler.core.state.request import Sequence as CoreSequence
 from pagewire_scheduler.core.state.worker import WorkerState
 from pagewire_shared.identity.ids import BlockName, RequestId
 from pagewire_shared.kv.block_hash import block_name, root_name
+from pagewire_shared.kv.load import LoadAnswer, LoadOrder, LoadOutcome
 
 STORE = "store:1"
 PROMPT = list(range(1, 18))  # four full blocks, and a token

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from pagewire_scheduler.core.data.kv_load import LoadAnswer, LoadOrder, LoadOutcome
 from pagewire_scheduler.core.data.settings import CoreCounts
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
@@ -21,6 +20,7 @@ from pagewire_scheduler.core.transfers.loading import (
 )
 from pagewire_scheduler.core.transfers.pulls import order_pulls
 from pagewire_scheduler.core.transfers.remote_index import RemoteIndex
+from pagewire_shared.kv.load import LoadAnswer, LoadOrder, LoadOutcome
 
 
 class KvCaches:

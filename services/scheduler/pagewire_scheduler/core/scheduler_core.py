@@ -7,7 +7,6 @@ from dataclasses import replace
 from pagewire_scheduler.core.data.events import Event, RejectedEvent
 from pagewire_scheduler.core.data.settings import CoreCounts, CoreSettings
 from pagewire_scheduler.core.data.state_machine import State
-from pagewire_scheduler.core.data.step_plan import StepPlan, StepResult
 from pagewire_scheduler.core.data.submission import Submission
 from pagewire_scheduler.core.data.topology import Topology
 from pagewire_scheduler.core.data.worker_info import ModelInfo, Role, WorkerInfo
@@ -55,6 +54,8 @@ from pagewire_scheduler.core.transfers.handoffs import complete_prefill
 from pagewire_scheduler.core.transfers.remote_index import RemoteIndex
 from pagewire_shared.errors import DeadlineError, PagewireError
 from pagewire_shared.identity.ids import RequestId
+from pagewire_shared.steps.plan import StepPlan
+from pagewire_shared.steps.result import ListResult
 
 
 class SchedulerCore:
@@ -202,7 +203,7 @@ class SchedulerCore:
             return None
         return builder.plan
 
-    def apply(self, worker_id: bytes, result: StepResult) -> list[Event]:
+    def apply(self, worker_id: bytes, result: ListResult) -> list[Event]:
         """Apply a result and return what it means to frontends.
 
         A result of another generation or incarnation, or of an unknown step, is dropped.

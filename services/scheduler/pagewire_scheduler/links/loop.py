@@ -7,14 +7,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from pagewire_scheduler.core.data.events import Event
-from pagewire_scheduler.core.data.kv_load import LoadAnswer
 from pagewire_scheduler.core.data.settings import (
     CoreSettings,
     HandoffPolicy,
     OverloadLimits,
     PolicyName,
 )
-from pagewire_scheduler.core.data.step_plan import StepResult
 from pagewire_scheduler.core.data.submission import Submission
 from pagewire_scheduler.core.data.topology import ProbeOutcome, Topology
 from pagewire_scheduler.core.data.worker_info import Role
@@ -25,6 +23,8 @@ from pagewire_scheduler.links.request_log import named
 from pagewire_scheduler.peers.peers import FrontendPeer, WorkerPeer, check_frontend, check_worker
 from pagewire_shared.errors import PagewireError, UnavailableError
 from pagewire_shared.identity.ids import DEFAULT_CELL, short
+from pagewire_shared.kv.load import LoadAnswer
+from pagewire_shared.steps.result import ListResult
 
 TICK_SECONDS = 0.05
 HEARTBEAT_SECONDS = 1.0
@@ -115,7 +115,7 @@ class StepLoop:
         self.driven.send_models()
         self._plan_soon()
 
-    def apply(self, peer: WorkerPeer, result: StepResult) -> None:
+    def apply(self, peer: WorkerPeer, result: ListResult) -> None:
         """Take the answer to a plan. Raises WireError when it contradicts the plan."""
         worker_id = peer.info.worker_id
         if self.workers.get(worker_id) is not peer:

@@ -12,17 +12,12 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as pb
-from pagewire_scheduler.convert.load import load_answer, load_message
 from pagewire_scheduler.convert.worker import (
     compile_error,
     compile_message,
-    plan_message,
     roles_to_message,
-    step_result,
     worker_info,
 )
-from pagewire_scheduler.core.data.kv_load import LoadOrder
-from pagewire_scheduler.core.data.step_plan import StepPlan
 from pagewire_scheduler.core.data.worker_info import Role, WorkerInfo
 from pagewire_scheduler.links.loop import StepLoop
 from pagewire_scheduler.links.stream import run_stream
@@ -34,8 +29,12 @@ from pagewire_shared.convert import agree_protocol
 from pagewire_shared.errors import PagewireError, WireError
 from pagewire_shared.identity.ids import BlockName, short
 from pagewire_shared.kv.arrays import pack_names
+from pagewire_shared.kv.load import LoadOrder
+from pagewire_shared.kv.load_convert import load_to_message, loaded_from_message
 from pagewire_shared.rpc.send_queue import MESSAGE_BYTES, SendQueue
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
+from pagewire_shared.steps.convert import plan_to_message, result_from_message
+from pagewire_shared.steps.plan import StepPlan
 
 MAX_QUESTIONS: Final = 32
 """Queries of operators that wait to be written; the future of a further one is cancelled."""
@@ -92,7 +91,7 @@ class WorkerLink:
     def send_plan(self, plan: StepPlan) -> None:
         """Put a plan into the send queue."""
         self._meter.sent(self._loop.clock())
-        self._put(pb.AttachWorkerResponse(plan=plan_message(plan)))
+        self._put(pb.AttachWorkerResponse(plan=plan_to_message(plan)))
 
     def send_grammar(self, grammar_id: bytes, params: StructuredOutputsParams) -> None:
         """Put a request to compile a grammar into the send queue."""
@@ -102,7 +101,7 @@ class WorkerLink:
     def send_load(self, order: LoadOrder) -> None:
         """Put an order to load blocks into the send queue."""
         self._load_meter.ordered(self._loop.clock(), order)
-        self._put(pb.AttachWorkerResponse(load_blocks=load_message(order)))
+        self._put(pb.AttachWorkerResponse(load_blocks=load_to_message(order)))
 
     def send_cancel_load(self, load_id: int) -> None:
         """Put the cancellation of a load into the send queue."""
@@ -180,7 +179,7 @@ class WorkerLink:
     def _receive(self, message: pb.AttachWorkerRequest) -> None:
         kind = message.WhichOneof("message")
         if kind == "result":
-            result = step_result(message.result)
+            result = result_from_message(message.result)
             now = self._loop.clock()
             self._meter.answered(now, len(result.token_ids), message.result.model_time_us)
             if result.failure is not None:
@@ -197,7 +196,7 @@ class WorkerLink:
             answer = message.grammar_compiled
             self._loop.note_grammar(self, answer.grammar_id, compile_error(answer))
         elif kind == "blocks_loaded":
-            loaded = load_answer(message.blocks_loaded)
+            loaded = loaded_from_message(message.blocks_loaded)
             self._load_meter.answered(self._loop.clock(), loaded)
             self._loop.note_load(self, loaded)
         elif kind == "leaving":

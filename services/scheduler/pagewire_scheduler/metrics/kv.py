@@ -8,7 +8,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from pagewire_scheduler.core.costs.handoff_cost import HandoffReason
 from pagewire_scheduler.core.costs.load_cost import LoadReason as LoadVerdict
-from pagewire_scheduler.core.data.kv_load import LoadAnswer, LoadOrder, LoadOutcome
+from pagewire_shared.kv.load import LoadAnswer, LoadOrder, LoadOutcome
 from pagewire_shared.kv.tier import STORE_TIERS, tier_label
 from pagewire_shared.kv.transport import KvTransport
 

@@ -7,14 +7,14 @@ from typing import Protocol
 
 from pagewire_scheduler.core.cell_load import CellLoad
 from pagewire_scheduler.core.data.events import Event
-from pagewire_scheduler.core.data.kv_load import LoadOrder
-from pagewire_scheduler.core.data.step_plan import StepPlan
 from pagewire_scheduler.core.data.worker_info import ModelInfo, Role, WorkerInfo
 from pagewire_scheduler.core.state.frontend import Held
 from pagewire_scheduler.peers.liveness import ProgressWatch
 from pagewire_shared.errors import PagewireError, PeerRefusedError
 from pagewire_shared.identity.ids import ID_BYTES, RequestId
+from pagewire_shared.kv.load import LoadOrder
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
+from pagewire_shared.steps.plan import StepPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

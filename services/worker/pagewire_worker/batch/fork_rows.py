@@ -6,7 +6,9 @@ chunk of a prompt runs once for all choices; each choice draws from its logits w
 
 import numpy as np
 
-from pagewire_worker.plan.step import Int64Array, PlanError, StepPlan
+from pagewire_shared.kv.arrays import Int64Array
+from pagewire_shared.steps.plan import StepPlan
+from pagewire_worker.plan.plan_error import PlanError
 
 
 def logits_rows(plan: StepPlan, ends: Int64Array) -> Int64Array:

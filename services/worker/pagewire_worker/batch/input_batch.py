@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from pagewire_shared.steps.plan import StepPlan
 from pagewire_worker.backend.attention import AttentionMetadata, Int64Array
 from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.backend.device_copy import rows_to_device, to_device
@@ -16,7 +17,7 @@ from pagewire_worker.batch.fork_rows import logits_rows
 from pagewire_worker.batch.pooling import PoolingRows, pooling_rows
 from pagewire_worker.batch.prompt_logprobs import PromptRows, prompt_rows
 from pagewire_worker.batch.slots import SlotTable
-from pagewire_worker.plan.step import PlanError, StepPlan
+from pagewire_worker.plan.plan_error import PlanError
 from pagewire_worker.sampling.sampling_table import SamplingRows
 from pagewire_worker.sampling.token_history import TokenHistory
 

@@ -10,10 +10,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from pagewire_shared.kv.arrays import NO_FLOATS, F32Array, Int64Array
 from pagewire_shared.sampling.pooling import PoolingParams
 from pagewire_worker.batch.pooling_table import EMPTY_SUM, StateSum
 from pagewire_worker.batch.slots import SlotTable
-from pagewire_worker.plan.step import NO_FLOATS, Floats, Int64Array, PlanError
+from pagewire_worker.plan.plan_error import PlanError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,7 @@ class Pooled:
         sums: Sums by slot, to store once the step has succeeded.
     """
 
-    vectors: Floats
+    vectors: F32Array
     sums: dict[int, StateSum]
 
 
@@ -132,7 +133,7 @@ def pool(asked: PoolingRows, hidden: Tensor) -> Pooled:
     return Pooled(_vectors(due, is_normalized), sums)
 
 
-def _vectors(states: list[Tensor], is_normalized: list[bool]) -> Floats:
+def _vectors(states: list[Tensor], is_normalized: list[bool]) -> F32Array:
     """Return `states`, [hidden] float64 each, as one array on the host, normalized on request."""
     if not states:
         return NO_FLOATS
@@ -140,5 +141,5 @@ def _vectors(states: list[Tensor], is_normalized: list[bool]) -> Floats:
     lengths = np.linalg.norm(values, axis=1)
     # Zero vectors have no direction and stay zero.
     lengths[~np.array(is_normalized) | (lengths == 0)] = 1.0
-    vectors: Floats = (values / lengths[:, None]).astype(np.float32).reshape(-1)
+    vectors: F32Array = (values / lengths[:, None]).astype(np.float32).reshape(-1)
     return vectors

@@ -6,8 +6,9 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from pagewire_shared.kv.arrays import Int64Array
 from pagewire_shared.sampling.pooling import PoolingParams
-from pagewire_worker.plan.step import Int64Array, NewRequest
+from pagewire_shared.steps.plan import NewSequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,8 @@ class PoolingTable:
         self._params: dict[int, PoolingParams] = {}
         self._sums: dict[int, StateSum] = {}
 
-    def set(self, request: NewRequest) -> None:
-        """Store the parameters of a new request under its slot."""
+    def set(self, request: NewSequence) -> None:
+        """Store the parameters of a new sequence under its slot."""
         self.free(request.slot)
         if request.pooling is not None:
             self._params[request.slot] = request.pooling

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
+from pagewire_shared.kv.arrays import F32Array, Int64Array
+from pagewire_shared.steps.result import PromptLogprobs
 from pagewire_worker.backend.device_copy import to_device
 from pagewire_worker.batch.slots import SlotTable
-from pagewire_worker.plan.step import Floats, Int64Array, PromptLogprobs
 from pagewire_worker.sampling.logprobs import join_logprobs, pack_top, token_logprobs
 from pagewire_worker.sampling.sampling_table import NO_LOGPROBS
 
@@ -86,7 +87,7 @@ def prompt_logprobs(
     ]
     found = join_logprobs(parts)
     top = pack_top(found, asked.num_top)
-    values: Floats = found.logprobs.cpu().numpy()
+    values: F32Array = found.logprobs.cpu().numpy()
     return PromptLogprobs(
         slots=asked.slots.astype(np.uint32),
         first_positions=asked.first_positions.astype(np.uint32),

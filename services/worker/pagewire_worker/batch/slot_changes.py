@@ -1,6 +1,6 @@
 """Applies the changes of a plan to the slots, all or nothing. Changes no KV and runs no model.
 
-The order is that of worker_attach.proto: freed slots, new requests, forks, appended tokens, new
+The order is that of worker_attach.proto: freed slots, new sequences, forks, appended tokens, new
 blocks, block copies.
 """
 
@@ -8,9 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pagewire_shared.kv.arrays import Int64Array
+from pagewire_shared.steps.columns import Ints
+from pagewire_shared.steps.plan import StepPlan
 from pagewire_worker.backend.device_copy import to_device
 from pagewire_worker.batch.slots import SavedSlots, SlotTable
-from pagewire_worker.plan.step import Int64Array, Ints, PlanError, StepPlan
+from pagewire_worker.plan.plan_error import PlanError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +21,7 @@ class Undo:
     """The state to restore when a plan is taken back.
 
     Attributes:
-        new_slots: Slots filled by new requests.
+        new_slots: Slots filled by new sequences.
         grown_slots, previous_num_blocks: Scheduled slots and their former numbers of blocks,
             [slots] each.
         changed_slots, saved: State that forks, appended tokens and copies overwrote; else None.
@@ -111,11 +114,11 @@ def _changed_slots(table: SlotTable, plan: StepPlan) -> Int64Array:
 
 
 def _install_new(table: SlotTable, plan: StepPlan, new_slots: list[int]) -> None:
-    if not plan.new_requests:
+    if not plan.new_sequences:
         return
     slots, starts = _same_length(slots=plan.slots, starts=plan.starts)
     start_of = dict(zip(slots.tolist(), starts.tolist(), strict=True))
-    for request in plan.new_requests:
+    for request in plan.new_sequences:
         if request.slot not in start_of:
             raise PlanError(f"slot {request.slot} is new and not scheduled", (request.slot,))
         table.install(request, start_of[request.slot])

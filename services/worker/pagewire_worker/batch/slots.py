@@ -12,10 +12,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from pagewire_shared.kv.arrays import Int64Array
+from pagewire_shared.steps.plan import NewSequence
 from pagewire_worker.backend.device_copy import to_device
 from pagewire_worker.backend.resident_tables import ResidentTables
 from pagewire_worker.batch.pooling_table import PoolingTable
-from pagewire_worker.plan.step import Int64Array, NewRequest, PlanError
+from pagewire_worker.plan.plan_error import PlanError
 from pagewire_worker.sampling.sampling_table import SamplingTable, SavedSampling
 from pagewire_worker.sampling.token_rules import largest_token_id
 
@@ -98,7 +100,7 @@ class SlotTable:
         self.resident = ResidentTables(self.block_table, device) if is_apart else None
         self.request_ids: list[bytes | None] = [None] * num_slots
 
-    def install(self, request: NewRequest, start: int) -> None:
+    def install(self, request: NewSequence, start: int) -> None:
         """Fill the empty slot of `request`, whose first step begins at position `start`.
 
         Raises:
@@ -128,14 +130,14 @@ class SlotTable:
         self.is_beam[slot] = request.is_beam
         self.request_ids[slot] = request.request_id
         try:
-            self.extend(slot, np.asarray(request.block_tables[0], dtype=np.int64))
+            self.extend(slot, np.asarray(request.block_ids, dtype=np.int64))
             self.sampling.set(request)
             self.pooling.set(request)
         except PlanError:
             self.free(slot)
             raise
 
-    def _check_prefix(self, request: NewRequest) -> None:
+    def _check_prefix(self, request: NewSequence) -> None:
         slot, source, length = request.slot, request.prefix_slot, request.num_prefix_tokens
         if length == 0:
             return
@@ -148,7 +150,7 @@ class SlotTable:
                 (slot,),
             )
 
-    def _check_sampling(self, request: NewRequest) -> None:
+    def _check_sampling(self, request: NewSequence) -> None:
         slot, sampling = request.slot, request.sampling
         if sampling.seed is None and not sampling.is_greedy and request.pooling is None:
             raise PlanError(f"slot {slot}: sampling without a seed", (slot,))

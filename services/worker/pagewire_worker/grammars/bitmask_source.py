@@ -3,8 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from pagewire_shared.kv.arrays import Int64Array
+from pagewire_shared.steps.plan import NewSequence
 from pagewire_worker.batch.slots import SlotTable
-from pagewire_worker.plan.step import Int64Array, NewRequest, PlanError
+from pagewire_worker.plan.plan_error import PlanError
 from pagewire_worker.sampling.grammar_bitmask import GrammarBitmask
 
 
@@ -28,7 +30,7 @@ class BitmaskSource(Protocol):
         """Forget a slot, if it holds anything."""
         ...
 
-    def install(self, request: NewRequest) -> None:
+    def install(self, request: NewSequence) -> None:
         """Begin to follow the slot of a new request; ignore the slot if there is no grammar.
 
         Called for every new request; the earlier state of the slot is lost. Raises PlanError naming
@@ -85,7 +87,7 @@ class NoBitmasks:
     def free(self, slot: int) -> None:
         """Do nothing."""
 
-    def install(self, request: NewRequest) -> None:
+    def install(self, request: NewSequence) -> None:
         """Refuse a grammar. Raises PlanError."""
         if request.grammar_id is not None:
             text = f"slot {request.slot}: this worker follows no grammars"

@@ -3,21 +3,11 @@
 import logging
 
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
-from pagewire_shared.errors import InvalidRequestError, PagewireError, WireError
+from pagewire_shared.errors import InvalidRequestError, PagewireError
 from pagewire_shared.rpc.errors import to_detail
 from pagewire_shared.sampling.convert import outputs_from_message
 from pagewire_shared.sampling.structured_outputs import FIELD, StructuredOutputsParams
 from pagewire_worker.grammars.compiler import GrammarCompiler
-
-GRAMMAR_ID_BYTES = 16
-
-
-def check_grammar_id(grammar_id: bytes) -> None:
-    """Raise WireError when `grammar_id` cannot be the id of a grammar."""
-    if len(grammar_id) != GRAMMAR_ID_BYTES:
-        raise WireError(
-            f"grammar_id: {len(grammar_id)} bytes, not {GRAMMAR_ID_BYTES}", field="grammar_id"
-        )
 
 
 def grammar_from_message(message: wire.CompileGrammar) -> StructuredOutputsParams:

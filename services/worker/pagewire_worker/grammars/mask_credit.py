@@ -75,10 +75,10 @@ class MaskCredits:
     """The credits of the tenants seen last."""
 
     def __init__(self) -> None:
-        self._credits: OrderedDict[str | None, Credit] = OrderedDict()
+        self._credits: OrderedDict[str, Credit] = OrderedDict()
 
-    def of(self, tenant: str | None) -> Credit:
-        """Return the credit of a tenant; None is the default tenant."""
+    def of(self, tenant: str) -> Credit:
+        """Return the credit of a tenant; "" is the default tenant."""
         found = self._credits.setdefault(tenant, Credit())
         self._credits.move_to_end(tenant)
         while len(self._credits) > MAX_TENANTS:

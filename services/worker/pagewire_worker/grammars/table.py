@@ -12,6 +12,8 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from pagewire_shared.kv.arrays import Int64Array
+from pagewire_shared.steps.plan import NewSequence, StepPlan
 from pagewire_worker.batch.slots import SlotTable
 from pagewire_worker.grammars.bitmask_source import BitmaskSource
 from pagewire_worker.grammars.compiled import CompiledGrammar, CompiledGrammars
@@ -19,7 +21,7 @@ from pagewire_worker.grammars.mask_credit import MaskCredits, cheap_seconds
 from pagewire_worker.grammars.mask_jobs import Bill, IntBits, MaskJob
 from pagewire_worker.grammars.mask_threads import LEAST_WAIT_SECONDS, WAIT_SHARE, MaskThreads
 from pagewire_worker.grammars.matcher import GrammarMatcher
-from pagewire_worker.plan.step import Int64Array, NewRequest, PlanError, StepPlan
+from pagewire_worker.plan.plan_error import PlanError
 from pagewire_worker.sampling.grammar_bitmask import WORD_BITS, GrammarBitmask
 
 
@@ -34,11 +36,11 @@ def forget_grammars(grammars: BitmaskSource, plan: StepPlan, num_slots: int) -> 
 
 
 def follow_grammars(grammars: BitmaskSource, plan: StepPlan) -> None:
-    """Add new requests and forks. Raises PlanError naming the slot whose grammar is not here.
+    """Add new sequences and forks. Raises PlanError naming the slot whose grammar is not here.
 
     State from a failed plan is forgotten when the slot is filled again.
     """
-    for request in plan.new_requests:
+    for request in plan.new_sequences:
         grammars.install(request)
     if len(plan.fork_slots):
         grammars.fork(
@@ -156,8 +158,8 @@ class GrammarTable:
         if held is not None:
             held.drop_job()
 
-    def install(self, request: NewRequest) -> None:
-        """Begin to follow a new request. Raises PlanError naming the slot."""
+    def install(self, request: NewSequence) -> None:
+        """Begin to follow a new sequence. Raises PlanError naming the slot."""
         self.free(request.slot)
         grammar_id = request.grammar_id
         if grammar_id is None:

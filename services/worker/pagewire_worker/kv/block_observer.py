@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from pagewire_worker.plan.step import Ints, StepPlan
+from pagewire_shared.steps.columns import Ints
+from pagewire_shared.steps.plan import StepPlan
 
 
 class BlockObserver(Protocol):

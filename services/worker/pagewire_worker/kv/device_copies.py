@@ -10,8 +10,8 @@ from typing import Protocol
 
 from torch import Tensor
 
+from pagewire_shared.steps.plan import StepPlan
 from pagewire_worker.kv.block_observer import NullObserver
-from pagewire_worker.plan.step import StepPlan
 
 Work = Callable[[], object]
 """Enqueues copies on the current stream, or makes them if there are no streams."""

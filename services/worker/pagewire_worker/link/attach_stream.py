@@ -17,28 +17,23 @@ from pagewire_protos.scheduler.v1 import worker_attach_pb2_grpc
 from pagewire_shared.errors import PagewireError, WireError
 from pagewire_shared.identity.ids import mint_id
 from pagewire_shared.identity.seen_generations import SeenGenerations
+from pagewire_shared.kv.load import LoadAnswer
+from pagewire_shared.kv.load_convert import loaded_to_message
 from pagewire_shared.rpc.send_queue import MESSAGE_BYTES, SendQueue
+from pagewire_shared.steps.convert import check_grammar_id, plan_from_message, result_to_message
+from pagewire_shared.steps.plan import StepPlan
 from pagewire_worker.grammars.compiler import GrammarCompiler
-from pagewire_worker.grammars.link import answer_compile, check_grammar_id
-from pagewire_worker.link.convert import (
-    audit_to_message,
-    hello_to_message,
-    plan_from_message,
-    result_to_message,
-    roles_from_message,
-)
+from pagewire_worker.grammars.link import answer_compile
+from pagewire_worker.link.convert import audit_to_message, hello_to_message, roles_from_message
 from pagewire_worker.link.load_link import (
     answer_digests,
-    loaded_to_message,
     query_from_message,
     take_load,
 )
 from pagewire_worker.link.metrics import StepMeter
 from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.offload.kv_offload import KvOffload
-from pagewire_worker.offload.load_order import LoadAnswer
 from pagewire_worker.plan.roles import WorkerRole
-from pagewire_worker.plan.step import StepPlan
 from pagewire_worker.runner.model_runner import ModelRunner
 from pagewire_worker.runner.model_thread import ModelThread
 from pagewire_worker.runner.step_runner import RunStep, StepRunner
@@ -253,7 +248,8 @@ class AttachStream:
         self._put(await answer_compile(message, self._grammars))
 
     async def _answer_load(self, answer: "asyncio.Future[LoadAnswer]") -> None:
-        self._put(loaded_to_message(await answer))
+        loaded = loaded_to_message(await answer)
+        self._put(wire.AttachWorkerRequest(blocks_loaded=loaded))
 
     async def _answer_digests(self, query_id: int, names: Sequence[bytes]) -> None:
         self._put(await answer_digests(query_id, names, self._transfer))

@@ -8,20 +8,12 @@ from collections.abc import Sequence
 
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
 from pagewire_shared.errors import WireError
-from pagewire_shared.kv.arrays import unpack_names, unpack_u32
-from pagewire_shared.kv.transport_convert import transport_to_message
+from pagewire_shared.kv.arrays import unpack_names
+from pagewire_shared.kv.load import LoadAnswer, LoadOrder, LoadOutcome
+from pagewire_shared.kv.load_convert import load_from_message
 from pagewire_worker.offload.kv_offload import KvOffload
-from pagewire_worker.offload.load_order import LoadAnswer, LoadOrder, LoadOutcome
 from pagewire_worker.transfer.block_digests import DIGEST_BYTES
 from pagewire_worker.transfer.kv_transfer import KvTransfer
-
-_OUTCOMES = {
-    LoadOutcome.COMPLETE: wire.LOAD_OUTCOME_COMPLETE,
-    LoadOutcome.MISSING: wire.LOAD_OUTCOME_MISSING,
-    LoadOutcome.LATE: wire.LOAD_OUTCOME_LATE,
-    LoadOutcome.FAILED: wire.LOAD_OUTCOME_FAILED,
-    LoadOutcome.CANCELLED: wire.LOAD_OUTCOME_CANCELLED,
-}
 
 
 def take_load(
@@ -45,7 +37,7 @@ def take_load(
     order = load_from_message(message.load_blocks)
     if any(one.loads.holds(order.load_id) for one in both):
         raise WireError(f"load_id: {order.load_id} is under way", field="load_id")
-    source = transfer if message.load_blocks.HasField("worker") else offload
+    source = offload if order.worker is None else transfer
     if source is None:
         return _failed(order)
     return source.begin_load(order)
@@ -78,35 +70,3 @@ async def answer_digests(
         digests = await transfer.digests(names)
     answer = wire.BlockDigests(query_id=query_id, digests=b"".join(digests))
     return wire.AttachWorkerRequest(block_digests=answer)
-
-
-def load_from_message(message: wire.LoadBlocks) -> LoadOrder:
-    """Return the order in `message`. Raises WireError for torn arrays or no time at all."""
-    if message.timeout_ms == 0:
-        raise WireError("timeout_ms: a load needs time", field="timeout_ms")
-    return LoadOrder(
-        load_id=message.load_id,
-        address=message.worker.address if message.HasField("worker") else message.kvstore_address,
-        worker_id=message.worker.worker_id,
-        names=unpack_names(message.names),
-        blocks=unpack_u32(message.blocks),
-        timeout_seconds=message.timeout_ms / 1000,
-    )
-
-
-def loaded_to_message(answer: LoadAnswer) -> wire.AttachWorkerRequest:
-    """Return the answer to an order."""
-    loaded = wire.BlocksLoaded(
-        load_id=answer.load_id,
-        num_blocks=answer.num_blocks,
-        outcome=_OUTCOMES[answer.outcome],
-        num_bytes=answer.num_bytes,
-        time_us=int(answer.seconds * 1e6),
-        tiers=[
-            wire.LoadedFromTier(tier=tier, num_blocks=count) for tier, count in answer.tiers.items()
-        ],
-        transfer_us=int(answer.transfer_seconds * 1e6),
-    )
-    if answer.transport is not None:
-        loaded.transport = transport_to_message(answer.transport)
-    return wire.AttachWorkerRequest(blocks_loaded=loaded)

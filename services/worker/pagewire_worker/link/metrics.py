@@ -5,8 +5,9 @@ import asyncio
 import numpy as np
 from prometheus_client import Counter, Gauge, Histogram
 
+from pagewire_shared.steps.plan import StepPlan
+from pagewire_shared.steps.result import StepResult
 from pagewire_worker.loading.replica import ReplicaInfo
-from pagewire_worker.plan.step import StepPlan, StepResult
 
 _SECONDS = Histogram(
     "pagewire_worker_step_seconds",

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pagewire_shared.errors import StartupError
 from pagewire_shared.sampling.params import MAX_LOGPROBS, SamplingParams
+from pagewire_shared.steps.plan import NewSequence
 from pagewire_worker.backend.attention import AttentionMetadata
 from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.backend.source import LoadedReplicaModel
@@ -20,7 +21,6 @@ from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_watch import LayerWatch
 from pagewire_worker.loading.cache_budget import DeviceMemory
 from pagewire_worker.loading.memory_probe import MemoryProbe
-from pagewire_worker.plan.step import NewRequest
 from pagewire_worker.runner.step_sampler import Sampler
 from pagewire_worker.sampling.sampler import sample
 from pagewire_worker.sampling.sampling_table import SamplingTable
@@ -96,15 +96,15 @@ _MOST = SamplingParams(
 )
 
 
-def _request(slot: int) -> NewRequest:
-    return NewRequest(
+def _request(slot: int) -> NewSequence:
+    return NewSequence(
         slot=slot,
         request_id=b"profile",
         choice=0,
         prompt_token_ids=[0],
         emitted_token_ids=[],
         sampling=_MOST,
-        block_tables=[[]],
+        block_ids=[],
     )
 
 

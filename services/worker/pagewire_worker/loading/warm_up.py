@@ -2,8 +2,8 @@
 
 from pagewire_shared.errors import StartupError
 from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.steps.plan import NewSequence, StepPlan
 from pagewire_worker.batch.slots import SlotLimits
-from pagewire_worker.plan.step import NewRequest, StepPlan
 from pagewire_worker.runner.model_runner import ModelRunner
 
 
@@ -11,20 +11,20 @@ def warm_up(model_runner: ModelRunner, limits: SlotLimits, max_num_batched_token
     """Run one chunk and one sampled decode, so that first calls slow down no request."""
     num_tokens = min(max_num_batched_tokens, limits.max_model_len - 1, 32)
     num_blocks = -(-(num_tokens + 1) // limits.block_size)
-    request = NewRequest(
+    request = NewSequence(
         slot=0,
         request_id=b"warm-up",
         choice=0,
         prompt_token_ids=[0] * num_tokens,
         emitted_token_ids=[],
         sampling=SamplingParams(seed=0, top_p=0.9, max_tokens=None),
-        block_tables=[list(range(num_blocks))],
+        block_ids=list(range(num_blocks)),
     )
     chunk = StepPlan(
         generation=0,
         incarnation=0,
         step_id=1,
-        new_requests=[request],
+        new_sequences=[request],
         slots=[0],
         starts=[0],
         num_new_tokens=[num_tokens],

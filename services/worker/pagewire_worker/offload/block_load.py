@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
 from pagewire_shared.errors import InternalError
+from pagewire_shared.kv.load import LoadAnswer, LoadOrder, LoadOutcome
 from pagewire_shared.kv.tier import MAX_TIERS, RULE, is_tier_name
 from pagewire_worker.offload.connector import KvConnector, LoadedBlock
-from pagewire_worker.offload.load_order import LoadAnswer, LoadOrder, LoadOutcome
 from pagewire_worker.offload.load_run import LoadRun, Submit
 
 MAX_UNWRITTEN_BYTES = 8 * 1024 * 1024
@@ -61,12 +61,12 @@ class BlockLoad(LoadRun):
             outcome=outcome,
             num_bytes=self._num_bytes,
             seconds=self._seconds,
-            tiers=Counter(self._tiers[: self._num_written]),
+            tiers=tuple(Counter(self._tiers[: self._num_written]).items()),
         )
 
     async def _read(self) -> None:
         order = self._order
-        blocks = self._connector.get(order.address, order.names, order.timeout_seconds)
+        blocks = self._connector.get(order.store, order.names, order.timeout_seconds)
         async with aclosing(blocks):
             async for block in blocks:
                 num_read = len(self._tiers)

@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pagewire_shared.steps.columns import Ints
+from pagewire_shared.steps.plan import NO_SLOT, StepPlan
 from pagewire_worker.kv.block_copy import copy_out, make_staging
 from pagewire_worker.kv.device_copies import DeviceCopies, ImmediateCopies
 from pagewire_worker.kv.kv_cache import KvCache
@@ -22,7 +24,6 @@ from pagewire_worker.offload import metrics
 from pagewire_worker.offload.known_names import DECLINED_SECONDS, KNOWN_SECONDS, KnownNames
 from pagewire_worker.offload.put_batch import PutBatch, PutOutlet
 from pagewire_worker.offload.unsent_blocks import UnsentBlock, UnsentBlocks
-from pagewire_worker.plan.step import NO_SLOT, Ints, StepPlan
 
 _logger = logging.getLogger(__name__)
 
@@ -125,8 +126,8 @@ class BlockOffloader:
 
     def follow(self, plan: StepPlan) -> None:
         """See BlockObserver."""
-        for request in plan.new_requests:
-            self._tenant_of[request.slot] = request.tenant
+        for request in plan.new_sequences:
+            self._tenant_of[request.slot] = request.tenant or None
         sources = [self._tenant_of.get(int(slot)) for slot in plan.fork_sources]
         for slot, tenant in zip(plan.fork_slots, sources, strict=True):
             self._tenant_of[int(slot)] = tenant

@@ -5,12 +5,12 @@ import logging
 from collections.abc import Sequence
 
 from pagewire_shared.errors import WireError
+from pagewire_shared.kv.load import LoadAnswer, LoadOrder
 from pagewire_shared.kv.tier import tier_label
 from pagewire_worker.offload import metrics
 from pagewire_worker.offload.block_load import BlockLoad
 from pagewire_worker.offload.block_offloader import BlockOffloader
 from pagewire_worker.offload.connector import BlockLayout, KvConnector
-from pagewire_worker.offload.load_order import LoadAnswer, LoadOrder
 from pagewire_worker.offload.open_loads import OpenLoads
 from pagewire_worker.offload.put_sender import PutSender
 from pagewire_worker.runner.model_runner import ModelRunner
@@ -94,9 +94,9 @@ class KvOffload:
         Raises:
             WireError: The order contradicts the contract.
         """
-        if order.address not in self._addresses:
+        if order.store not in self._addresses:
             raise WireError(
-                f"kvstore_address: {order.address!r} was not in the welcome",
+                f"kvstore_address: {order.store!r} was not in the welcome",
                 field="kvstore_address",
             )
         self.loads.check(order)
@@ -117,7 +117,7 @@ class KvOffload:
             return
         metrics.LOAD_SECONDS.observe(answer.seconds)
         metrics.LOADED_BYTES.inc(answer.num_bytes)
-        for tier, num_blocks in answer.tiers.items():
+        for tier, num_blocks in answer.tiers:
             metrics.LOADED_BLOCKS.labels(tier_label(tier)).inc(num_blocks)
         self._log_fault(load.connector_fault)
 

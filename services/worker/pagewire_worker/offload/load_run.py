@@ -12,8 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from pagewire_shared.errors import DeadlineError, PagewireError
+from pagewire_shared.kv.load import LoadAnswer, LoadOrder, LoadOutcome
 from pagewire_shared.process.cancellation import is_cancelled
-from pagewire_worker.offload.load_order import LoadAnswer, LoadOrder, LoadOutcome
 
 _logger = logging.getLogger(__name__)
 

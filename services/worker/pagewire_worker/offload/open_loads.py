@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from pagewire_shared.errors import WireError
-from pagewire_worker.offload.load_order import LoadAnswer, LoadOrder, LoadOutcome
+from pagewire_shared.kv.load import LoadAnswer, LoadOrder, LoadOutcome
 from pagewire_worker.offload.load_run import LoadRun
 
 Load = TypeVar("Load", bound=LoadRun)

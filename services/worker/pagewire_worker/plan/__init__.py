@@ -1,1 +1,1 @@
-"""Step plans and results as plain data, and the worker's roles."""
+"""The error of a plan that cannot be run, and the worker's roles."""

@@ -6,8 +6,9 @@ of its prompt and its vector are checked.
 
 import numpy as np
 
+from pagewire_shared.kv.arrays import Int64Array
+from pagewire_shared.steps.plan import NO_SLOT, StepPlan
 from pagewire_worker.batch.input_batch import PreparedStep
-from pagewire_worker.plan.step import NO_SLOT, Int64Array, StepPlan
 from pagewire_worker.runner.results import StepOutputs
 
 REASON = (
@@ -48,7 +49,7 @@ class BrokenSlots:
         """
         if not (self._slots or found):
             return ()
-        self._slots.difference_update(request.slot for request in plan.new_requests)
+        self._slots.difference_update(request.slot for request in plan.new_sequences)
         for slot, source in zip(plan.fork_slots, plan.fork_sources, strict=True):
             # A fork has the blocks that its source writes in this very step.
             if int(source) in self._slots or int(source) in found:

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from pagewire_shared.kv.arrays import NO_FLOATS, Int64Array
+from pagewire_shared.steps.plan import StepPlan
+from pagewire_shared.steps.result import StepResult
 from pagewire_worker.batch.slots import SlotTable
-from pagewire_worker.plan.step import NO_FLOATS, Int64Array, StepPlan, StepResult
 from pagewire_worker.sampling.grammar_bitmask import NO_ROWS, GrammarBitmask
 
 
@@ -90,9 +92,9 @@ def _tokens_of(result: StepResult, kept: npt.NDArray[np.bool_]) -> StepResult:
     return replace(
         result,
         token_ids=np.asarray(result.token_ids, dtype=np.uint32)[kept],
-        logprobs=result.logprobs[kept] if has_logprobs else NO_FLOATS,
+        logprobs=np.asarray(result.logprobs, dtype=np.float32)[kept] if has_logprobs else NO_FLOATS,
         ranks=np.asarray(result.ranks, dtype=np.uint32)[kept] if has_logprobs else result.ranks,
         num_top=num_top[kept] if has_top else result.num_top,
         top_token_ids=np.asarray(result.top_token_ids, dtype=np.uint32)[kept_top],
-        top_logprobs=result.top_logprobs[kept_top] if has_top else NO_FLOATS,
+        top_logprobs=np.asarray(result.top_logprobs, dtype=np.float32)[kept_top],
     )

@@ -19,6 +19,8 @@ import torch
 from torch import Tensor
 
 from pagewire_shared.identity.ids import short
+from pagewire_shared.steps.plan import StepPlan
+from pagewire_shared.steps.result import StepFailure, StepResult
 from pagewire_worker.backend.backend import ModelBackend
 from pagewire_worker.backend.device_copy import to_device
 from pagewire_worker.batch.input_batch import PreparedStep, prepare_step
@@ -31,7 +33,7 @@ from pagewire_worker.kv.block_holder import BlockHolder
 from pagewire_worker.kv.block_names import BlockNames
 from pagewire_worker.kv.block_observer import BlockObserver, NullObserver
 from pagewire_worker.kv.device_copies import DeviceCopies, ImmediateCopies
-from pagewire_worker.plan.step import PlanError, StepFailure, StepPlan, StepResult
+from pagewire_worker.plan.plan_error import PlanError
 from pagewire_worker.runner.audit import SlotAudit, walk_slots
 from pagewire_worker.runner.broken_slots import REASON, BrokenSlots, found_in, places_of_others
 from pagewire_worker.runner.left_out import AwaitedMasks, leave_out, without_void_rows

@@ -7,19 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pagewire_shared.kv.arrays import NO_FLOATS, NO_INTS, F32Array, U32Array, pack_f32
+from pagewire_shared.steps.plan import StepPlan
+from pagewire_shared.steps.result import PromptLogprobs, StepResult
 from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.batch.input_batch import PreparedStep
 from pagewire_worker.batch.pooling import Pooled, pool
 from pagewire_worker.batch.prompt_logprobs import prompt_logprobs
-from pagewire_worker.plan.step import (
-    NO_FLOATS,
-    NO_INTS,
-    Floats,
-    PromptLogprobs,
-    StepPlan,
-    StepResult,
-    U32Array,
-)
 from pagewire_worker.sampling.logprobs import NO_TOP, PackedTop, pack_top
 from pagewire_worker.sampling.sampling_table import NO_LOGPROBS
 
@@ -95,7 +89,7 @@ def pack_result(
         top_token_ids=top.token_ids,
         top_logprobs=top.logprobs,
         prompt=outputs.prompt,
-        vectors=outputs.pooled.vectors,
+        vectors=pack_f32(outputs.pooled.vectors),
         failed_slots=failed_slots,
         failed_reason=failed_reason if len(failed_slots) else "",
         model_time_us=model_time_us,
@@ -104,12 +98,12 @@ def pack_result(
 
 def _pack_logprobs(
     sampled: SampledTokens, step: PreparedStep
-) -> tuple[Floats, U32Array, PackedTop]:
+) -> tuple[F32Array, U32Array, PackedTop]:
     found, wanted = sampled.logprobs, step.sampling.num_logprobs
     if found is None:
         return NO_FLOATS, NO_INTS, NO_TOP
     is_unasked = wanted == NO_LOGPROBS
-    logprobs: Floats = found.logprobs.numpy()
+    logprobs: F32Array = found.logprobs.numpy()
     ranks = found.ranks.numpy().astype(np.uint32)
     logprobs[is_unasked] = np.nan
     return logprobs, ranks, pack_top(found, wanted)

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from pagewire_shared.steps.plan import StepPlan
+from pagewire_shared.steps.result import StepResult
 from pagewire_worker.batch.input_batch import PreparedStep
-from pagewire_worker.plan.step import StepPlan, StepResult
 from pagewire_worker.runner.left_out import AwaitedMasks
 from pagewire_worker.runner.readback import HostCopy
 

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from pagewire_worker.plan.step import StepPlan, StepResult
+from pagewire_shared.steps.plan import StepPlan
+from pagewire_shared.steps.result import StepResult
 from pagewire_worker.runner.model_runner import ModelRunner
 from pagewire_worker.runner.model_thread import ModelThread
 from pagewire_worker.runner.step_in_flight import StepInFlight

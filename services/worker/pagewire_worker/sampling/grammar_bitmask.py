@@ -8,8 +8,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from pagewire_shared.kv.arrays import Int64Array
 from pagewire_worker.backend.device_copy import to_device
-from pagewire_worker.plan.step import Int64Array, PlanError
+from pagewire_worker.plan.plan_error import PlanError
 
 WORD_BITS = 32
 NO_ROWS: Int64Array = np.zeros(0, dtype=np.int64)

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pagewire_shared.kv.arrays import Int64Array
 from pagewire_worker.backend.device_copy import to_device
-from pagewire_worker.plan.step import Int64Array
 from pagewire_worker.sampling.grammar_bitmask import GrammarBitmask, apply_masks
 from pagewire_worker.sampling.penalties import apply_penalties
 from pagewire_worker.sampling.sampling_table import SamplingRows

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pagewire_shared.kv.arrays import NO_FLOATS, NO_INTS, F32Array, Int64Array, U32Array
 from pagewire_worker.backend.sampled_tokens import TokenLogprobs
-from pagewire_worker.plan.step import NO_FLOATS, NO_INTS, Floats, Int64Array, U32Array
 from pagewire_worker.sampling.row_sums import logsumexp
 
 
@@ -17,7 +17,7 @@ class PackedTop:
 
     counts: U32Array
     token_ids: U32Array
-    logprobs: Floats
+    logprobs: F32Array
 
 
 NO_TOP = PackedTop(NO_INTS, NO_INTS, NO_FLOATS)
@@ -48,7 +48,7 @@ def pack_top(found: TokenLogprobs, wanted: Int64Array) -> PackedTop:
     if found.top_ids is None or found.top_logprobs is None:
         return NO_TOP
     ids = found.top_ids.cpu().numpy()
-    values: Floats = found.top_logprobs.cpu().numpy()
+    values: F32Array = found.top_logprobs.cpu().numpy()
     counts = np.clip(wanted, 0, ids.shape[1])
     is_wanted = np.arange(ids.shape[1])[None, :] < counts[:, None]
     return PackedTop(counts.astype(np.uint32), ids[is_wanted].astype(np.uint32), values[is_wanted])

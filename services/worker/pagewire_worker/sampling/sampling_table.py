@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from pagewire_shared.sampling.fields import NUMBERS
+from pagewire_shared.steps.plan import NewSequence
 from pagewire_worker.backend.device_copy import rows_to_device
-from pagewire_worker.plan.step import NewRequest
 from pagewire_worker.sampling.penalties import PenaltyRows
 from pagewire_worker.sampling.token_history import TokenHistory
 from pagewire_worker.sampling.token_rules import RowRules, TokenRules, make_rules
@@ -107,8 +107,8 @@ class SamplingTable:
         self._stop_ids: dict[int, npt.NDArray[np.int64]] = {}
         self._rules: dict[int, TokenRules] = {}
 
-    def set(self, request: NewRequest) -> None:
-        """Keep the parameters of a new request under its slot."""
+    def set(self, request: NewSequence) -> None:
+        """Keep the parameters of a new sequence under its slot."""
         slot, sampling = request.slot, request.sampling
         is_greedy = sampling.temperature < LOWEST_TEMPERATURE
         for name, column in self._numbers.items():
@@ -117,7 +117,7 @@ class SamplingTable:
             self._numbers["temperature"][slot] = 0.0
         self._seed[slot] = sampling.seed or 0
         self._choice[slot] = request.choice
-        wanted = sampling.logprobs if request.num_logprobs is None else request.num_logprobs
+        wanted = sampling.logprobs if request.num_candidates is None else request.num_candidates
         self._num_logprobs[slot] = NO_LOGPROBS if wanted is None else wanted
         wanted = sampling.prompt_logprobs
         self._num_prompt_logprobs[slot] = NO_LOGPROBS if wanted is None else wanted

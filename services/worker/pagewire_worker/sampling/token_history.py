@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pagewire_shared.kv.arrays import Int64Array
 from pagewire_worker.backend.device_copy import to_device
-from pagewire_worker.plan.step import Int64Array
 
 
 @dataclass(frozen=True, slots=True)

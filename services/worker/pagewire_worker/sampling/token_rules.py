@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pagewire_shared.kv.arrays import Int64Array
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_worker.backend.device_copy import to_device
-from pagewire_worker.plan.step import Int64Array
 from pagewire_worker.sampling.token_history import TokenHistory
 
 

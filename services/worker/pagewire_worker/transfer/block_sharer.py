@@ -14,12 +14,12 @@ from typing import Final
 from torch import Tensor
 
 from pagewire_shared.kv.layers_convert import MAX_DATA_BYTES, LayerRange
+from pagewire_shared.steps.plan import StepPlan
 from pagewire_worker.kv.block_names import BlockNames
 from pagewire_worker.kv.block_observer import NullObserver
 from pagewire_worker.kv.device_copies import DeviceCopies, ImmediateCopies
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_copy import block_index, bytes_per_layer, copy_layers_out
-from pagewire_worker.plan.step import StepPlan
 from pagewire_worker.transfer import metrics
 from pagewire_worker.transfer.outgoing_pull import OutgoingPull, Run, StagedLayers
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from pagewire_shared.errors import WireError
+from pagewire_shared.kv.load import LoadAnswer, LoadOrder, WorkerSource
 from pagewire_worker.offload.connector import BlockLayout
 from pagewire_worker.offload.layout_convert import layout_to_message
-from pagewire_worker.offload.load_order import LoadAnswer, LoadOrder
 from pagewire_worker.offload.open_loads import OpenLoads
 from pagewire_worker.runner.model_runner import ModelRunner
 from pagewire_worker.runner.model_thread import ModelThread
@@ -56,10 +56,11 @@ class KvTransfer:
         Raises:
             WireError: The order contradicts the contract.
         """
-        if not order.address or not order.worker_id:
+        source = order.worker
+        if source is None or not source.address or not source.worker_id:
             raise WireError("worker: its address or its id is missing", field="worker")
         self.loads.check(order)
-        return self.loads.begin(order, lambda: self._make_load(order), _note)
+        return self.loads.begin(order, lambda: self._make_load(order, source), _note)
 
     async def digests(self, names: Sequence[bytes]) -> list[bytes]:
         """Return the SHA-256 of each payload, zeros for a block that is not here."""
@@ -72,11 +73,11 @@ class KvTransfer:
         """Close all connections."""
         await self._links.close()
 
-    def _make_load(self, order: LoadOrder) -> PeerLoad:
+    def _make_load(self, order: LoadOrder, source: WorkerSource) -> PeerLoad:
         num_layers = self._layout.groups[0].num_layers
         return PeerLoad(
             order,
-            self._links.to(order.address, order.worker_id),
+            self._links.to(source.address, source.worker_id),
             self._thread.submit,
             self._model_runner.blocks,
             num_layers=num_layers,

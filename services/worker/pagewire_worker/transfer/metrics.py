@@ -2,8 +2,8 @@
 
 from prometheus_client import Counter, Histogram
 
+from pagewire_shared.kv.load import LoadOutcome
 from pagewire_shared.kv.transport import KvTransport
-from pagewire_worker.offload.load_order import LoadOutcome
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 

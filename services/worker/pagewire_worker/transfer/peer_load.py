@@ -9,8 +9,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from pagewire_shared.kv.load import LoadAnswer, LoadOrder, LoadOutcome
 from pagewire_shared.kv.transport import KvTransport
-from pagewire_worker.offload.load_order import LoadAnswer, LoadOrder, LoadOutcome
 from pagewire_worker.offload.load_run import LoadRun, Submit
 from pagewire_worker.transfer.holder_link import HolderLink
 from pagewire_worker.transfer.incoming_layers import ArrivedLayers, IncomingLayers

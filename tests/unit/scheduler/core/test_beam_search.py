@@ -12,10 +12,10 @@ from unit.scheduler.hellos import worker_info
 from pagewire_scheduler.core.audit import audit
 from pagewire_scheduler.core.data.events import Event, RejectedEvent, TokensEvent
 from pagewire_scheduler.core.data.state_machine import State
-from pagewire_scheduler.core.data.step_plan import StepPlan
 from pagewire_scheduler.core.state.beam_search import Beam, BeamSearch
 from pagewire_shared.sampling.beam import BeamParams
 from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.steps.plan import StepPlan
 
 VOCAB = 12
 EOS = 0

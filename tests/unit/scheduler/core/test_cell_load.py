@@ -7,10 +7,10 @@ from unit.scheduler.loading_cell import PROMPT, LoadingCell
 
 from pagewire_scheduler.convert.cell import metrics_message
 from pagewire_scheduler.core.cell_load import CellLoad, SequenceCounts, WaitReason, cell_load
-from pagewire_scheduler.core.data.step_plan import StepFailure
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
+from pagewire_shared.steps.result import StepFailure
 
 OTHER = b"g" * 16
 LONG = SamplingParams(max_tokens=20, ignore_eos=True)

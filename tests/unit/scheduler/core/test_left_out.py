@@ -7,7 +7,6 @@ from unit.scheduler.cell import Cell, finished
 from unit.scheduler.core.test_grammars import asked, note
 
 from pagewire_scheduler.core.data.events import TokensEvent
-from pagewire_scheduler.core.data.step_plan import StepPlan
 from pagewire_scheduler.core.planning.left_out import (
     MAX_PAUSE,
     MAX_RETRIES_ALONE,
@@ -16,6 +15,7 @@ from pagewire_scheduler.core.planning.left_out import (
 from pagewire_shared.errors import WireError
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
+from pagewire_shared.steps.plan import StepPlan
 
 
 def guided_cell(num_guided: int, *, max_tokens: int = 100, **changes: object) -> Cell:

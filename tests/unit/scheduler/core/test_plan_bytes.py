@@ -6,21 +6,21 @@ import pytest
 from unit.scheduler.cell import Cell, finished, submission
 from unit.scheduler.hellos import MODEL
 
-from pagewire_scheduler.convert.load import load_message
-from pagewire_scheduler.convert.worker import plan_message
 from pagewire_scheduler.core.data.events import RejectedEvent
-from pagewire_scheduler.core.data.kv_load import LoadOrder
 from pagewire_scheduler.core.data.plan_bytes import record_bytes
 from pagewire_scheduler.core.data.settings import CoreSettings
-from pagewire_scheduler.core.data.step_plan import NewSequence, StepPlan
 from pagewire_scheduler.core.data.stream_limits import StreamLimits
 from pagewire_scheduler.core.planning import plan_builder as builder
 from pagewire_scheduler.core.planning.preemption import preempt
 from pagewire_scheduler.core.transfers.orders import num_free_for_load
 from pagewire_shared.identity.ids import BlockName, RequestId
+from pagewire_shared.kv.load import LoadOrder
+from pagewire_shared.kv.load_convert import load_to_message
 from pagewire_shared.rpc.send_queue import MESSAGE_BYTES
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
+from pagewire_shared.steps.convert import plan_to_message
+from pagewire_shared.steps.plan import NewSequence, StepPlan
 
 U32 = 2**32 - 1
 
@@ -79,8 +79,8 @@ def test_a_record_takes_no_more_bytes_than_it_is_counted_with(sampling: Sampling
         num_prefix_tokens=U32,
     )
     plan = StepPlan(1, 1, 1, new_sequences=[new])
-    empty = plan_message(StepPlan(1, 1, 1)).ByteSize()
-    assert plan_message(plan).ByteSize() - empty <= record_bytes(asked, 140_000, 70_000)
+    empty = plan_to_message(StepPlan(1, 1, 1)).ByteSize()
+    assert plan_to_message(plan).ByteSize() - empty <= record_bytes(asked, 140_000, 70_000)
 
 
 def test_what_does_not_fit_a_plan_is_first_in_the_next() -> None:
@@ -246,7 +246,7 @@ def test_a_load_has_no_more_blocks_than_a_message_can_tell() -> None:
         blocks=(U32,) * most,
         timeout_ms=U32,
     )
-    assert load_message(order).ByteSize() <= MESSAGE_BYTES
+    assert load_to_message(order).ByteSize() <= MESSAGE_BYTES
 
 
 def test_choices_whose_new_blocks_do_not_fit_the_plan_are_queued() -> None:

@@ -9,12 +9,12 @@ from unit.scheduler.hellos import MODEL, worker_info
 from pagewire_scheduler.core.audit import check_integrity
 from pagewire_scheduler.core.data.events import Event, RejectedEvent, TokensEvent, VectorEvent
 from pagewire_scheduler.core.data.state_machine import State
-from pagewire_scheduler.core.data.step_plan import StepPlan
 from pagewire_scheduler.core.planning import plan_builder as builder
 from pagewire_scheduler.core.state.frontend import Held
 from pagewire_shared.errors import WireError
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
+from pagewire_shared.steps.plan import StepPlan
 
 SIZE = 2
 LAST, MEAN = PoolingParams(), PoolingParams(pooling="mean")

@@ -8,11 +8,12 @@ from unit.scheduler.hellos import worker_info
 
 from pagewire_scheduler.convert.frontend import prompt_batches
 from pagewire_scheduler.core.data.events import Event, PromptLogprobsEvent, TokensEvent
-from pagewire_scheduler.core.data.step_plan import PromptLogprobs, StepFailure, StepPlan
 from pagewire_scheduler.core.state.frontend import Held
 from pagewire_shared.errors import WireError
 from pagewire_shared.kv.arrays import unpack_f32, unpack_u32
 from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.steps.plan import StepPlan
+from pagewire_shared.steps.result import PromptLogprobs, StepFailure
 
 ASKED = SamplingParams(max_tokens=3, prompt_logprobs=2)
 PROMPT = list(range(1, 31))
@@ -76,7 +77,9 @@ def test_it_reads_no_cache_and_who_does_not_ask_does() -> None:
         told((0, 0, 24)),
         told((0, 1, 23)),
         told((1, 1, 24)),
-        PromptLogprobs([0], [1], [24], [-1.0] * 23, [1] * 23),
+        PromptLogprobs(
+            slots=[0], first_positions=[1], counts=[24], logprobs=[-1.0] * 23, ranks=[1] * 23
+        ),
     ],
 )
 def test_an_answer_that_tells_something_else_is_refused(broken: Any) -> None:

@@ -17,9 +17,9 @@ from unit.scheduler.handoff_cell import (
 )
 from unit.scheduler.hellos import MODEL
 
-from pagewire_scheduler.core.data.kv_load import LoadOutcome
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.data.worker_info import ALL_ROLES
+from pagewire_shared.kv.load import LoadOutcome
 from pagewire_shared.kv.transport import KvTransport
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams

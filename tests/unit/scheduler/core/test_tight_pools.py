@@ -6,8 +6,8 @@ from unit.scheduler.cell import Cell
 from unit.scheduler.hellos import worker_info
 
 from pagewire_scheduler.core.data.state_machine import State
-from pagewire_scheduler.core.data.step_plan import StepFailure
 from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.steps.result import StepFailure
 
 TWELVE = SamplingParams(max_tokens=12, ignore_eos=True)
 MODEL = replace(worker_info(1).model, vocab_size=1000, max_model_len=100)

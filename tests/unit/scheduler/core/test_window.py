@@ -5,8 +5,8 @@ from unit.scheduler.cell import Cell, finished
 
 from pagewire_scheduler.core.blocks.block_table import RELEASED
 from pagewire_scheduler.core.data.events import FinishedEvent, RejectedEvent
-from pagewire_scheduler.core.data.step_plan import StepPlan
 from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.steps.plan import StepPlan
 
 BLOCK_SIZE = 4
 

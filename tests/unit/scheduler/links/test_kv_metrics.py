@@ -4,8 +4,8 @@ import enum
 
 from prometheus_client import REGISTRY
 
-from pagewire_scheduler.core.data.kv_load import LoadAnswer, LoadOrder, LoadOutcome, WorkerSource
 from pagewire_scheduler.metrics.kv import DecisionMeter, LoadMeter, StoreMeter
+from pagewire_shared.kv.load import LoadAnswer, LoadOrder, LoadOutcome, WorkerSource
 from pagewire_shared.kv.transport import KvTransport
 
 

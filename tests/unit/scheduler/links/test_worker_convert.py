@@ -6,15 +6,15 @@ import pytest
 
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as pb
-from pagewire_scheduler.convert.worker import plan_message, step_result, worker_info
-from pagewire_scheduler.core.data.step_plan import NO_SLOT, NewSequence, StepPlan
+from pagewire_scheduler.convert.worker import worker_info
 from pagewire_scheduler.core.data.stream_limits import StreamLimits
 from pagewire_shared.errors import WireError
 from pagewire_shared.identity.ids import BlockName, RequestId
 from pagewire_shared.kv.arrays import unpack_u32
 from pagewire_shared.sampling.params import SamplingParams
-from pagewire_worker.link.convert import result_to_message
-from pagewire_worker.plan.step import StepResult
+from pagewire_shared.steps.convert import plan_to_message, result_from_message, result_to_message
+from pagewire_shared.steps.plan import NO_SLOT, NewSequence, StepPlan
+from pagewire_shared.steps.result import StepResult
 
 
 def new_sequence(tenant: str) -> NewSequence:
@@ -33,15 +33,15 @@ def new_sequence(tenant: str) -> NewSequence:
 
 def test_plans_say_whose_blocks_are_named() -> None:
     plan = StepPlan(1, 2, 3)
-    plan.named_blocks += [4, 5]
-    plan.names += [BlockName(b"a" * 16), BlockName(b"b" * 16)]
-    plan.named_slots += [0, NO_SLOT]
-    assert unpack_u32(plan_message(plan).named_slots) == [0, 0xFFFFFFFF]
+    plan.named_blocks.extend([4, 5])
+    plan.names.extend([BlockName(b"a" * 16), BlockName(b"b" * 16)])
+    plan.named_slots.extend([0, NO_SLOT])
+    assert unpack_u32(plan_to_message(plan).named_slots) == [0, 0xFFFFFFFF]
 
 
 def test_only_a_tenant_that_has_a_name_is_told() -> None:
     plan = StepPlan(1, 2, 3, new_sequences=[new_sequence("blue"), new_sequence("")])
-    blue, default = plan_message(plan).new_requests
+    blue, default = plan_to_message(plan).new_requests
     assert blue.tenant == "blue"
     assert not default.HasField("tenant")
 
@@ -57,7 +57,7 @@ def test_a_hello_says_what_a_block_weighs_and_whether_it_can_be_loaded() -> None
 
 
 def test_the_time_of_a_step_is_kept() -> None:
-    assert step_result(pb.StepResult(model_time_us=1234)).model_time_us == 1234
+    assert result_from_message(pb.StepResult(model_time_us=1234)).model_time_us == 1234
 
 
 def test_a_context_counts_as_far_as_a_plan_can_tell_it() -> None:
@@ -70,7 +70,7 @@ def test_a_context_counts_as_far_as_a_plan_can_tell_it() -> None:
 
 def test_a_prefix_is_told_by_its_slot() -> None:
     sequence = replace(new_sequence(""), prefix_slot=7, num_prefix_tokens=32)
-    (told,) = plan_message(StepPlan(1, 2, 3, new_sequences=[sequence])).new_requests
+    (told,) = plan_to_message(StepPlan(1, 2, 3, new_sequences=[sequence])).new_requests
     assert (told.prefix_slot, told.num_prefix_tokens) == (7, 32)
     assert unpack_u32(told.prompt_token_ids) == [1, 2]
 
@@ -86,9 +86,9 @@ def test_who_was_given_up_is_told_with_the_reason() -> None:
         given_up={5: "the grammar is too costly"},
     )
     message = pb.StepResult.FromString(result_to_message(result).SerializeToString())
-    read = step_result(message)
+    read = result_from_message(message)
     assert (read.slots, read.counts, read.token_ids) == ([4, 5], [1, 0], [9])
     assert read.given_up == {5: "the grammar is too costly"}
     message.given_up_reasons.append("one more")
     with pytest.raises(WireError, match="given_up_reasons"):
-        step_result(message)
+        result_from_message(message)

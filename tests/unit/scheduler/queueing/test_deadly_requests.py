@@ -9,9 +9,9 @@ from unit.scheduler.hellos import worker_info
 from pagewire_scheduler.core.audit import check_integrity
 from pagewire_scheduler.core.data.events import Event, FinishedEvent
 from pagewire_scheduler.core.data.state_machine import State
-from pagewire_scheduler.core.data.step_plan import StepPlan
 from pagewire_scheduler.core.queueing.losses import MAX_LOSSES, MAX_LOSSES_TOGETHER
 from pagewire_shared.sampling.beam import BeamParams
+from pagewire_shared.steps.plan import StepPlan
 
 DEADLY = 3
 

@@ -7,11 +7,11 @@ from unit.scheduler.hellos import worker_info
 from pagewire_scheduler.core.audit import check_integrity
 from pagewire_scheduler.core.data.events import FinishedEvent, RejectedEvent, TokensEvent
 from pagewire_scheduler.core.data.state_machine import State
-from pagewire_scheduler.core.data.step_plan import StepFailure, StepResult
 from pagewire_scheduler.core.data.token_logprobs import PackedLogprobs
 from pagewire_scheduler.core.state.frontend import Held
 from pagewire_shared.errors import WireError
 from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.steps.result import StepFailure, StepResult
 
 
 def test_a_submit_of_the_same_epoch_is_a_resend() -> None:

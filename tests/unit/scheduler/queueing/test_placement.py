@@ -10,9 +10,10 @@ from unit.scheduler.hellos import MODEL, worker_info
 from pagewire_scheduler.core.audit import check_integrity
 from pagewire_scheduler.core.data.events import Event, FinishedEvent, TokensEvent
 from pagewire_scheduler.core.data.settings import CoreSettings
-from pagewire_scheduler.core.data.step_plan import StepPlan, StepResult
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.steps.plan import StepPlan
+from pagewire_shared.steps.result import StepResult
 
 BLOCK_SIZE = 16
 
@@ -67,7 +68,14 @@ class Cluster:
     def answer(self, plan: StepPlan) -> StepResult:
         slots = [slot for slot, sample in zip(plan.slots, plan.samples, strict=True) if sample]
         tokens = [self.dice.randrange(1, 50_000) for _ in slots]
-        return StepResult(1, plan.incarnation, plan.step_id, slots, [1] * len(slots), tokens)
+        return StepResult(
+            1,
+            plan.incarnation,
+            plan.step_id,
+            slots=slots,
+            counts=[1] * len(slots),
+            token_ids=tokens,
+        )
 
     def run(self) -> None:
         for _ in range(2000):

@@ -10,9 +10,9 @@ from unit.scheduler.cell import Cell, finished
 from unit.scheduler.hellos import MODEL
 
 from pagewire_scheduler.core.data.settings import CoreSettings, PolicyName
-from pagewire_scheduler.core.data.step_plan import StepPlan
 from pagewire_scheduler.core.queueing.slot_shares import divide
 from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.steps.plan import StepPlan
 
 STEP_TOKENS, LONG = 128, 2_000
 FOUR = SamplingParams(max_tokens=4, ignore_eos=True)

@@ -8,14 +8,15 @@ from unit.scheduler.hellos import worker_info
 
 from pagewire_scheduler.core.cell_load import CellLoad
 from pagewire_scheduler.core.data.events import Event
-from pagewire_scheduler.core.data.kv_load import LoadOrder
-from pagewire_scheduler.core.data.step_plan import StepPlan, StepResult
 from pagewire_scheduler.core.data.worker_info import ModelInfo, Role, WorkerInfo
 from pagewire_scheduler.links.loop import StepLoop
 from pagewire_scheduler.peers.liveness import ProgressWatch
 from pagewire_scheduler.peers.peers import FrontendInfo
 from pagewire_shared.errors import PagewireError
+from pagewire_shared.kv.load import LoadOrder
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
+from pagewire_shared.steps.plan import StepPlan
+from pagewire_shared.steps.result import StepResult
 
 
 @dataclass
@@ -57,7 +58,12 @@ class QuietWorker:
         slots = [slot for slot, sample in zip(plan.slots, plan.samples, strict=True) if sample]
         tokens = [9] * len(slots)
         return StepResult(
-            plan.generation, plan.incarnation, plan.step_id, slots, [1] * len(slots), tokens
+            plan.generation,
+            plan.incarnation,
+            plan.step_id,
+            slots=slots,
+            counts=[1] * len(slots),
+            token_ids=tokens,
         )
 
 

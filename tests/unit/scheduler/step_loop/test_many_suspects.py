@@ -9,8 +9,8 @@ from unit.scheduler.hellos import MODEL, worker_info
 
 from pagewire_scheduler.core.data.events import FinishedEvent
 from pagewire_scheduler.core.data.state_machine import State
-from pagewire_scheduler.core.data.step_plan import StepPlan
 from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.steps.plan import StepPlan
 
 LONG_MODEL = replace(MODEL, max_model_len=200)
 CHANGES = {

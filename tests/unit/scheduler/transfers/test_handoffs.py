@@ -14,12 +14,12 @@ from unit.scheduler.handoff_cell import (
 )
 
 from pagewire_scheduler.core.data.events import TokensEvent
-from pagewire_scheduler.core.data.kv_load import LoadOutcome, WorkerSource
 from pagewire_scheduler.core.data.state_machine import State
-from pagewire_scheduler.core.data.step_plan import StepFailure
+from pagewire_shared.kv.load import LoadOutcome, WorkerSource
 from pagewire_shared.kv.transport import KvTransport
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
+from pagewire_shared.steps.result import StepFailure
 
 
 def test_a_prompt_is_computed_on_one_worker_and_generated_on_the_other() -> None:

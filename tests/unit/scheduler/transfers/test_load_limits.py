@@ -8,14 +8,14 @@ from unit.scheduler.loading_cell import PROMPT, STORE, LoadingCell
 
 from pagewire_scheduler.core.audit import check_integrity
 from pagewire_scheduler.core.costs.load_cost import LoadReason
-from pagewire_scheduler.core.data.kv_load import LoadOutcome
 from pagewire_scheduler.core.data.settings import LoadCounts
 from pagewire_scheduler.core.data.state_machine import State
-from pagewire_scheduler.core.data.step_plan import StepPlan
 from pagewire_scheduler.core.planning.schedule_waiting import MAX_SKIPS
 from pagewire_scheduler.core.state.outstanding_step import OutstandingStep
 from pagewire_scheduler.core.transfers.loading import order_loads
+from pagewire_shared.kv.load import LoadOutcome
 from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.steps.plan import StepPlan
 
 
 def measured(cell: LoadingCell, bytes_per_second: float) -> None:

@@ -7,12 +7,12 @@ from unit.scheduler.loading_cell import PROMPT, STORE, LoadingCell
 from pagewire_scheduler.core.audit import audit
 from pagewire_scheduler.core.blocks.block_pool import BlockState
 from pagewire_scheduler.core.costs.load_cost import LoadReason
-from pagewire_scheduler.core.data.kv_load import LoadAnswer, LoadOutcome
 from pagewire_scheduler.core.data.state_machine import State
-from pagewire_scheduler.core.data.step_plan import NO_SLOT
 from pagewire_scheduler.core.transfers.loading import MAX_LOADS
 from pagewire_shared.errors import WireError
+from pagewire_shared.kv.load import LoadAnswer, LoadOutcome
 from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.steps.plan import NO_SLOT
 
 
 def loading() -> LoadingCell:

@@ -4,8 +4,8 @@ import pytest
 from unit.scheduler.handoff_cell import DECODE, PREFILL, D, HandoffCell, P, exchanging
 
 from pagewire_scheduler.core.audit import check_integrity
-from pagewire_scheduler.core.data.kv_load import LoadOutcome
 from pagewire_shared.errors import InvalidRequestError, UnavailableError
+from pagewire_shared.kv.load import LoadOutcome
 from pagewire_shared.kv.transport import KvTransport
 
 

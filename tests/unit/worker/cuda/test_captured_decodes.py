@@ -124,7 +124,7 @@ def test_resident_tables_are_those_of_the_host(captured, monkeypatch):
     monkeypatch.setattr(one.model_runner.backend, "forward", checked)
     one.generate(PROMPTS, max_tokens=4, budget=40)
     # A fork, a copied block, and a slot that is filled anew.
-    one.run_well([(0, 0, 20, 1, 0)], new_requests=[request(0, PROMPT[:20], blocks=[0, 1])])
+    one.run_well([(0, 0, 20, 1, 0)], new_sequences=[request(0, PROMPT[:20], blocks=[0, 1])])
     one.run_well(
         [(0, 20, 1, 1, 0), (1, 20, 1, 1, 0)],
         fork_slots=[1],

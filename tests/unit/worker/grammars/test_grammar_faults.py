@@ -5,7 +5,8 @@ import torch
 from llguidance import LLParserLimits
 
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams as Params
-from pagewire_worker.plan.step import NewRequest, PlanError
+from pagewire_shared.steps.plan import NewSequence
+from pagewire_worker.plan.plan_error import PlanError
 from support.cells.grammar_bench import PROMPT, VOCAB, Bench
 from support.cells.worker_driver import GREEDY
 
@@ -34,15 +35,15 @@ def test_an_unknown_grammar_and_a_beam_are_refused(bench):
         bench.install(2, b"x" * 16)
     assert caught.value.culprit_slots == (2,)
     grammar_id = bench.compile(Params(choice=("a",)))
-    request = NewRequest(
+    request = NewSequence(
         slot=3,
         request_id=b"r" * 16,
         choice=0,
         prompt_token_ids=PROMPT,
         emitted_token_ids=(),
         sampling=GREEDY,
-        block_tables=[[0]],
-        is_beam=True,
+        block_ids=[0],
+        num_candidates=1,
         grammar_id=grammar_id,
     )
     with pytest.raises(PlanError, match="beam"):

@@ -6,7 +6,7 @@ import torch
 
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
-from pagewire_worker.plan.step import PlanError
+from pagewire_worker.plan.plan_error import PlanError
 from pagewire_worker.sampling.grammar_bitmask import GrammarBitmask, require_tokens, unpack_bits
 from support.cells.worker_driver import GREEDY, PROMPT, Driver, Running, request
 from support.fakes.scripted_masks import ScriptedMasks
@@ -63,7 +63,7 @@ def test_masks_are_begun_before_and_awaited_after_the_forward_pass(masked, masks
         return forward(batch)
 
     monkeypatch.setattr(masked.model_runner.backend, "forward", watched)
-    result = masked.run_well([(4, 0, 40, 1, 0)], new_requests=[following(4)])
+    result = masked.run_well([(4, 0, 40, 1, 0)], new_sequences=[following(4)])
     assert masks.calls == [
         ("install", 4),
         ("begin", [4], [0]),
@@ -74,13 +74,13 @@ def test_masks_are_begun_before_and_awaited_after_the_forward_pass(masked, masks
 
 
 def test_a_plan_is_told_in_order(masked, masks):
-    masked.run_well([(0, 0, 40, 1, 0)], new_requests=[following(0)])
+    masked.run_well([(0, 0, 40, 1, 0)], new_sequences=[following(0)])
     masks.calls.clear()
     masked.freed = [0]
     masked.run_well(
         [(1, 0, 40, 1, 0), (2, 40, 0, 1, 0)],
         released_grammars=[DIGITS],
-        new_requests=[following(1)],
+        new_sequences=[following(1)],
         fork_slots=[2],
         fork_sources=[1],
         fork_choices=[1],
@@ -95,7 +95,7 @@ def test_a_plan_is_told_in_order(masked, masks):
 def test_only_slots_that_sample_are_named(masked, masks):
     pooled = request(2, pooling=PoolingParams(), blocks=[6, 7, 8])
     new = [following(0), request(1, blocks=[3, 4, 5]), pooled]
-    masked.run_well([(2, 0, 40, 1, 0), (0, 0, 30, 0, 0), (1, 0, 40, 1, 0)], new_requests=new)
+    masked.run_well([(2, 0, 40, 1, 0), (0, 0, 30, 0, 0), (1, 0, 40, 1, 0)], new_sequences=new)
     assert ("begin", [1], [0]) in masks.calls
     masks.calls.clear()
     masked.run_well([(0, 30, 5, 0, 0)])
@@ -103,7 +103,7 @@ def test_only_slots_that_sample_are_named(masked, masks):
 
 
 def test_what_a_failed_plan_freed_stays_free(masked, masks):
-    masked.run_well([(0, 0, 40, 1, 0)], new_requests=[following(0)])
+    masked.run_well([(0, 0, 40, 1, 0)], new_sequences=[following(0)])
     masks.calls.clear()
     masked.freed = [0]
     assert masked.run([(5, 0, 40, 1, 0)]).failure is not None
@@ -119,18 +119,18 @@ def test_a_slot_that_does_not_exist_is_not_passed_on(masked, masks):
 def test_a_grammar_that_is_not_here_fails_the_slot(masked):
     new = [following(0, b"?" * 16), request(1, blocks=[3, 4, 5])]
     rows = [(0, 0, 40, 1, 0), (1, 0, 40, 1, 0)]
-    result = masked.run(rows, new_requests=new)
+    result = masked.run(rows, new_sequences=new)
     assert result.failure.culprit_slots == (0,)
     assert masked.model_runner.audit().slots == ()
 
 
 def test_a_mask_that_cannot_be_computed_fails_its_slot(masked, masks):
     masks.failing_slots = {0}
-    result = masked.run([(0, 0, 40, 1, 0)], new_requests=[following(0)])
+    result = masked.run([(0, 0, 40, 1, 0)], new_sequences=[following(0)])
     assert result.failure.culprit_slots == (0,)
     masks.failing_slots = set()
     masks.calls.clear()
-    result = masked.run_well([(0, 0, 40, 1, 0)], new_requests=[following(0)])
+    result = masked.run_well([(0, 0, 40, 1, 0)], new_sequences=[following(0)])
     assert int(result.token_ids[0]) in SCRIPTS[WORDS][0]
     assert names(masks) == ["install", "begin", "wait", "accept"]
 
@@ -138,7 +138,7 @@ def test_a_mask_that_cannot_be_computed_fails_its_slot(masked, masks):
 def test_a_mask_of_nothing_fails_its_slot(masked, masks):
     masks.grammars[DIGITS] = [set()]
     new = [following(0), following(1, DIGITS, blocks=[3, 4, 5])]
-    result = masked.run([(0, 0, 40, 1, 0), (1, 0, 40, 1, 0)], new_requests=new)
+    result = masked.run([(0, 0, 40, 1, 0), (1, 0, 40, 1, 0)], new_sequences=new)
     assert "slots [1]: their grammars allow no token" in result.failure.message
     assert result.failure.culprit_slots == (1,)
 
@@ -149,17 +149,17 @@ def test_what_a_source_refuses_to_accept_fails_the_step(masked, masks, monkeypat
 
     with monkeypatch.context() as patch:
         patch.setattr(masks, "accept", refuse)
-        result = masked.run([(0, 0, 40, 1, 0)], new_requests=[following(0)])
+        result = masked.run([(0, 0, 40, 1, 0)], new_sequences=[following(0)])
     assert result.failure.culprit_slots == (0,)
     assert masked.model_runner.audit().slots == ()
 
 
 def test_a_grammar_that_was_never_compiled_is_refused(llama):
-    result = llama.run([(0, 0, 40, 1, 0)], new_requests=[following(0)])
+    result = llama.run([(0, 0, 40, 1, 0)], new_sequences=[following(0)])
     assert "slot 0: grammar" in result.failure.message
     assert "is not compiled here" in result.failure.message
     assert result.failure.culprit_slots == (0,)
-    llama.run_well([(0, 0, 40, 1, 0)], new_requests=[request(0)])
+    llama.run_well([(0, 0, 40, 1, 0)], new_sequences=[request(0)])
     llama.model_runner.drop_slots()
 
 

@@ -140,7 +140,7 @@ def test_only_the_slot_at_fault_is_named_and_the_others_go_on(rig):
     wrong = request(
         2, blocks=[8, 9, 10, 11], grammar_id=grammar_id, emitted_token_ids=rig.ids("x")[:1]
     )
-    result = rig.driver.run_well(rows, new_requests=[requests[1], wrong, requests[3]])
+    result = rig.driver.run_well(rows, new_sequences=[requests[1], wrong, requests[3]])
     assert (list(result.slots), list(result.counts)) == ([1, 2, 3], [1, 0, 1])
     assert len(result.token_ids) == 2
     assert list(result.given_up) == [2]
@@ -152,7 +152,7 @@ def test_a_released_grammar_cannot_be_named_any_more(rig):
     rig.driver.step([first], 512)
     rig.driver.run_well([], released_grammars=[grammar_id])
     result = rig.driver.run(
-        [(1, 0, len(PROMPT), 1, 0)], new_requests=[request(1, grammar_id=grammar_id)]
+        [(1, 0, len(PROMPT), 1, 0)], new_sequences=[request(1, grammar_id=grammar_id)]
     )
     assert list(result.failure.culprit_slots) == [1]
     assert "not compiled here" in result.failure.message
@@ -167,7 +167,7 @@ def test_choices_forked_with_the_prompt_follow_the_grammar(rig):
     first = request(0, blocks=blocks, grammar_id=grammar_id, sampling=RANDOM)
     result = rig.driver.run_well(
         [(0, 0, num, 1, 0), (1, num, 0, 1, 0)],
-        new_requests=[first],
+        new_sequences=[first],
         fork_slots=[1],
         fork_sources=[0],
         fork_choices=[1],

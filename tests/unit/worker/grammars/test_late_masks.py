@@ -56,12 +56,12 @@ def new(slot, grammar_id):
 def test_a_late_row_is_left_out_and_sampled_later_to_the_same_token(rig, monkeypatch):
     slow, quick = rig.compile(LANGUAGES[0].params), rig.compile(LANGUAGES[1].params)
     rows = [(0, 0, NUM, 1, 0), (1, 0, NUM, 1, 0), (2, 0, NUM, 1, 0)]
-    new_requests = [new(0, slow), new(1, quick), new(2, None)]
-    expected = rig.driver.run_well(rows, new_requests=new_requests).token_ids.tolist()
+    new_sequences = [new(0, slow), new(1, quick), new(2, None)]
+    expected = rig.driver.run_well(rows, new_sequences=new_sequences).token_ids.tolist()
     rig.driver.freed = [0, 1, 2]
 
     gate = Gate(monkeypatch, rig.grammars.compiler._compiled.find(slow))
-    result = rig.driver.run_well(rows, new_requests=new_requests)
+    result = rig.driver.run_well(rows, new_sequences=new_sequences)
     assert (result.slots.tolist(), result.counts.tolist()) == ([0, 1, 2], [0, 1, 1])
     assert result.token_ids.tolist() == expected[1:]
     # Planned before that was known: there is no token to go on from, nor a fault.
@@ -87,10 +87,10 @@ def test_a_slot_that_is_given_to_another_wants_the_late_mask_no_more(rig, monkey
     slow, quick = rig.compile(LANGUAGES[0].params), rig.compile(LANGUAGES[1].params)
     gate = Gate(monkeypatch, rig.grammars.compiler._compiled.find(slow))
     rows = [(0, 0, NUM, 1, 0), (1, 0, NUM, 1, 0)]
-    result = rig.driver.run_well(rows, new_requests=[new(0, slow), new(1, None)])
+    result = rig.driver.run_well(rows, new_sequences=[new(0, slow), new(1, None)])
     assert result.counts.tolist() == [0, 1]
     rig.driver.freed = [0]
-    result = rig.driver.run_well([(0, 0, NUM, 1, 0)], new_requests=[new(0, quick)])
+    result = rig.driver.run_well([(0, 0, NUM, 1, 0)], new_sequences=[new(0, quick)])
     assert result.counts.tolist() == [1]
     assert rig.driver.run_well([(0, NUM, 1, 1, 0)]).counts.tolist() == [1]
     gate.is_open.set()
@@ -151,7 +151,7 @@ def test_a_step_that_has_only_slow_masks_waits_no_longer_than_until_another_is_t
     gate = Gate(monkeypatch, rig.grammars.compiler._compiled.find(slow))
     monkeypatch.setattr("pagewire_worker.grammars.mask_threads.SLOW_WAIT_SECONDS", 1e9)
     rig.driver.model_runner.hurry_when(lambda: True)
-    result = rig.driver.run_well([(0, 0, NUM, 1, 0)], new_requests=[new(0, slow)])
+    result = rig.driver.run_well([(0, 0, NUM, 1, 0)], new_sequences=[new(0, slow)])
     assert result.counts.tolist() == [0]
     rig.driver.model_runner.hurry_when(lambda: False)
     gate.is_open.set()

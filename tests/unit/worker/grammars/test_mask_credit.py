@@ -80,7 +80,7 @@ def test_credits_outlive_requests_and_are_bounded(monkeypatch):
     monkeypatch.setattr(mask_credit, "MAX_TENANTS", 2)
     tenants = MaskCredits()
     first = tenants.of("a")
-    assert tenants.of(None) is not first
+    assert tenants.of("") is not first
     assert tenants.of("a") is first
     tenants.of("b")
     assert tenants.of("a") is first

@@ -11,17 +11,17 @@ from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
 from pagewire_shared.kv.arrays import unpack_names, unpack_u32
 from pagewire_shared.rpc.address import Address
 from pagewire_shared.rpc.send_queue import MESSAGE_BYTES
+from pagewire_shared.steps.convert import MAX_FAILURE_CHARACTERS, result_to_message
+from pagewire_shared.steps.plan import StepPlan
+from pagewire_shared.steps.result import StepFailure, StepResult
 from pagewire_worker.link import attach_stream
 from pagewire_worker.link.convert import (
-    MAX_FAILURE_CHARACTERS,
     MAX_FINDINGS,
     MAX_HELD_BLOCKS,
     audit_to_message,
     hello_to_message,
-    result_to_message,
 )
 from pagewire_worker.link.scheduler_link import SchedulerLink
-from pagewire_worker.plan.step import StepFailure, StepPlan, StepResult
 from pagewire_worker.runner.audit import SlotAudit
 from pagewire_worker.runner.model_thread import ModelThread
 from pagewire_worker.runner.step_in_flight import StepInFlight
@@ -40,7 +40,7 @@ def test_the_largest_result_that_a_plan_may_ask_for_fits_a_message():
     """The sum of what the scheduler's plan builder allows, and of all slots that it has."""
     from pagewire_scheduler.core.data.stream_limits import StreamLimits
     from pagewire_scheduler.core.planning import plan_builder as draft
-    from pagewire_worker.plan.step import PromptLogprobs
+    from pagewire_shared.steps.result import PromptLogprobs
 
     slots, top = StreamLimits().max_slots, 20
     values = draft.MAX_PROMPT_VALUE_BYTES // (12 + 8 * top)
@@ -74,7 +74,7 @@ def test_the_largest_result_that_a_plan_may_ask_for_fits_a_message():
             top_token_ids=ints(values * top),
             top_logprobs=floats(values * top),
         ),
-        vectors=floats(draft.MAX_VECTOR_BYTES // 4),
+        vectors=bytes(draft.MAX_VECTOR_BYTES),
     )
     assert wire.AttachWorkerRequest(result=result_to_message(result)).ByteSize() <= MESSAGE_BYTES
 
@@ -98,7 +98,7 @@ class LargeResults(NoModel):
             generation=plan.generation,
             incarnation=plan.incarnation,
             step_id=plan.step_id,
-            vectors=np.zeros(MESSAGE_BYTES // 4, dtype=np.float32),
+            vectors=bytes(MESSAGE_BYTES),
         )
         return StepInFlight(plan, result=result)
 

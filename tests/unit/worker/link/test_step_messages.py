@@ -7,12 +7,13 @@ import pytest
 
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
 from pagewire_shared.errors import InvalidRequestError, WireError
-from pagewire_shared.kv.arrays import pack_names, pack_u32, unpack_f32, unpack_u32
+from pagewire_shared.kv.arrays import pack_f32, pack_names, pack_u32, unpack_f32, unpack_u32
 from pagewire_shared.sampling.convert import pooling_to_message, sampling_to_message
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
-from pagewire_worker.link.convert import hello_to_message, plan_from_message, result_to_message
-from pagewire_worker.plan.step import PromptLogprobs, StepResult
+from pagewire_shared.steps.convert import plan_from_message, result_to_message
+from pagewire_shared.steps.result import PromptLogprobs, StepResult
+from pagewire_worker.link.convert import hello_to_message
 
 GRAMMAR = b"0123456789abcdef"
 
@@ -27,7 +28,7 @@ def received(**fields):
         else:
             field.CopyFrom(value)
     data = wire.StepPlan(new_requests=[new]).SerializeToString()
-    (request,) = plan_from_message(wire.StepPlan.FromString(data)).new_requests
+    (request,) = plan_from_message(wire.StepPlan.FromString(data)).new_sequences
     return request
 
 
@@ -107,7 +108,7 @@ def test_results_are_packed():
         logprobs=np.array([-1.0], np.float32),
         ranks=[4],
         prompt=PROMPT,
-        vectors=np.array([0.5, -0.5], np.float32),
+        vectors=pack_f32([0.5, -0.5]),
     )
     message = wire.StepResult.FromString(result_to_message(result).SerializeToString())
     assert unpack_u32(message.ranks) == [4]

@@ -79,8 +79,8 @@ def test_mixed_batches_equal_transformers(attention, mistral, oracle):
 
 def logprobs_of(driver, prompt):
     """Return the log-probabilities [vocab] behind `prompt`."""
-    new = request(0, prompt=prompt, blocks=range(11), num_logprobs=512)
-    result = driver.run([(0, 0, len(prompt), 1, 0)], new_requests=[new])
+    new = request(0, prompt=prompt, blocks=range(11), num_candidates=512)
+    result = driver.run([(0, 0, len(prompt), 1, 0)], new_sequences=[new])
     driver.freed.append(0)
     return result.top_logprobs[np.argsort(result.top_token_ids)]
 
@@ -127,7 +127,7 @@ def test_a_block_given_back_may_return_to_the_same_sequence(attention, mistral):
     (expected,) = one.generate([PROMPT], max_tokens=9, budget=64)
     blocks = list(range(11))
     prompt = request(0, prompt=PROMPT, blocks=blocks)
-    tokens = [one.run([(0, 0, len(PROMPT), 1, 0)], new_requests=[prompt]).token_ids[0]]
+    tokens = [one.run([(0, 0, len(PROMPT), 1, 0)], new_sequences=[prompt]).token_ids[0]]
     for position in range(len(PROMPT), len(PROMPT) + 8):
         needs_block = position == 11 * BLOCK_SIZE
         # Block 0 holds positions 0 to 3: the window left them behind long ago.
@@ -141,7 +141,7 @@ def test_a_block_given_back_may_return_to_the_same_sequence(attention, mistral):
 def test_a_copy_replaces_the_block_within_the_window(mistral):
     one = mistral("sdpa")
     new = request(0, prompt=PROMPT, blocks=[5, *range(10, 19), 5])
-    one.run_well([(0, 0, 41, 0, 0)], new_requests=[new])
+    one.run_well([(0, 0, 41, 0, 0)], new_sequences=[new])
     copy = {"copy_slots": [0], "copy_sources": [5], "copy_destinations": [7]}
     one.run_well([], **copy)
     assert one.model_runner._slots.block_table[0, [0, 10]].tolist() == [5, 7]

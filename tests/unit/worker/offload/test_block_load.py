@@ -6,10 +6,10 @@ import threading
 import pytest
 
 from pagewire_shared.errors import DeadlineError, UnavailableError
+from pagewire_shared.kv.load import LoadOrder, LoadOutcome
 from pagewire_worker.offload import block_load
 from pagewire_worker.offload.block_load import BlockLoad
 from pagewire_worker.offload.connector import LoadedBlock
-from pagewire_worker.offload.load_order import LoadOrder, LoadOutcome
 from pagewire_worker.runner.model_thread import ModelThread
 
 NAMES = [bytes([index]) * 16 for index in range(6)]
@@ -70,7 +70,7 @@ def load(thread, pool):
 
     def make(source, *, seconds=LONG, write=None, max_blocks=4):
         order = LoadOrder(
-            load_id=11, address="store", names=NAMES, blocks=BLOCKS, timeout_seconds=seconds
+            load_id=11, store="store", names=NAMES, blocks=BLOCKS, timeout_ms=int(1000 * seconds)
         )
         return BlockLoad(
             order=order,
@@ -93,7 +93,7 @@ async def test_all_blocks_come(load, pool):
     assert (answer.load_id, answer.num_blocks) == (11, 6)
     assert answer.outcome is LoadOutcome.COMPLETE
     assert answer.num_bytes == 48
-    assert answer.tiers == {"memory": 2, "disk": 4}
+    assert dict(answer.tiers) == {"memory": 2, "disk": 4}
     assert answer.seconds > 0
 
 
@@ -102,7 +102,7 @@ async def test_the_first_missing_block_ends_what_is_used(load, pool, count):
     answer = await load(Source(*["redis"] * count)).run()
     assert (answer.num_blocks, answer.outcome) == (count, LoadOutcome.MISSING)
     assert pool.written == pairs(count)
-    assert sum(answer.tiers.values()) == count
+    assert sum(dict(answer.tiers).values()) == count
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ async def test_a_tier_that_is_none_is_the_fault_of_the_connector(
 
 async def test_a_connector_may_name_its_own_tiers(load):
     made = load(Source(*["lm-cache"] * 5, "s3"))
-    assert (await made.run()).tiers == {"lm-cache": 5, "s3": 1}
+    assert dict((await made.run()).tiers) == {"lm-cache": 5, "s3": 1}
     assert made.connector_fault is None
 
 

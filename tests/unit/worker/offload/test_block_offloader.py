@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from pagewire_shared.steps.plan import NO_SLOT, StepPlan
 from pagewire_worker.kv.kv_cache import CacheShape, KvCache
 from pagewire_worker.offload import block_offloader, metrics
 from pagewire_worker.offload.block_offloader import NUM_STAGING, BlockOffloader
 from pagewire_worker.offload.known_names import KnownNames
-from pagewire_worker.plan.step import NO_SLOT, StepPlan
 from support.cells.worker_driver import request
 
 NUM_BLOCKS = 64
@@ -92,8 +92,8 @@ def plan(blocks=(), slots=None, **fields):
 def name(offloader, blocks, slots=None, tenants=None):
     """Say that `blocks` of `slots` got their names; slots 0 to 3 have tenants."""
     tenants = {0: None, 1: "a", 2: "b", 3: None} if tenants is None else tenants
-    requests = [request(slot, tenant=tenant) for slot, tenant in tenants.items()]
-    offloader.follow(plan(new_requests=requests))
+    requests = [request(slot, tenant=tenant or "") for slot, tenant in tenants.items()]
+    offloader.follow(plan(new_sequences=requests))
     offloader.named(plan(blocks, slots))
 
 

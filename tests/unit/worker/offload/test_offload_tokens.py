@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from pagewire_shared.errors import WireError
+from pagewire_shared.kv.load import LoadOrder, LoadOutcome
 from pagewire_worker.offload.kv_offload import KvOffload
 from pagewire_worker.offload.kv_store_client import KvStoreConnector
-from pagewire_worker.offload.load_order import LoadOrder, LoadOutcome
 from pagewire_worker.runner.model_thread import ModelThread
 from support.cells.worker_driver import PROMPT, Driver, load, request
 from support.fakes.kv_fake_store import FakeStore, storing
@@ -29,12 +29,12 @@ class Worker:
     def run(self, rows, **fields):
         return self.thread.submit(lambda: self.driver.run_well(rows, **fields))
 
-    async def prompt(self, blocks, tenant=None, **fields):
+    async def prompt(self, blocks, tenant="", **fields):
         """Compute PROMPT in one step that names its two full blocks; return the next token."""
         new = request(0, blocks=blocks, tenant=tenant)
         names = {"named_blocks": blocks[:2], "names": NAMES, "named_slots": [0, 0], **fields}
         row = (0, 0, len(PROMPT), 1, 0)
-        return (await self.run([row], new_requests=[new], **names)).token_ids
+        return (await self.run([row], new_sequences=[new], **names)).token_ids
 
     async def decode(self, count):
         tokens = []
@@ -86,14 +86,14 @@ async def stored(store, count=2):
             await asyncio.sleep(0.005)
 
 
-def order(store, blocks=(9, 4), names=NAMES, **fields):
+def order(store, /, blocks=(9, 4), names=NAMES, **fields):
     return LoadOrder(
         **{
             "load_id": 1,
-            "address": store.address,
+            "store": store.address,
             "names": names,
             "blocks": blocks,
-            "timeout_seconds": SECONDS,
+            "timeout_ms": int(1000 * SECONDS),
             **fields,
         }
     )
@@ -112,12 +112,12 @@ async def test_a_second_executor_goes_on_with_equal_tokens(worker, store, kv_off
     async with worker() as second:
         answer = await second.offload.begin_load(order(store))
         assert (answer.num_blocks, answer.outcome) == (2, LoadOutcome.COMPLETE)
-        assert answer.tiers == {"disk": 2}
+        assert answer.tiers == (("disk", 2),)
         held = await second.thread.submit(second.replica.model_runner.blocks.held_names)
         assert held == {9: NAMES[0], 4: NAMES[1]}
         # Only the tail is computed.
         row = (0, 32, len(PROMPT) - 32, 1, 0)
-        step = await second.run([row], new_requests=[request(0, blocks=[9, 4, 0])])
+        step = await second.run([row], new_sequences=[request(0, blocks=[9, 4, 0])])
         assert list(step.token_ids) + await second.decode(7) == expected
         # What came from the store is not sent back to it.
         assert store.got_chunks == 2
@@ -131,7 +131,7 @@ async def test_the_tokens_depend_on_what_is_loaded(worker, store):
     async with worker() as second:
         # As a load that answers without having written anything.
         row = (0, 32, len(PROMPT) - 32, 1, 0)
-        step = await second.run([row], new_requests=[request(0, blocks=[9, 4, 0])])
+        step = await second.run([row], new_sequences=[request(0, blocks=[9, 4, 0])])
         assert list(step.token_ids) + await second.decode(7) != expected
 
 
@@ -141,7 +141,7 @@ async def test_evicted_blocks_are_flushed_before_they_are_written(worker, store)
         await first.run([], freed_slots=[])
         blocks = [2, 5, 8]
         other = request(1, prompt=PROMPT[::-1], blocks=blocks)
-        await first.run([(1, 0, len(PROMPT), 1, 0)], new_requests=[other])
+        await first.run([(1, 0, len(PROMPT), 1, 0)], new_sequences=[other])
         await stored(store)
         flushed = dict(store.blocks)
     store.blocks.clear()
@@ -155,7 +155,7 @@ async def test_blocks_of_suspect_steps_are_not_offloaded(worker, store):
     async with worker(steps_in_flight=2) as first:
         # Block 99999 does not exist: the step fails, and the next one may have built on it.
         bad = request(3, blocks=[99_999])
-        await first.thread.submit(lambda: first.driver.run([(3, 0, 1, 1, 0)], new_requests=[bad]))
+        await first.thread.submit(lambda: first.driver.run([(3, 0, 1, 1, 0)], new_sequences=[bad]))
         await first.prompt([5, 2, 7])
         held = await first.thread.submit(first.replica.model_runner.blocks.held_names)
         assert held == {}
@@ -172,7 +172,7 @@ async def test_blocks_of_suspect_steps_are_not_offloaded(worker, store):
         ({"blocks": (1, 1)}, "twice"),
         ({"names": NAMES[:1] * 2}, "twice"),
         ({"names": [], "blocks": []}, "0 for 0"),
-        ({"address": "unix:/elsewhere"}, "not in the welcome"),
+        ({"store": "unix:/elsewhere"}, "not in the welcome"),
     ],
 )
 async def test_bad_orders(worker, store, fields, text):
@@ -191,7 +191,7 @@ async def test_an_id_under_way_is_refused_and_free_again_later(worker, store):
         made.offload.loads.cancel(1)
         assert (await first).outcome is LoadOutcome.CANCELLED
         made.offload.loads.cancel(1)
-        again = made.offload.begin_load(order(store, timeout_seconds=0.05))
+        again = made.offload.begin_load(order(store, timeout_ms=50))
         assert (await again).outcome is LoadOutcome.LATE
 
 
@@ -213,7 +213,7 @@ async def test_a_store_that_does_not_work_leaves_the_tokens_alone(worker, store,
     store.blocks.clear()
     store.fault = fault
     async with worker() as second:
-        answer = second.offload.begin_load(order(store, blocks=(3, 6), timeout_seconds=0.5))
+        answer = second.offload.begin_load(order(store, blocks=(3, 6), timeout_ms=500))
         assert list(await second.prompt([5, 2, 7])) + await second.decode(3) == expected
         assert (await answer).num_blocks == 0
     assert store.blocks == {}

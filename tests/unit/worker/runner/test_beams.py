@@ -8,7 +8,7 @@ from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
 from pagewire_shared.errors import WireError
 from pagewire_shared.kv.arrays import pack_u32
 from pagewire_shared.sampling.beam import MAX_BEAM_CANDIDATES
-from pagewire_worker.link.convert import plan_from_message
+from pagewire_shared.steps.convert import plan_from_message
 from support.cells.worker_driver import PROMPT, request
 
 WIDE = 64
@@ -17,8 +17,8 @@ END = len(PROMPT)
 
 def alternatives(driver, tokens):
     """Return the most likely tokens behind `tokens`, computed afresh in a slot of its own."""
-    new = request(20, prompt=tokens, blocks=[100, 101, 102, 103], num_logprobs=WIDE)
-    result = driver.run_well([(20, 0, len(tokens), 1, 0)], new_requests=[new])
+    new = request(20, prompt=tokens, blocks=[100, 101, 102, 103], num_candidates=WIDE)
+    result = driver.run_well([(20, 0, len(tokens), 1, 0)], new_sequences=[new])
     driver.freed.append(20)
     return result.top_token_ids.tolist(), result.top_logprobs
 
@@ -40,7 +40,7 @@ def start_beams(driver):
     worker's."""
     first = driver.run_well(
         [(0, 0, END, 1, 0)],
-        new_requests=[request(0, is_beam=True, num_logprobs=WIDE)],
+        new_sequences=[request(0, num_candidates=WIDE)],
     )
     assert first.num_top.tolist() == [WIDE]
     second, third = first.top_token_ids[1:3].tolist()
@@ -122,7 +122,7 @@ def test_a_bad_append_changes_nothing(fields, text, llama):
 
 def test_nothing_is_appended_behind_the_context(driver):
     one = driver("llama", block_size=16, max_model_len=END)
-    one.run_well([(0, 0, END, 1, 0)], new_requests=[request(0, is_beam=True)])
+    one.run_well([(0, 0, END, 1, 0)], new_sequences=[request(0, num_candidates=1)])
     failure = one.run([], appended_slots=[0], appended_token_ids=[5]).failure
     assert "behind the context" in failure.message
 
@@ -141,14 +141,12 @@ def new_message(**sampling):
     )
 
 
-@pytest.mark.parametrize(
-    ("wanted", "own"), [(64, 64), (MAX_BEAM_CANDIDATES, MAX_BEAM_CANDIDATES), (20, None), (0, None)]
-)
-def test_a_scheduler_may_ask_for_more_alternatives_than_clients(wanted, own):
-    (new,) = plan_from_message(message(new_requests=[new_message(logprobs=wanted)])).new_requests
+@pytest.mark.parametrize("wanted", [64, MAX_BEAM_CANDIDATES, 20, 0])
+def test_a_scheduler_may_ask_for_more_alternatives_than_clients(wanted):
+    (new,) = plan_from_message(message(new_requests=[new_message(logprobs=wanted)])).new_sequences
     assert new.is_beam
-    assert new.num_logprobs == own
-    assert new.sampling.logprobs == (None if own else wanted)
+    assert new.num_candidates == wanted
+    assert new.sampling.logprobs is None
 
 
 def test_more_alternatives_than_any_beam_needs_are_refused():

@@ -124,7 +124,7 @@ def test_blocks_with_broken_values_get_no_name(make):
     requests = [request(0, prompt=bad, blocks=[0, 1]), request(1, prompt=PROMPT[:16], blocks=[3])]
     result = one.run_well(
         [(0, 0, 32, 0, 0), (1, 0, 16, 0, 0)],
-        new_requests=requests,
+        new_sequences=requests,
         named_slots=[0, 0, 1],
         **named,
     )
@@ -142,7 +142,7 @@ def test_blocks_with_broken_values_get_no_name(make):
     result = one.run_well(
         [(0, 0, 16, 1, 0)],
         freed_slots=[0],
-        new_requests=[fresh],
+        new_sequences=[fresh],
         named_blocks=[0],
         names=[b"f" * 16],
         named_slots=[0],
@@ -160,7 +160,7 @@ def test_tokens_before_a_broken_one_keep_their_bits(make):
         one.run_well(
             [(0, 0, len(prompt), 0, 0)],
             freed_slots=[0],
-            new_requests=[request(0, prompt=prompt, blocks=[block])],
+            new_sequences=[request(0, prompt=prompt, blocks=[block])],
         )
         both = [(layer.key[block], layer.value[block]) for layer in cache.layers]
         flat = torch.stack([side.clone() for sides in both for side in sides])
@@ -182,7 +182,7 @@ def test_forks_of_a_broken_sequence_are_broken(make):
     one = make()
     one.run_well(
         [(0, 0, 17, 1, 0)],
-        new_requests=[request(0, prompt=[*PROMPT[:16], BAD], blocks=[0, 1])],
+        new_sequences=[request(0, prompt=[*PROMPT[:16], BAD], blocks=[0, 1])],
     )
     result = one.run_well(
         [(0, 17, 1, 1, 0), (1, 17, 1, 1, 0)],

@@ -48,17 +48,17 @@ def prompt_request(**fields):
 IDLE = [(1, 40, 0, 1, 0), (2, 40, 0, 1, 0)]
 GROWING = [(slot, start, num, 1, 1) for slot, start, num in ((0, 32, 8), (1, 40, 0), (2, 40, 0))]
 FIRST_STEPS = {
-    "one chunk": [([(0, 0, 40, 1, 0), *IDLE], {"new_requests": [prompt_request()]})],
+    "one chunk": [([(0, 0, 40, 1, 0), *IDLE], {"new_sequences": [prompt_request()]})],
     "two chunks": [
-        ([(0, 0, 32, 0, 0)], {"new_requests": [prompt_request()]}),
+        ([(0, 0, 32, 0, 0)], {"new_sequences": [prompt_request()]}),
         ([(0, 32, 8, 1, 0), *IDLE], {}),
     ],
     "a last chunk with a new block": [
-        ([(0, 0, 32, 0, 0)], {"new_requests": [prompt_request(blocks=[200, 201])]}),
+        ([(0, 0, 32, 0, 0)], {"new_sequences": [prompt_request(blocks=[200, 201])]}),
         (GROWING, {"new_block_ids": [202, 202, 202]}),
     ],
     "the source is not the first row": [
-        ([(0, 0, 32, 0, 0)], {"new_requests": [prompt_request()]}),
+        ([(0, 0, 32, 0, 0)], {"new_sequences": [prompt_request()]}),
         ([IDLE[0], (0, 32, 8, 1, 0), IDLE[1]], {}),
     ],
 }
@@ -82,7 +82,7 @@ def test_forked_choices_equal_separate_ones(name, attention, driver):
 def test_a_copy_leaves_the_sibling_untouched(llama):
     llama.run_well(
         [(0, 0, 40, 1, 0), (1, 40, 0, 1, 0)],
-        new_requests=[request(0)],
+        new_sequences=[request(0)],
         fork_slots=[1],
         fork_sources=[0],
         fork_choices=[1],
@@ -114,7 +114,7 @@ def test_all_sources_are_read_before_any_block_is_written(llama):
 
 def test_a_copied_block_has_no_name(llama):
     names = {"named_blocks": [1, 7], "names": [b"a" * 16, b"b" * 16]}
-    llama.run_well([(0, 0, 40, 1, 0)], new_requests=[request(0)], **names)
+    llama.run_well([(0, 0, 40, 1, 0)], new_sequences=[request(0)], **names)
     llama.run_well([], copy_slots=[0], copy_sources=[1], copy_destinations=[7])
     assert llama.model_runner.blocks.held_names() == {1: b"a" * 16}
 
@@ -161,7 +161,7 @@ def test_a_bad_plan_is_refused_and_changes_nothing(text, llama):
     (expected,) = llama.generate([PROMPT], max_tokens=3)
     name = {"named_blocks": [9], "names": [b"n" * 16]}
     first = start(llama)
-    llama.run_well([(3, 0, 40, 0, 0)], new_requests=[other(3, blocks=[4, 5, 6])], **name)
+    llama.run_well([(3, 0, 40, 0, 0)], new_sequences=[other(3, blocks=[4, 5, 6])], **name)
     layer = llama.model_runner.backend.kv_cache.layers[0]
     before = layer.key.clone()
     rows, fields = BAD_PLANS[text]
@@ -189,7 +189,7 @@ def test_a_fork_is_undone_when_the_model_breaks(llama, monkeypatch):
 
 
 def test_a_fork_needs_the_blocks_that_its_source_gets_in_the_same_plan(llama):
-    llama.run_well([(0, 0, 32, 0, 0)], new_requests=[request(0, blocks=[0, 1])])
+    llama.run_well([(0, 0, 32, 0, 0)], new_sequences=[request(0, blocks=[0, 1])])
     result = llama.run([(0, 32, 8, 1, 1), (1, 40, 0, 1, 0)], new_block_ids=[2], **FORK)
     assert "too few blocks" in result.failure.message
     assert result.failure.culprit_slots == (1,)
@@ -199,5 +199,5 @@ def test_a_fork_keeps_stop_tokens_and_min_tokens(llama):
     (likely,) = llama.generate([PROMPT], max_tokens=1)
     sampling = SamplingParams(temperature=0, max_tokens=None, min_tokens=1)
     new = request(0, sampling=sampling, eos_token_ids=likely)
-    result = llama.run_well([(0, 0, 40, 1, 0), (1, 40, 0, 1, 0)], new_requests=[new], **FORK)
+    result = llama.run_well([(0, 0, 40, 1, 0), (1, 40, 0, 1, 0)], new_sequences=[new], **FORK)
     assert result.token_ids[0] == result.token_ids[1] != likely[0]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pagewire_shared.sampling.params import SamplingParams
-from pagewire_worker.plan.step import StepPlan
+from pagewire_shared.steps.plan import StepPlan
 from support.cells.worker_driver import PROMPT, Running, request, start
 
 
@@ -13,7 +13,7 @@ def test_result_carries_the_plans_identity(llama):
         generation=5,
         incarnation=6,
         step_id=9,
-        new_requests=[request(2)],
+        new_sequences=[request(2)],
         slots=[2],
         starts=[0],
         num_new_tokens=[len(PROMPT)],
@@ -29,7 +29,7 @@ def test_result_carries_the_plans_identity(llama):
 
 
 def test_a_chunk_that_does_not_sample_answers_nothing(llama):
-    result = llama.run([(0, 0, 10, 0, 0)], new_requests=[request(0)])
+    result = llama.run([(0, 0, 10, 0, 0)], new_sequences=[request(0)])
     assert result.failure is None
     assert len(result.slots) == len(result.token_ids) == 0
 
@@ -43,7 +43,7 @@ def test_logprobs_are_packed_per_token(llama):
         request(2, blocks=[6, 7, 8], sampling=only_own),
     ]
     rows = [(slot, 0, len(PROMPT), 1, 0) for slot in range(3)]
-    result = llama.run(rows, new_requests=requests)
+    result = llama.run(rows, new_sequences=requests)
     assert result.num_top.tolist() == [3, 0, 0]
     assert result.top_token_ids[0] == result.token_ids[0]
     assert result.top_logprobs[0] == pytest.approx(result.logprobs[0])
@@ -58,7 +58,7 @@ def test_resume_continues_the_same_sample(llama):
     llama.release(sequence)
     emitted = sequence.output[:5]
     again = request(3, sampling=sampling, emitted_token_ids=emitted, blocks=[10, 11, 12])
-    first = llama.run([(3, 0, len(PROMPT) + 5, 1, 0)], new_requests=[again])
+    first = llama.run([(3, 0, len(PROMPT) + 5, 1, 0)], new_sequences=[again])
     second = llama.run([(3, len(PROMPT) + 5, 1, 1, 0)])
     assert [int(first.token_ids[0]), int(second.token_ids[0])] == sequence.output[5:7]
 
@@ -70,7 +70,7 @@ def test_choices_draw_different_noise(llama):
         for c in range(8)
     ]
     rows = [(c, 0, len(PROMPT), 1, 0) for c in range(8)]
-    assert len(set(llama.run(rows, new_requests=requests).token_ids.tolist())) > 1
+    assert len(set(llama.run(rows, new_sequences=requests).token_ids.tolist())) > 1
 
 
 def test_same_seed_alone_and_among_31_others(driver):
@@ -90,7 +90,7 @@ def test_a_prefix_hit_reads_what_another_request_wrote(llama):
     (expected,) = llama.generate([PROMPT], max_tokens=3)
     start(llama, slot=0)
     hit = request(1, blocks=[0, 1, 9])
-    result = llama.run([(1, 32, len(PROMPT) - 32, 1, 0)], new_requests=[hit])
+    result = llama.run([(1, 32, len(PROMPT) - 32, 1, 0)], new_sequences=[hit])
     assert result.token_ids.tolist() == expected[:1]
 
 
@@ -98,7 +98,7 @@ def test_a_prefix_is_shared_within_the_step_that_writes_it(llama):
     (expected,) = llama.generate([PROMPT], max_tokens=1)
     requests = [request(0), request(1, blocks=[0, 1, 9])]
     rows = [(0, 0, len(PROMPT), 1, 0), (1, 32, len(PROMPT) - 32, 1, 0)]
-    assert llama.run(rows, new_requests=requests).token_ids.tolist() == expected * 2
+    assert llama.run(rows, new_sequences=requests).token_ids.tolist() == expected * 2
 
 
 def test_block_copies_happen_before_the_forward_pass(llama):
@@ -107,7 +107,7 @@ def test_block_copies_happen_before_the_forward_pass(llama):
     fork = request(1, blocks=[0, 1, 2], emitted_token_ids=first.token_ids.tolist())
     result = llama.run(
         [(1, len(PROMPT), 1, 1, 0)],
-        new_requests=[fork],
+        new_sequences=[fork],
         copy_slots=[1, 1, 1],
         copy_sources=[0, 1, 2],
         copy_destinations=[20, 21, 22],
@@ -126,14 +126,14 @@ def test_names_live_until_their_block_is_begun_anew(llama):
     name = b"n" * 16
     llama.run(
         [(0, 0, len(PROMPT), 1, 0)],
-        new_requests=[request(0)],
+        new_sequences=[request(0)],
         named_blocks=[0, 1],
         names=[name, b"m" * 16],
     )
     assert llama.model_runner.blocks.held_names() == {0: name, 1: b"m" * 16}
     llama.run([(0, len(PROMPT), 1, 1, 0)])
     assert len(llama.model_runner.blocks.held_names()) == 2
-    llama.run([(1, 0, 16, 0, 0)], freed_slots=[0], new_requests=[request(1, blocks=[1, 7, 8])])
+    llama.run([(1, 0, 16, 0, 0)], freed_slots=[0], new_sequences=[request(1, blocks=[1, 7, 8])])
     assert llama.model_runner.blocks.held_names() == {0: name}
     llama.run([], copy_slots=[1], copy_sources=[1], copy_destinations=[0])
     assert llama.model_runner.blocks.held_names() == {}
@@ -142,7 +142,7 @@ def test_names_live_until_their_block_is_begun_anew(llama):
 def test_dropping_slots_keeps_names(llama):
     llama.run(
         [(0, 0, len(PROMPT), 1, 0)],
-        new_requests=[request(0)],
+        new_sequences=[request(0)],
         named_blocks=[0],
         names=[b"n" * 16],
     )
@@ -155,7 +155,7 @@ def test_dropping_slots_keeps_names(llama):
 
 def test_audit_walks_tables(llama):
     start(llama, slot=4)
-    llama.run([(2, 0, 1, 0, 0)], new_requests=[request(2, blocks=[0, 1, 9])])
+    llama.run([(2, 0, 1, 0, 0)], new_sequences=[request(2, blocks=[0, 1, 9])])
     audit = llama.model_runner.audit()
     assert audit.slots == (2, 4)
     assert audit.num_blocks_in_tables == 4

@@ -8,20 +8,20 @@ from pagewire_shared.sampling.params import SamplingParams
 from support.cells.worker_driver import PROMPT, Driver, request, start
 
 BAD_PLANS = {
-    "slot is taken": {"new_requests": [request(0)], "rows": [(0, 0, 8, 0, 0)]},
+    "slot is taken": {"new_sequences": [request(0)], "rows": [(0, 0, 8, 0, 0)]},
     "not known": {"rows": [(0, 42, 1, 1, 0)]},
-    "too few blocks": {"rows": [(5, 0, 40, 1, 0)], "new_requests": [request(5, blocks=[9])]},
+    "too few blocks": {"rows": [(5, 0, 40, 1, 0)], "new_sequences": [request(5, blocks=[9])]},
     "unknown slot": {"rows": [(9, 0, 1, 1, 0)]},
     "slot beyond the last": {"rows": [(4000, 0, 1, 1, 0)]},
-    "token id": {"rows": [(5, 0, 1, 0, 0)], "new_requests": [request(5, prompt=[512])]},
-    "block id": {"rows": [(5, 0, 1, 0, 0)], "new_requests": [request(5, blocks=[10**6])]},
+    "token id": {"rows": [(5, 0, 1, 0, 0)], "new_sequences": [request(5, prompt=[512])]},
+    "block id": {"rows": [(5, 0, 1, 0, 0)], "new_sequences": [request(5, blocks=[10**6])]},
     "nothing to compute": {"rows": [(0, 40, 0, 0, 0)]},
-    "sample too early": {"rows": [(5, 0, 8, 1, 0)], "new_requests": [request(5)]},
-    "over budget": {"rows": [(5, 0, 600, 1, 0)], "new_requests": [request(5)]},
-    "new but not scheduled": {"rows": [(0, 40, 1, 1, 0)], "new_requests": [request(5)]},
+    "sample too early": {"rows": [(5, 0, 8, 1, 0)], "new_sequences": [request(5)]},
+    "over budget": {"rows": [(5, 0, 600, 1, 0)], "new_sequences": [request(5)]},
+    "new but not scheduled": {"rows": [(0, 40, 1, 1, 0)], "new_sequences": [request(5)]},
     "without a seed": {
         "rows": [(5, 0, 40, 1, 0)],
-        "new_requests": [request(5, sampling=SamplingParams(max_tokens=None))],
+        "new_sequences": [request(5, sampling=SamplingParams(max_tokens=None))],
     },
 }
 
@@ -41,7 +41,7 @@ def test_a_contradictory_plan_fails_and_changes_nothing(name, llama):
 
 def test_a_culprit_is_named(llama):
     requests = [request(0), request(1, prompt=[9999], blocks=[4])]
-    result = llama.run([(0, 0, 40, 1, 0), (1, 0, 1, 1, 0)], new_requests=requests)
+    result = llama.run([(0, 0, 40, 1, 0), (1, 0, 1, 1, 0)], new_sequences=requests)
     assert result.failure.culprit_slots == (1,)
 
 
@@ -56,7 +56,7 @@ def test_a_step_that_breaks_in_the_model_is_undone(llama, monkeypatch):
     monkeypatch.setattr(llama.model_runner.backend, "forward", broken)
     grown = llama.run(
         [(0, len(PROMPT), 1, 1, 1), (1, 0, 40, 1, 0)],
-        new_requests=[request(1, blocks=[4, 5, 6])],
+        new_sequences=[request(1, blocks=[4, 5, 6])],
         new_block_ids=[3],
         named_blocks=[4],
         names=[b"x" * 16],
@@ -73,7 +73,7 @@ def test_a_step_that_breaks_in_the_model_is_undone(llama, monkeypatch):
 
 
 def test_a_failed_chunk_fails_the_chunk_behind_it(llama, monkeypatch):
-    llama.run([(0, 0, 10, 0, 0)], new_requests=[request(0)])
+    llama.run([(0, 0, 10, 0, 0)], new_sequences=[request(0)])
     forward = llama.model_runner.backend.forward
     monkeypatch.setattr(llama.model_runner.backend, "forward", lambda batch: 1 / 0)
     assert llama.run([(0, 10, 10, 0, 0)]).failure is not None
@@ -130,12 +130,12 @@ def test_steps_planned_before_a_failure_was_known_give_no_names(driver, monkeypa
     forward = one.model_runner.backend.forward
     monkeypatch.setattr(one.model_runner.backend, "forward", lambda batch: 1 / 0)
     names = {"named_blocks": [0], "names": [b"a" * 16]}
-    failed = one.run([(0, 0, 16, 0, 0)], new_requests=[request(0)], **names)
+    failed = one.run([(0, 0, 16, 0, 0)], new_sequences=[request(0)], **names)
     assert failed.failure is not None
     monkeypatch.setattr(one.model_runner.backend, "forward", forward)
     # Shares block 0, which the failed step never wrote, and would name block 5 after it.
     suspect = {"named_blocks": [5], "names": [b"b" * 16]}
-    one.run([(1, 16, 24, 1, 0)], new_requests=[request(1, blocks=[0, 5, 6])], **suspect)
+    one.run([(1, 16, 24, 1, 0)], new_sequences=[request(1, blocks=[0, 5, 6])], **suspect)
     assert one.model_runner.blocks.held_names() == {}
-    one.run([(2, 0, 16, 0, 0)], new_requests=[request(2, blocks=[7, 8, 9])], **names)
+    one.run([(2, 0, 16, 0, 0)], new_sequences=[request(2, blocks=[7, 8, 9])], **names)
     assert one.model_runner.blocks.held_names() == {0: b"a" * 16}

@@ -31,7 +31,7 @@ class Attach:
         self.runner.run(self.driver.plan(rows, **fields))
 
     def start(self):
-        self.run([(0, 0, len(PROMPT), 1, 0)], new_requests=[request(0)])
+        self.run([(0, 0, len(PROMPT), 1, 0)], new_sequences=[request(0)])
 
     def decode(self, place):
         self.run([(0, len(PROMPT) + place, 1, 1, 0)])

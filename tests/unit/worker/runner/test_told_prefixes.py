@@ -6,7 +6,7 @@ import torch
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
 from pagewire_worker.batch.slots import SlotLimits, SlotTable
-from pagewire_worker.plan.step import PlanError
+from pagewire_worker.plan.plan_error import PlanError
 from support.cells.worker_driver import GREEDY, PROMPT, request, start
 
 OTHER = [*PROMPT[:32], 5, 6, 7]
@@ -25,7 +25,7 @@ def run_alone(driver, sampling, **prefix):
     told = {"prompt": OTHER, "emitted_token_ids": [9, 8], **prefix}
     new = request(1, blocks=[100, 101, 102], sampling=sampling, **told)
     rows = [(1, 0, len(OTHER) + 2, 1, 0)]
-    results = [driver.run_well(rows, new_requests=[new])]
+    results = [driver.run_well(rows, new_sequences=[new])]
     for position in range(len(OTHER) + 2, len(OTHER) + 7):
         results.append(driver.run_well([(1, position, 1, 1, 0)]))
     driver.freed.append(1)
@@ -52,7 +52,7 @@ def test_a_prefix_may_come_from_the_same_plan_and_be_all_of_the_prompt(llama):
         request(2, prompt=[], blocks=[16, 17, 18], prefix_slot=0, num_prefix_tokens=40),
     ]
     rows = [(0, 0, 40, 1, 0), (1, 0, 35, 1, 0), (2, 0, 40, 1, 0)]
-    result = llama.run_well(rows, new_requests=new)
+    result = llama.run_well(rows, new_sequences=new)
     assert [[token] for token in result.token_ids] == expected
 
 
@@ -64,7 +64,7 @@ def test_a_slot_freed_and_filled_by_the_same_plan_is_the_new_one(llama):
         request(0, blocks=[10, 11, 12]),
         request(1, prompt=OTHER[32:], blocks=[13, 14, 15], prefix_slot=0, num_prefix_tokens=32),
     ]
-    result = llama.run_well([(0, 0, 40, 1, 0), (1, 0, 35, 1, 0)], new_requests=new)
+    result = llama.run_well([(0, 0, 40, 1, 0), (1, 0, 35, 1, 0)], new_sequences=new)
     assert [result.token_ids[1]] == expected
 
 
@@ -84,7 +84,7 @@ BAD_PREFIXES = {
 def test_a_prefix_that_is_not_there_fails_the_step_and_names_the_slot(message, llama):
     first = start(llama)
     bad = request(1, prompt=[1] * 40, blocks=[4, 5, 6], **BAD_PREFIXES[message])
-    result = llama.run([(1, 0, 40, 1, 0)], new_requests=[bad])
+    result = llama.run([(1, 0, 40, 1, 0)], new_sequences=[bad])
     assert result.failure is not None
     assert message in result.failure.message
     assert result.failure.culprit_slots == (1,)
@@ -115,6 +115,6 @@ def test_a_prompt_that_is_pooled_may_be_copied(llama):
         prefix_slot=0,
         num_prefix_tokens=32,
     )
-    told = llama.run_well([(1, 0, 35, 1, 0)], new_requests=[new]).vectors
+    told = llama.run_well([(1, 0, 35, 1, 0)], new_sequences=[new]).vectors
     new = request(2, prompt=OTHER, blocks=[16, 17, 18], pooling=pooling)
-    assert told.tolist() == llama.run_well([(2, 0, 35, 1, 0)], new_requests=[new]).vectors.tolist()
+    assert told == llama.run_well([(2, 0, 35, 1, 0)], new_sequences=[new]).vectors

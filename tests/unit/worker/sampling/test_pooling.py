@@ -7,7 +7,7 @@ import torch
 from pagewire_shared.sampling.pooling import PoolingParams
 from pagewire_worker.batch.pooling import PoolingChunk, PoolingRows, pool
 from pagewire_worker.batch.pooling_table import EMPTY_SUM
-from support.cells.worker_driver import GREEDY, PROMPT, Running, request
+from support.cells.worker_driver import GREEDY, PROMPT, Running, request, vectors_of
 
 PROMPTS = [[(13 * slot + 7 * place) % 512 for place in range(3 + 19 * slot)] for slot in range(6)]
 LAST, MEAN = PoolingParams(pooling="last"), PoolingParams(pooling="mean")
@@ -64,14 +64,16 @@ def test_answers_come_in_the_order_of_the_plan(llama):
         request(2, pooling=MEAN, blocks=[6, 7, 8]),
     ]
     rows = [(slot, 0, 40, 1, 0) for slot in (2, 1, 0)]
-    result = llama.run_well(rows, new_requests=new)
+    result = llama.run_well(rows, new_sequences=new)
     assert result.slots.tolist() == [2, 1, 0]
     assert result.counts.tolist() == [0, 1, 0]
     assert len(result.token_ids) == 1
-    mean, last = result.vectors.reshape(2, -1)
-    (again,) = llama.run_well(
-        [(3, 0, 40, 1, 0)], new_requests=[request(3, pooling=LAST, blocks=[9, 10, 11])]
-    ).vectors.reshape(1, -1)
+    mean, last = vectors_of(result, 2)
+    (again,) = vectors_of(
+        llama.run_well(
+            [(3, 0, 40, 1, 0)], new_sequences=[request(3, pooling=LAST, blocks=[9, 10, 11])]
+        )
+    )
     np.testing.assert_allclose(again, last, atol=1e-6)
     assert np.abs(mean - last).max() > 0.01
 
@@ -79,7 +81,7 @@ def test_answers_come_in_the_order_of_the_plan(llama):
 def test_a_chunk_that_is_not_the_last_answers_nothing(llama):
     for slot, params in enumerate((LAST, MEAN)):
         new = request(slot, pooling=params, blocks=[3 * slot, 3 * slot + 1, 3 * slot + 2])
-        result = llama.run_well([(slot, 0, 30, 0, 0)], new_requests=[new])
+        result = llama.run_well([(slot, 0, 30, 0, 0)], new_sequences=[new])
         assert len(result.slots) == len(result.vectors) == 0
 
 
@@ -101,74 +103,74 @@ def test_a_chunk_that_failed_is_repeated(place, llama, expected, monkeypatch):
     model_runner = llama.model_runner
     owner = {"forward": model_runner.backend, "commit": model_runner._slots}[place]
     new = request(0, pooling=MEAN)
-    llama.run_well([(0, 0, 15, 0, 0)], new_requests=[new])
+    llama.run_well([(0, 0, 15, 0, 0)], new_sequences=[new])
     break_once(monkeypatch, owner, place)
     assert llama.run([(0, 15, 15, 0, 0)]).failure is not None
     llama.run_well([(0, 15, 15, 0, 0)])
     result = llama.run_well([(0, 30, 10, 1, 0)])
-    np.testing.assert_allclose(result.vectors, expected("llama", PROMPT, MEAN), atol=1e-5)
+    np.testing.assert_allclose(vectors_of(result)[0], expected("llama", PROMPT, MEAN), atol=1e-5)
 
 
 def test_a_first_chunk_that_failed_is_repeated(llama, expected, monkeypatch):
     new = request(0, pooling=MEAN)
     break_once(monkeypatch, llama.model_runner._slots, "commit")
-    assert llama.run([(0, 0, 20, 0, 0)], new_requests=[new]).failure is not None
-    llama.run_well([(0, 0, 20, 0, 0)], new_requests=[new])
+    assert llama.run([(0, 0, 20, 0, 0)], new_sequences=[new]).failure is not None
+    llama.run_well([(0, 0, 20, 0, 0)], new_sequences=[new])
     result = llama.run_well([(0, 20, 20, 1, 0)])
-    np.testing.assert_allclose(result.vectors, expected("llama", PROMPT, MEAN), atol=1e-5)
+    np.testing.assert_allclose(vectors_of(result)[0], expected("llama", PROMPT, MEAN), atol=1e-5)
 
 
 def test_a_sequence_computed_again_from_its_beginning(llama, expected):
-    llama.run_well([(0, 0, 25, 0, 0)], new_requests=[request(0, pooling=MEAN)])
+    llama.run_well([(0, 0, 25, 0, 0)], new_sequences=[request(0, pooling=MEAN)])
     llama.run_well([(0, 0, 10, 0, 0)])
     result = llama.run_well([(0, 10, 30, 1, 0)])
-    np.testing.assert_allclose(result.vectors, expected("llama", PROMPT, MEAN), atol=1e-5)
+    np.testing.assert_allclose(vectors_of(result)[0], expected("llama", PROMPT, MEAN), atol=1e-5)
 
 
 def test_a_slot_used_again_has_no_sum_and_no_pooling(llama, expected):
-    llama.run_well([(0, 0, 15, 0, 0)], new_requests=[request(0, pooling=MEAN)])
+    llama.run_well([(0, 0, 15, 0, 0)], new_sequences=[request(0, pooling=MEAN)])
     llama.freed = [0]
-    again = llama.run_well([(0, 0, 40, 1, 0)], new_requests=[request(0, pooling=MEAN)])
-    np.testing.assert_allclose(again.vectors, expected("llama", PROMPT, MEAN), atol=1e-5)
+    again = llama.run_well([(0, 0, 40, 1, 0)], new_sequences=[request(0, pooling=MEAN)])
+    np.testing.assert_allclose(vectors_of(again)[0], expected("llama", PROMPT, MEAN), atol=1e-5)
     llama.freed = [0]
-    sampled = llama.run_well([(0, 0, 40, 1, 0)], new_requests=[request(0)])
+    sampled = llama.run_well([(0, 0, 40, 1, 0)], new_sequences=[request(0)])
     assert sampled.counts.tolist() == [1]
     assert len(sampled.vectors) == 0
 
 
 def test_a_fork_onto_a_slot_that_pooled_samples(llama):
-    llama.run_well([(1, 0, 40, 1, 0)], new_requests=[request(1, pooling=MEAN)])
+    llama.run_well([(1, 0, 40, 1, 0)], new_sequences=[request(1, pooling=MEAN)])
     llama.freed = [1]
     fork = {"fork_slots": [1], "fork_sources": [0], "fork_choices": [1]}
     rows = [(0, 0, 40, 1, 0), (1, 40, 0, 1, 0)]
-    result = llama.run_well(rows, new_requests=[request(0)], **fork)
+    result = llama.run_well(rows, new_sequences=[request(0)], **fork)
     assert result.counts.tolist() == [1, 1]
 
 
 def test_no_slots_are_left_behind_when_all_are_dropped(llama):
-    llama.run_well([(0, 0, 15, 0, 0)], new_requests=[request(0, pooling=MEAN)])
+    llama.run_well([(0, 0, 15, 0, 0)], new_sequences=[request(0, pooling=MEAN)])
     llama.model_runner.drop_slots()
-    result = llama.run_well([(0, 0, 40, 1, 0)], new_requests=[request(0)])
+    result = llama.run_well([(0, 0, 40, 1, 0)], new_sequences=[request(0)])
     assert result.counts.tolist() == [1]
 
 
 def test_a_mean_of_what_a_cache_holds_is_refused(llama):
-    llama.run_well([(0, 0, 40, 1, 0)], new_requests=[request(0)])
+    llama.run_well([(0, 0, 40, 1, 0)], new_sequences=[request(0)])
     hit = request(1, pooling=MEAN, blocks=[0, 1, 9])
-    result = llama.run([(1, 32, 8, 1, 0)], new_requests=[hit])
+    result = llama.run([(1, 32, 8, 1, 0)], new_sequences=[hit])
     assert "slot 1: a mean from position 32 on, 0 states" in result.failure.message
     assert result.failure.culprit_slots == (1,)
 
 
 def test_the_last_state_may_come_after_a_prefix_hit(llama, expected):
-    llama.run_well([(0, 0, 40, 1, 0)], new_requests=[request(0)])
+    llama.run_well([(0, 0, 40, 1, 0)], new_sequences=[request(0)])
     hit = request(1, pooling=LAST, blocks=[0, 1, 9])
-    result = llama.run_well([(1, 32, 8, 1, 0)], new_requests=[hit])
-    np.testing.assert_allclose(result.vectors, expected("llama", PROMPT, LAST), atol=1e-5)
+    result = llama.run_well([(1, 32, 8, 1, 0)], new_sequences=[hit])
+    np.testing.assert_allclose(vectors_of(result)[0], expected("llama", PROMPT, LAST), atol=1e-5)
 
 
 def test_a_vector_before_the_last_token_is_refused(llama):
-    result = llama.run([(0, 0, 39, 1, 0)], new_requests=[request(0, pooling=LAST)])
+    result = llama.run([(0, 0, 39, 1, 0)], new_sequences=[request(0, pooling=LAST)])
     assert "a sample before the last token" in result.failure.message
     assert result.failure.culprit_slots == (0,)
 
@@ -176,7 +178,7 @@ def test_a_vector_before_the_last_token_is_refused(llama):
 def test_a_fork_of_what_pools_is_refused(llama):
     new = [request(0, pooling=LAST)]
     fork = {"fork_slots": [1], "fork_sources": [0], "fork_choices": [1]}
-    result = llama.run([(0, 0, 40, 1, 0), (1, 40, 0, 1, 0)], new_requests=new, **fork)
+    result = llama.run([(0, 0, 40, 1, 0), (1, 40, 0, 1, 0)], new_sequences=new, **fork)
     assert "slot 1: its fork source 0 pools" in result.failure.message
     assert result.failure.culprit_slots == (1,)
 
@@ -184,8 +186,8 @@ def test_a_fork_of_what_pools_is_refused(llama):
 def test_a_prompt_as_long_as_the_context_gives_a_vector(llama):
     prompt = [place % 500 for place in range(256)]
     new = request(0, prompt=prompt, pooling=MEAN, blocks=range(16))
-    result = llama.run_well([(0, 0, 256, 1, 0)], new_requests=[new])
-    assert np.linalg.norm(result.vectors) == pytest.approx(1)
+    result = llama.run_well([(0, 0, 256, 1, 0)], new_sequences=[new])
+    assert np.linalg.norm(vectors_of(result)) == pytest.approx(1)
 
 
 def chunk(params, num_states, end):

@@ -152,7 +152,7 @@ def test_nobody_asked(llama):
 
 def test_emitted_tokens_are_no_part_of_the_prompt(llama):
     again = request(0, sampling=asking(0), emitted_token_ids=[5, 6, 7])
-    first = llama.run_well([(0, 0, len(PROMPT) - 1, 0, 0)], new_requests=[again])
+    first = llama.run_well([(0, 0, len(PROMPT) - 1, 0, 0)], new_sequences=[again])
     assert first.prompt.counts.tolist() == [len(PROMPT) - 1]
     assert first.prompt.num_top.tolist() == []
     rest = llama.run_well([(0, len(PROMPT) - 1, 4, 1, 0)])
@@ -162,7 +162,7 @@ def test_emitted_tokens_are_no_part_of_the_prompt(llama):
 
 def test_a_chunk_that_begins_inside_reports_what_it_computes(llama):
     start = request(0, sampling=asking(1))
-    result = llama.run_well([(0, 0, 10, 0, 0)], new_requests=[start])
+    result = llama.run_well([(0, 0, 10, 0, 0)], new_sequences=[start])
     assert (result.prompt.first_positions.tolist(), result.prompt.counts.tolist()) == ([1], [10])
     result = llama.run_well([(0, 10, 30, 1, 0)])
     assert (result.prompt.first_positions.tolist(), result.prompt.counts.tolist()) == ([11], [29])
@@ -172,10 +172,10 @@ def test_a_step_that_fails_reports_nothing_and_can_be_repeated(llama, monkeypatc
     start = request(0, sampling=asking(2))
     with monkeypatch.context() as patch:
         patch.setattr(llama.model_runner.backend, "logits", lambda hidden: 1 / 0)
-        failed = llama.run([(0, 0, 40, 1, 0)], new_requests=[start])
+        failed = llama.run([(0, 0, 40, 1, 0)], new_sequences=[start])
     assert failed.failure is not None
     assert failed.prompt is None
-    repeated = llama.run_well([(0, 0, 40, 1, 0)], new_requests=[start])
+    repeated = llama.run_well([(0, 0, 40, 1, 0)], new_sequences=[start])
     assert repeated.prompt.counts.tolist() == [39]
 
 

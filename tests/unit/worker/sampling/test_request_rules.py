@@ -40,7 +40,7 @@ def fork_of_three(driver, sampling):
     forks = {"fork_slots": [1, 2], "fork_sources": [0, 0], "fork_choices": [1, 2]}
     first = request(0, prompt=SHORT, sampling=sampling, blocks=blocks[0])
     rows = [(0, 0, 32, 1, 0), (1, 32, 0, 1, 0), (2, 32, 0, 1, 0)]
-    results = [driver.run_well(rows, new_requests=[first], **forks)]
+    results = [driver.run_well(rows, new_sequences=[first], **forks)]
     for place in range(32, 32 + NUM_TOKENS - 1):
         rows = [(slot, place, 1, 1, int(place % 16 == 0)) for slot in range(3)]
         new_blocks = [30 + place + slot for slot in range(3)] if place % 16 == 0 else []
@@ -73,7 +73,7 @@ def test_an_undone_fork_leaves_no_rules(llama, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(llama.model_runner.backend, "forward", lambda batch: 1 / 0)
         rows = [(0, 0, 32, 1, 0), (1, 32, 0, 1, 0)]
-        assert llama.run(rows, new_requests=[first], **forks).failure is not None
+        assert llama.run(rows, new_sequences=[first], **forks).failure is not None
     for slot in range(2):
         sequence = Running(slot, SHORT, GREEDY, 6)
         llama.finish([sequence], budget=64)
@@ -106,7 +106,7 @@ def test_resumed_sequences_count_what_they_emitted(llama):
     llama.finish([whole], budget=64)
     emitted = whole.output[:8]
     again = request(3, sampling=whole.sampling, emitted_token_ids=emitted, blocks=[10, 11, 12])
-    outputs = [llama.run_well([(3, 0, 48, 1, 0)], new_requests=[again]).token_ids]
+    outputs = [llama.run_well([(3, 0, 48, 1, 0)], new_sequences=[again]).token_ids]
     for place in range(48, 53):
         blocks = [13] if place == 48 else []
         rows = [(3, place, 1, 1, len(blocks))]
@@ -121,7 +121,7 @@ def test_a_repeated_step_counts_nothing_twice(llama, monkeypatch):
     (expected,) = llama.generate([SHORT], sampling, max_tokens=12)
     driver, slots = llama, llama.model_runner._slots
     first = request(0, prompt=SHORT, sampling=sampling, blocks=[3, 4])
-    output = [int(driver.run_well([(0, 0, 32, 1, 0)], new_requests=[first]).token_ids[0])]
+    output = [int(driver.run_well([(0, 0, 32, 1, 0)], new_sequences=[first]).token_ids[0])]
     for place in range(32, 43):
         blocks = [5] if place == 32 else []
         rows = [(0, place, 1, 1, len(blocks))]
@@ -145,7 +145,7 @@ def test_ids_that_the_vocabulary_lacks_are_refused(field, value, llama):
     sampling = SamplingParams(temperature=0, max_tokens=None, **{field: value})
     new = [request(1, blocks=[3, 4, 5]), request(2, sampling=sampling)]
     rows = [(1, 0, 40, 1, 0), (2, 0, 40, 1, 0)]
-    result = llama.run(rows, new_requests=new)
+    result = llama.run(rows, new_sequences=new)
     assert f"slot 2: {field}: token id {600 if field[0] == 'a' else 512}" in result.failure.message
     assert result.failure.culprit_slots == (2,)
     assert llama.model_runner.audit().slots == ()

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pagewire_shared.sampling.params import SamplingParams
-from pagewire_worker.plan.step import NewRequest
+from pagewire_shared.steps.plan import NewSequence
 from pagewire_worker.sampling import sampler
 from pagewire_worker.sampling.filters import apply_filters
 from pagewire_worker.sampling.sampler import TokenNoise, gumbel_argmax, sample
@@ -23,14 +23,14 @@ def rows_of(requests, positions, device=torch.device("cpu")):  # noqa: B008 - a 
     table = SamplingTable(len(requests), device)
     for slot, (params, choice, eos) in enumerate(requests):
         table.set(
-            NewRequest(
+            NewSequence(
                 slot=slot,
                 request_id=b"r",
                 choice=choice,
                 prompt_token_ids=[1],
                 emitted_token_ids=[],
                 sampling=params,
-                block_tables=[[]],
+                block_ids=[],
                 eos_token_ids=eos,
             )
         )

@@ -8,8 +8,8 @@ from pagewire_protos.worker.v1 import kv_transfer_pb2 as wire
 from pagewire_shared.errors import WireError
 from pagewire_shared.kv.arena_facts import boot_id
 from pagewire_shared.kv.arrays import pack_names
+from pagewire_shared.kv.load import LoadOrder, LoadOutcome, WorkerSource
 from pagewire_shared.kv.transport import KvTransport
-from pagewire_worker.offload.load_order import LoadOrder, LoadOutcome
 from support.cells.kv_peers import eventually, peer
 from support.checkpoints.checkpoints import make_checkpoint
 from support.fakes.kv_fake_holder import FakeHolder, holding, layers_message
@@ -37,11 +37,11 @@ def order(receiver, **fields):
     return LoadOrder(
         **{
             "load_id": 1,
-            "address": receiver.holder_address,
+            "store": "",
             "names": NAMES,
             "blocks": BLOCKS,
-            "timeout_seconds": 20.0,
-            "worker_id": b"h" * 16,
+            "timeout_ms": 20_000,
+            "worker": WorkerSource(receiver.holder_address, b"h" * 16),
             **fields,
         }
     )
@@ -121,7 +121,7 @@ async def test_a_hole_ends_what_is_used(receiver):
 
 async def test_a_holder_that_stops_is_waited_for_until_the_end_of_the_order(receiver):
     async with holding(FakeHolder([WHOLE]), receiver.holder_address):
-        answer = await receiver.transfer.begin_load(order(receiver, timeout_seconds=0.5))
+        answer = await receiver.transfer.begin_load(order(receiver, timeout_ms=500))
     assert (answer.outcome, answer.num_blocks) == (LoadOutcome.LATE, 1)
 
 
@@ -174,8 +174,8 @@ async def test_what_the_holder_is_asked(receiver):
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
-        ({"address": ""}, "worker"),
-        ({"worker_id": b""}, "worker"),
+        ({"worker": WorkerSource("", b"h" * 16)}, "worker"),
+        ({"worker": WorkerSource("unix:/w", b"")}, "worker"),
         ({"blocks": [1]}, "blocks"),
         ({"names": [NAMES[0]] * 3}, "blocks"),
         ({"blocks": [1, 2, 4_000_000]}, "blocks"),

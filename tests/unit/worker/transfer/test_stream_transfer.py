@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 
+from pagewire_shared.kv.load import LoadOutcome
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.stream_copies import StreamCopies
 from pagewire_worker.loading import cache_sizing, loader
-from pagewire_worker.offload.load_order import LoadOutcome
 from support.cells.kv_peers import BLOCK_SIZE, LOADED_BLOCKS, NAMES, PROMPT, eventually, peer
 from support.cells.worker_driver import request
 from support.checkpoints.checkpoints import make_checkpoint
@@ -82,7 +82,7 @@ async def test_a_pull_before_the_prompt_is_computed(pair, size):
     await check_equal(holder, receiver, await pull)
     expected = first + await holder.decode(4)
     tail = (0, 160, len(PROMPT) - 160, 1, 0)
-    result = await receiver.run([tail], new_requests=[request(0, PROMPT, [*LOADED_BLOCKS, 5])])
+    result = await receiver.run([tail], new_sequences=[request(0, PROMPT, [*LOADED_BLOCKS, 5])])
     assert list(result.token_ids) + await receiver.decode(4) == expected
 
 
@@ -127,7 +127,7 @@ async def test_a_pull_that_ends_meanwhile_gives_its_memory_back_after_the_copy(h
     holder, receiver, streams = held
     await holder.prefill()
     with streams.held_up():
-        answer = await receiver.pull_from(holder, timeout_seconds=0.3)
+        answer = await receiver.pull_from(holder, timeout_ms=300)
         assert (answer.outcome, answer.num_blocks) == (LoadOutcome.LATE, 0)
         await asyncio.sleep(0.05)
         assert holder.staging.num_free_bytes < holder.staging.num_bytes
@@ -146,7 +146,7 @@ async def test_blocks_that_are_written_over_wait_for_their_copy(held):
         other = [5 + token for token in PROMPT[: 10 * BLOCK_SIZE]]
         row = (1, 0, len(other), 1, 0)
         writing = asyncio.create_task(
-            holder.run([row], new_requests=[request(1, other, list(held_blocks))])
+            holder.run([row], new_sequences=[request(1, other, list(held_blocks))])
         )
         await asyncio.sleep(0.1)
         assert not writing.done()

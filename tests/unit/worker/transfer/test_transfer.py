@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
+from pagewire_shared.kv.load import LoadOutcome
 from pagewire_shared.kv.transport import KvTransport
 from pagewire_worker.kv.layer_watch import LayerCalls
-from pagewire_worker.offload.load_order import LoadOutcome
 from pagewire_worker.runner import model_runner as model_runner
 from pagewire_worker.transfer import metrics
 from support.cells.kv_peers import LOADED_BLOCKS, NAMES, PROMPT, SECONDS, eventually, peer
@@ -56,7 +56,7 @@ async def test_a_pull_before_the_prompt_is_computed(pair, size):
     # The receiver computes the tail and goes on as the holder does.
     expected = first + await holder.decode(6)
     tail = (0, 160, len(PROMPT) - 160, 1, 0)
-    result = await receiver.run([tail], new_requests=[request(0, PROMPT, [*LOADED_BLOCKS, 5])])
+    result = await receiver.run([tail], new_sequences=[request(0, PROMPT, [*LOADED_BLOCKS, 5])])
     assert list(result.token_ids) + await receiver.decode(6) == expected
 
 
@@ -118,7 +118,7 @@ async def test_layers_leave_while_the_step_runs(pair, monkeypatch):
 async def test_what_never_comes_is_missing(pair):
     holder, receiver = pair
     await holder.chunk(0, 80)
-    answer = await receiver.pull_from(holder, timeout_seconds=1.0)
+    answer = await receiver.pull_from(holder, timeout_ms=1000)
     assert answer.outcome in (LoadOutcome.MISSING, LoadOutcome.LATE)
     assert answer.num_blocks == 5
     assert await receiver.payloads() == await holder.payloads()
@@ -160,7 +160,7 @@ async def test_a_step_that_fails_before_its_first_layer_is_waited_for_again(pair
 
 async def test_names_of_a_suspect_step_are_not_sent(pair, monkeypatch):
     holder, receiver = pair
-    pull = receiver.pull_from(holder, timeout_seconds=2.0)
+    pull = receiver.pull_from(holder, timeout_ms=2000)
     await holder.has_pull()
     with monkeypatch.context() as patched:
         patched.setattr(holder.model_runner.backend, "forward", lambda batch: 1 / 0)

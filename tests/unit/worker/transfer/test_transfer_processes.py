@@ -10,8 +10,8 @@ import pytest
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
 from pagewire_shared.kv.arrays import pack_names, pack_u32
+from pagewire_shared.kv.load import LoadOrder, LoadOutcome, WorkerSource
 from pagewire_shared.rpc.address import Address
-from pagewire_worker.offload.load_order import LoadOrder, LoadOutcome
 from support.cells.kv_peers import eventually, peer
 from support.checkpoints.checkpoints import make_checkpoint
 from support.fakes.fake_scheduler import FakeScheduler, listening
@@ -78,11 +78,11 @@ async def test_what_had_come_is_used(tmp_path, holder, transport, signal_number,
         address = hello.kv_endpoints[0]
         order = LoadOrder(
             load_id=1,
-            address=address,
+            store="",
             names=NAMES,
             blocks=BLOCKS,
-            timeout_seconds=seconds,
-            worker_id=hello.worker_id,
+            timeout_ms=int(1000 * seconds),
+            worker=WorkerSource(address, hello.worker_id),
         )
         pull = receiver.transfer.begin_load(order)
         await eventually(lambda: len(receiver.model_runner.blocks.held_names()) == 2 or pull.done())

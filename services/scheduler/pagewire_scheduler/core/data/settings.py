@@ -7,9 +7,9 @@ from typing import Literal
 
 from pagewire_scheduler.core.costs.handoff_cost import HandoffReason
 from pagewire_scheduler.core.costs.load_cost import LoadReason
-from pagewire_scheduler.core.data.kv_load import LoadOutcome
 from pagewire_scheduler.core.data.model_totals import ModelTotals
 from pagewire_scheduler.core.data.stream_limits import StreamLimits
+from pagewire_shared.kv.load import LoadOutcome
 
 PolicyName = Literal["fcfs", "fair"]
 HandoffPolicy = Literal["auto", "always", "never"]

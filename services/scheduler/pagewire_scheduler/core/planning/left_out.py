@@ -15,6 +15,7 @@ from pagewire_scheduler.core.state.request import LOADS_PER_STAY, Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.sampling.structured_outputs import FIELD
+from pagewire_shared.steps.columns import Ints
 
 MAX_PAUSE: Final = 32
 """Steps that one may be passed over after it was left out."""
@@ -108,7 +109,7 @@ def given_up_error(reason: str) -> InvalidRequestError:
     return InvalidRequestError(f"{FIELD}: {reason}", field=FIELD, code="invalid_grammar")
 
 
-def expected_counts(step: OutstandingStep, counts: list[int]) -> bool:
+def expected_counts(step: OutstandingStep, counts: Ints) -> bool:
     """Whether `counts` are those of the sequences sampled in `step`."""
     sampled = step.sampled
     if len(counts) != len(sampled):

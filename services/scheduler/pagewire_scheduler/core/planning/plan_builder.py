@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pagewire_scheduler.core.data.state_machine import State
-from pagewire_scheduler.core.data.step_plan import StepPlan
 from pagewire_scheduler.core.planning.preemption import preempt, roll_back
 from pagewire_scheduler.core.queueing.policy import PreemptionPolicy, QueuePolicy
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.reservations import may_fork, update_reservation
 from pagewire_scheduler.core.state.worker import WorkerState
 from pagewire_shared.sampling.beam import MAX_BEAM_CANDIDATES
+from pagewire_shared.steps.plan import StepPlan
 
 MAX_VECTOR_BYTES: Final = 2**22
 """Of the vectors that one step returns: a message has an end, and others wait behind it."""
@@ -46,7 +46,7 @@ class PlanBuilder:
     """
 
     worker: WorkerState
-    plan: StepPlan
+    plan: StepPlan[list[int]]
     policy: QueuePolicy
     preemption: PreemptionPolicy
     is_caching: bool

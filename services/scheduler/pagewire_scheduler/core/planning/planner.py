@@ -6,7 +6,6 @@ from collections import Counter
 from typing import Final
 
 from pagewire_scheduler.core.data.state_machine import State
-from pagewire_scheduler.core.data.step_plan import NO_SLOT, StepPlan
 from pagewire_scheduler.core.parallel.beam_group import take_moves
 from pagewire_scheduler.core.planning.left_out import retries, share_slots, wake
 from pagewire_scheduler.core.planning.plan_builder import PlanBuilder
@@ -19,6 +18,7 @@ from pagewire_scheduler.core.planning.schedule_waiting import (
 from pagewire_scheduler.core.queueing.policy import PreemptionPolicy, QueuePolicy
 from pagewire_scheduler.core.state.outstanding_step import OutstandingStep
 from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_shared.steps.plan import NO_SLOT, StepPlan
 
 MAX_STARTS: Final = 32
 """Waiting sequences that are counted where tenants share the tokens of a step."""
@@ -37,7 +37,7 @@ def plan_step(
 
     The worker must have credit for a step.
     """
-    plan = StepPlan(generation, worker.info.incarnation, worker.next_step_id)
+    plan: StepPlan[list[int]] = StepPlan(generation, worker.info.incarnation, worker.next_step_id)
     builder = PlanBuilder(
         worker=worker,
         plan=plan,
@@ -159,9 +159,9 @@ def _complete(builder: PlanBuilder) -> None:
         for slot, token in moves.appended:
             plan.appended_slots.append(slot)
             plan.appended_token_ids.append(token)
-    plan.freed_slots = worker.collect_freed_slots()
+    plan.freed_slots.extend(worker.collect_freed_slots())
     worker.next_step_id += 1
-    plan.released_grammars = worker.grammars.take_released()
+    plan.released_grammars.extend(worker.grammars.take_released())
     num_tokens = sum(plan.num_new_tokens)
     step = OutstandingStep(
         plan,

@@ -16,7 +16,6 @@ from pagewire_scheduler.core.blocks.block_table import BlockTable
 from pagewire_scheduler.core.blocks.prefix_cache import find_prefix
 from pagewire_scheduler.core.data.plan_bytes import record_bytes
 from pagewire_scheduler.core.data.state_machine import State
-from pagewire_scheduler.core.data.step_plan import NewSequence
 from pagewire_scheduler.core.data.timeline import tokens_by_tier
 from pagewire_scheduler.core.parallel.beam_group import start_group
 from pagewire_scheduler.core.planning.known_prefix import KnownPrefix, find_known_prefix
@@ -30,6 +29,7 @@ from pagewire_scheduler.core.state.lack import note_lack
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.reservations import guarantee, is_to_be_private
 from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_shared.steps.plan import NewSequence
 
 MAX_SKIPS: Final = 16
 # How many that do not fit are looked past in one plan.
@@ -277,7 +277,7 @@ def _describe(
         sampling=sampling,
         block_ids=tuple(table.blocks),
         eos_token_ids=() if sampling.ignore_eos else submission.eos_token_ids,
-        num_candidates=group.search.num_candidates if group is not None else 0,
+        num_candidates=group.search.num_candidates if group is not None else None,
         grammar_id=worker.grammars.id_of(key) if key is not None else None,
         pooling=submission.pooling,
         tenant=submission.tenant,

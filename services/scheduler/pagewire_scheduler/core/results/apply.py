@@ -12,7 +12,6 @@ from pagewire_scheduler.core.data.events import (
     VectorEvent,
 )
 from pagewire_scheduler.core.data.state_machine import State
-from pagewire_scheduler.core.data.step_plan import StepFailure, StepResult
 from pagewire_scheduler.core.data.token_logprobs import PromptPiece
 from pagewire_scheduler.core.parallel.beam_group import advance_group
 from pagewire_scheduler.core.planning.left_out import given_up_error, leave_out, note_sampled
@@ -34,6 +33,7 @@ from pagewire_scheduler.core.state.outstanding_step import OutstandingStep
 from pagewire_scheduler.core.state.request import Request, Sequence
 from pagewire_scheduler.core.state.reservations import update_reservation
 from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_shared.steps.result import ListResult, StepFailure
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class Applied:
     prefilled: list[Sequence] = field(default_factory=list)
 
 
-def apply_result(worker: WorkerState, result: StepResult, now: float) -> Applied:
+def apply_result(worker: WorkerState, result: ListResult, now: float) -> Applied:
     """Apply the answer to the worker's oldest outstanding step.
 
     Raises:
@@ -109,7 +109,7 @@ def apply_result(worker: WorkerState, result: StepResult, now: float) -> Applied
 
 
 def _leave_out(
-    worker: WorkerState, step: OutstandingStep, result: StepResult, applied: Applied
+    worker: WorkerState, step: OutstandingStep, result: ListResult, applied: Applied
 ) -> list[Sequence]:
     """Note whom the step sampled nothing for, end whom the worker gave up, and return the rest."""
     rest: list[Sequence] = []
@@ -129,7 +129,7 @@ def _is_left_out(step: OutstandingStep, sequence: Sequence) -> bool:
     return sequence.is_left_out or sequence in step.left_out
 
 
-def _apply_tokens(sampled: list[Sequence], token_ids: list[int], applied: Applied) -> None:
+def _apply_tokens(sampled: list[Sequence], token_ids: Seq[int], applied: Applied) -> None:
     """Give each sequence its token; the way of nearly all steps, so it spares calls."""
     create, events = tuple.__new__, applied.tokens
     for sequence, token in zip(sampled, token_ids, strict=True):
@@ -168,7 +168,7 @@ def _apply_tokens(sampled: list[Sequence], token_ids: list[int], applied: Applie
 def _apply_with_logprobs(
     worker: WorkerState,
     sampled: list[Sequence],
-    result: StepResult,
+    result: ListResult,
     applied: Applied,
     now: float,
 ) -> None:
@@ -284,7 +284,7 @@ def _release_before_window(worker: WorkerState, step: OutstandingStep, window: i
 
 
 def _failure_of_all(
-    worker: WorkerState, step: OutstandingStep, result: StepResult
+    worker: WorkerState, step: OutstandingStep, result: ListResult
 ) -> StepFailure | None:
     """Return how the whole step failed. It also fails if other sequences may have read blocks of
     its broken ones: the broken ones are the culprits, and all others run again."""

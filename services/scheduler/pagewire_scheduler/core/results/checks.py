@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from pagewire_scheduler.core.data.step_plan import StepResult
 from pagewire_scheduler.core.planning.left_out import expected_counts
 from pagewire_scheduler.core.state.outstanding_step import OutstandingStep
 from pagewire_scheduler.core.state.worker import WorkerState
 from pagewire_shared.errors import WireError
+from pagewire_shared.steps.result import ListResult
 
 
-def check_result(worker: WorkerState, step: OutstandingStep, result: StepResult) -> None:
+def check_result(worker: WorkerState, step: OutstandingStep, result: ListResult) -> None:
     """Raise WireError unless `result` is one that `step` can have."""
     plan = step.plan
     if result.failed_slots and not set(result.failed_slots) <= set(plan.slots):
@@ -40,7 +40,7 @@ def check_result(worker: WorkerState, step: OutstandingStep, result: StepResult)
         _check_alternatives(step, result)
 
 
-def _check_given_up(step: OutstandingStep, result: StepResult) -> None:
+def _check_given_up(step: OutstandingStep, result: ListResult) -> None:
     """Only a slot that was left out, and not because of a step before, can have been given up."""
     left_out = {
         slot
@@ -51,7 +51,7 @@ def _check_given_up(step: OutstandingStep, result: StepResult) -> None:
         raise WireError(f"step {step.step_id} gave up slots {unknown}, which it did not leave out")
 
 
-def _check_alternatives(step: OutstandingStep, result: StepResult) -> None:
+def _check_alternatives(step: OutstandingStep, result: ListResult) -> None:
     """Every beam needs as many likeliest tokens as its search may look at."""
     sampled = [one for one, count in zip(step.sampled, result.counts, strict=True) if count]
     counts = result.num_top or [0] * len(sampled)

@@ -7,12 +7,12 @@ from array import array
 from collections.abc import Iterable, Iterator
 
 from pagewire_scheduler.core.data.events import PromptLogprobsEvent
-from pagewire_scheduler.core.data.step_plan import PromptLogprobs
 from pagewire_scheduler.core.data.token_logprobs import PromptPiece
 from pagewire_scheduler.core.state.frontend import prompt_event
 from pagewire_scheduler.core.state.outstanding_step import Chunk, OutstandingStep
 from pagewire_scheduler.core.state.request import Request
 from pagewire_shared.errors import WireError
+from pagewire_shared.steps.result import PromptLogprobs
 
 
 def pieces_of(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from pagewire_scheduler.core.blocks.block_table import BlockTable
 from pagewire_scheduler.core.costs.load_cost import PrefillSpeed, StoreLink
-from pagewire_scheduler.core.data.kv_load import LoadOrder
 from pagewire_shared.identity.ids import BlockName
+from pagewire_shared.kv.load import LoadOrder
 
 if TYPE_CHECKING:
     from pagewire_scheduler.core.state.handoff import Handoff

@@ -4,8 +4,8 @@ answers."""
 from dataclasses import dataclass, field
 
 from pagewire_scheduler.core.blocks.block_table import BlockTable
-from pagewire_scheduler.core.data.step_plan import StepPlan
 from pagewire_scheduler.core.state.request import Request, Sequence
+from pagewire_shared.steps.plan import StepPlan
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from typing import Final
 
 from pagewire_scheduler.core.blocks.prefix_cache import find_prefix
 from pagewire_scheduler.core.costs.load_cost import MIN_BLOCKS
-from pagewire_scheduler.core.data.kv_load import LoadAnswer, LoadOutcome
 from pagewire_scheduler.core.data.settings import CoreCounts, LoadCounts
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.planning.schedule_waiting import MAX_SKIPS
@@ -30,6 +29,7 @@ from pagewire_scheduler.core.transfers.orders import (
 from pagewire_scheduler.core.transfers.pulls import finish_pull
 from pagewire_scheduler.core.transfers.remote_index import RemoteIndex
 from pagewire_shared.errors import WireError
+from pagewire_shared.kv.load import LoadAnswer, LoadOutcome
 from pagewire_shared.kv.tier import MAX_TIERS, is_tier_name, tier_label
 
 MAX_LOADS: Final = 4

@@ -6,10 +6,10 @@ from typing import Final
 
 from pagewire_scheduler.core.blocks.block_table import BlockTable
 from pagewire_scheduler.core.costs.load_cost import LoadDecision, LoadReason, choose
-from pagewire_scheduler.core.data.kv_load import LoadOrder, WorkerSource
 from pagewire_scheduler.core.state.loads import KvLoad
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_shared.kv.load import LoadOrder, WorkerSource
 
 NEVER: Final = -math.inf
 """A time at which nothing is tried again: what is left is what was measured."""

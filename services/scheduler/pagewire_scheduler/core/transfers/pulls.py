@@ -5,7 +5,6 @@ from typing import Final
 
 from pagewire_scheduler.core.blocks.prefix_cache import find_prefix
 from pagewire_scheduler.core.costs.load_cost import LoadReason
-from pagewire_scheduler.core.data.kv_load import LoadAnswer, LoadOutcome, WorkerSource
 from pagewire_scheduler.core.data.settings import HandoffCounts
 from pagewire_scheduler.core.state.handoff import Handoff
 from pagewire_scheduler.core.state.loads import KvLoad
@@ -18,6 +17,7 @@ from pagewire_scheduler.core.transfers.orders import (
     num_free_for_load,
     order_load,
 )
+from pagewire_shared.kv.load import LoadAnswer, LoadOutcome, WorkerSource
 
 MAX_PULLS: Final = 12
 """Loads from other workers that are not answered."""

@@ -2,6 +2,7 @@
 wire."""
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pagewire_shared.identity.ids import BlockName
@@ -22,7 +23,8 @@ class LoadOrder:
 
     Attributes:
         load_id: Unique on an attach.
-        store: Address of the store; for another worker an internal name.
+        store: Address of the store. For another worker the scheduler's name of the pair, which is
+            not sent.
         names: In order of position; a block is of use only with all before it.
         blocks: Destination blocks of the pool; nothing else uses them until the answer.
         timeout_ms: When the worker gives up and answers with the blocks it has.
@@ -31,14 +33,19 @@ class LoadOrder:
 
     load_id: int
     store: str
-    names: tuple[BlockName, ...]
-    blocks: tuple[int, ...]
+    names: Sequence[BlockName]
+    blocks: Sequence[int]
     timeout_ms: int
     worker: WorkerSource | None = None
 
+    @property
+    def timeout_seconds(self) -> float:
+        """Longest duration of the load."""
+        return self.timeout_ms / 1000
+
 
 class LoadOutcome(enum.Enum):
-    """Why a load ended."""
+    """Reasons why a load ended; values are the labels of metrics."""
 
     COMPLETE = "complete"
     MISSING = "missing"  # the store did not have all, or one was damaged
@@ -53,9 +60,9 @@ class LoadAnswer:
 
     Attributes:
         num_blocks: How many of the first blocks are VALID under their names now.
-        num_bytes: Bytes of payload that came, in `seconds`.
+        num_bytes: Verified bytes of payload that came, in `seconds`.
         tiers: (tier, number of the first blocks that came from it).
-        transport: How the blocks came from another worker; None for a store.
+        transport: How the blocks came from another worker; None for a store, or if it refused.
         transfer_seconds: From the first byte to the last, of another worker.
     """
 
