@@ -18,7 +18,7 @@ from pagewire_frontend.http.responses.directory import ResponseDirectory
 from pagewire_frontend.http.responses.local import LocalResponses
 from pagewire_frontend.http.server import metrics
 from pagewire_frontend.http.server.access import Cors, KeyMiddleware
-from pagewire_frontend.http.server.error_handlers import install_handlers
+from pagewire_frontend.http.server.errors import install_handlers
 from pagewire_frontend.http.server.methods import MethodsMiddleware
 from pagewire_frontend.http.server.request_id import RequestIdMiddleware
 

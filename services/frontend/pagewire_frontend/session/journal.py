@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pagewire_frontend.session.journal_records import (
     ChoiceJournal,
     HeldRecord,
+    PromptJournal,
     ReceiveOutcome,
     Score,
     SubmitRecord,
     TokenLogprob,
 )
 from pagewire_frontend.session.prompt_blocks import PromptBlocks
-from pagewire_frontend.session.prompt_journal import PromptJournal
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
