@@ -66,11 +66,8 @@ class KvStoreService(kv_store_pb2_grpc.KvStoreServiceServicer):
     """Serves the blocks of one store. Register it with `add_service`.
 
     Args:
-        store: The blocks.
         events: Log that the store adds block events to.
         leases: Pins, which the store respects.
-        tenants: Tenants that are served.
-        limits: Bounds of the streams.
         shared: File of the memory tier for peers of this host; None when they may not map it.
     """
 

@@ -33,7 +33,6 @@ class KvPiece:
     """A chunk of a block.
 
     Attributes:
-        name, group: Block of the chunk.
         first_layer, num_layers: Layers of its group; 0 layers for all.
         offset: Start of `data` within the bytes of those layers.
         is_last: Whether this is the block's last chunk.

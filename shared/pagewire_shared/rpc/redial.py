@@ -13,9 +13,6 @@ class Redial:
 
     A server publishes the file of its Unix socket when it takes calls (socket_file.py), so a new
     file is the moment to dial. A TCP address gives no such sign.
-
-    Args:
-        address: Address of the peer.
     """
 
     def __init__(self, address: Address) -> None:

@@ -12,11 +12,7 @@ from pathlib import Path
 
 
 class SocketFile:
-    """The path at which clients find the socket of the present server.
-
-    Args:
-        path: Path of the address.
-    """
+    """The path at which clients find the socket of the present server."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)

@@ -53,7 +53,6 @@ class HidingReader:
     """A reader that hides texts from its inner reader, and from the client.
 
     Args:
-        inner: The reader of the remaining text.
         unread: Texts that `inner` is not given.
         unshown: Texts that are neither content nor reasoning.
     """

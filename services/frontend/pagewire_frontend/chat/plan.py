@@ -53,9 +53,6 @@ def plan_message(
     """Return the plan of the messages of `model`.
 
     Args:
-        model: The model that answers.
-        params: Parameters of the client.
-        tool_use: Tools of the request.
         prompt_end: Text that the chat template writes behind a user's turn.
         opens_turn: The prompt ends with the opening of the assistant's turn.
 

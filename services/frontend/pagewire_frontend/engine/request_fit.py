@@ -44,7 +44,6 @@ def check_num_chars(request: GenerationRequest, limit: int, num_chars: int) -> N
     Args:
         request: The request; a prompt that will be cut has no such bound.
         limit: Longest sequence in tokens, prompt and answer together.
-        num_chars: Characters of the text.
     """
     most = request.model.tokenizer.max_chars_per_token
     if most is None or request.params.truncate_prompt_tokens is not None:
@@ -92,7 +91,6 @@ def fit(
     """Return the prompt, cut where the client asks for it, and the parameters with max_tokens set.
 
     Args:
-        request: The request.
         token_ids: The whole prompt.
         limit: Longest sequence in tokens, prompt and answer together.
 

@@ -35,7 +35,6 @@ class GroupDirectory:
         """Create the directory of one process.
 
         Args:
-            membership: Names this process.
             local: Responses of this process alone.
             peers: Directories by name; empty for questions that peers ask, because a question is
                 passed on once at most.
@@ -84,12 +83,7 @@ class GroupDirectory:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The group as one.
-
-    Attributes:
-        responses: The stored responses of all processes.
-        metrics: The metrics of all processes.
-    """
+    """The group as one."""
 
     responses: ResponseDirectory
     metrics: GroupMetrics
@@ -107,7 +101,6 @@ async def joined(
 
     Args:
         membership: Names this process and its peers, which need not be there yet.
-        local: The responses of this process.
         listen: Address that the peers ask; None for no listener.
         peer_seconds: How long a peer may take to answer.
 

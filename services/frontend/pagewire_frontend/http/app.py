@@ -28,7 +28,6 @@ class Access:
     """Access rules of the gateway.
 
     Attributes:
-        keys: API keys.
         cors_origins: Origins whose pages may call; "*" for all.
     """
 
@@ -48,10 +47,7 @@ def make_app(
     """Return the application.
 
     Args:
-        engine: Generates.
-        kept: The responses of this process.
         bodies: Reads the bodies of requests.
-        access: Access rules.
         exposition: Returns the metrics that are shown.
         directory: Finds responses by their names.
     """

@@ -18,7 +18,6 @@ class ModelLoad:
         num_waiting_for_kv: Sequences that wait for KV blocks of a store or another worker.
         num_waiting_for_trial: Sequences that wait while the request that fails a step is isolated.
         num_workers: Attached workers.
-        num_blocks: KV blocks of all workers.
         num_used_blocks: KV blocks in use.
         block_size: Tokens per block; 0 while there is no worker.
         steps_by_tokens: Steps of all workers by their size, as of CellMetrics; empty if not known.

@@ -18,7 +18,6 @@ class Renaming:
     Attributes:
         source: Name of the metric that is measured, as prometheus-client names it: without _total.
         name: Name that it is shown under, likewise.
-        text: Help text.
         labels: Labels that are shown, by the source's; others are left out and added up.
         words: Values of labels that have another word here; see `only`.
         only: Values of labels by the source's name; samples with others are left out.

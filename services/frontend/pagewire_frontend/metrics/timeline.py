@@ -78,7 +78,6 @@ class ChoiceTimeline:
 
     Attributes:
         tokenize_seconds: Rendering and tokenizing its prompt.
-        cell: The scheduler's report.
         decode_seconds: From its first token to its last, as they came here.
     """
 

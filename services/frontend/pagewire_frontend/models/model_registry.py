@@ -36,7 +36,6 @@ class LoadedModel:
 
     Attributes:
         name: Served name.
-        tokenizer: Text to ids and back.
         chat_template: None when the model has none.
         eos_token_ids: Ids that end an answer.
         tokenizer_fingerprint: SHA-256 of tokenizer.json, 32 bytes.
@@ -114,7 +113,6 @@ def load_model(spec: ModelSpec, choice: FormatChoice | None = None) -> LoadedMod
     """Read a model's files. Raises StartupError naming the file at fault.
 
     Args:
-        spec: Name and path.
         choice: Formats from flags; without, the chat template decides.
     """
     folder = resolve_model(spec.path, has_weights=False)

@@ -31,7 +31,6 @@ class ChatPrompt:
     """A conversation, rendered by the model's chat template.
 
     Attributes:
-        messages: The turns.
         add_generation_prompt: Append the opening of an assistant turn.
         template_arguments: Values for the template besides the turns, checked by
             `template_arguments.checked_arguments`.

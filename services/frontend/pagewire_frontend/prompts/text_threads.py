@@ -59,9 +59,7 @@ class TextThreads:
         """Return what `work` returns. Work that is cancelled while it waits never begins.
 
         Args:
-            tenant: Tenant of the text.
             num_bytes: Bytes of memory of the text.
-            work: Runs in a thread.
 
         Raises:
             OverloadedError: Too many bytes wait already.

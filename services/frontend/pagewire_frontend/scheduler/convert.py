@@ -123,7 +123,6 @@ def hello_message(
     """Return the first message of a stream.
 
     Args:
-        frontend_id: Id of this process.
         highest_generation: Highest generation of `cell` that this frontend has met.
         fingerprints: Served name and tokenizer fingerprint of each model.
         held_generation: Generation of `cell` that has the held requests; None without any.

@@ -59,8 +59,6 @@ class SchedulerLink:
         """Create the scheduler link.
 
         Args:
-            address: Address of the scheduler.
-            settings: Settings of all links.
             on_change: Called after an attach, a loss or new models.
             on_lost: Called when other schedulers may take the detached sessions.
             holdings: Answers audit queries.

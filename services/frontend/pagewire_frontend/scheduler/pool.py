@@ -72,8 +72,6 @@ class SchedulerPool:
 
         Args:
             addresses: One per scheduler.
-            settings: Settings of all links.
-            journal: All open requests.
             max_waiting: Requests that may wait here for a worker of their model.
         """
         self._journal = journal

@@ -28,7 +28,6 @@ class StopMatcher:
         """Create the stop matcher.
 
         Args:
-            stops: Non-empty strings.
             is_kept: Leave the match in the text.
         """
         self._stops = tuple(stops)

@@ -75,7 +75,6 @@ class JournalEntry:
     Attributes:
         request_id: Its only key between processes.
         model: Served name.
-        prompt_token_ids: The prompt.
         params: Complete, with seed and max_tokens.
         eos_token_ids: End-of-sequence ids; empty when they are ignored.
         tenant, cache_salt, priority: As the client gave them.
@@ -213,7 +212,6 @@ class JournalEntry:
         """Take exactly the next positions of the prompt; return the outcome and the new part.
 
         Args:
-            epoch: Epoch of the sender.
             first_position: Position in the prompt of the first score, from 1.
             scores: One per position.
         """
@@ -258,10 +256,8 @@ class JournalEntry:
         and, for an accepted chunk, how many of its first tokens were known already.
 
         Args:
-            epoch: Epoch of the sender.
             choice: Index of the choice.
             first_position: Position of the first token of the chunk.
-            token_ids: The chunk.
             logprobs: One per token, or none at all.
         """
         if epoch < self.epoch or self.state is not _SUBMITTED:

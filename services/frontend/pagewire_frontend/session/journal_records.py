@@ -99,7 +99,6 @@ class PromptJournal:
     """Positions of one prompt, taken in order, each once.
 
     Attributes:
-        num_tokens: Length of the prompt.
         next_position: Position that is wanted next.
     """
 

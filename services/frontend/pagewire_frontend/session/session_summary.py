@@ -41,9 +41,7 @@ def summary(
     """Return the log record.
 
     Args:
-        entry: The request.
         error: The failure that broke it off.
-        label: The client's label of it.
         num_cached_tokens: Prompt tokens that were not computed.
         first_token_seconds: Since the arrival; None for never.
         total_seconds: Since the arrival.

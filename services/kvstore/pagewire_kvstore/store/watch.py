@@ -32,7 +32,6 @@ class TierWatch(Collector):
     """Checks the tiers every second.
 
     Args:
-        store: Store with the tiers.
         report: Called with "degraded", the tier and a reason, or with "recovered" and the tier.
     """
 

@@ -14,13 +14,7 @@ Fetched = tuple[AsyncExitStack, list[FoundBlock] | None]
 
 
 class BlockFetches:
-    """Fetches blocks in order, at most one block ahead of the caller.
-
-    Args:
-        store: Store with the blocks.
-        layout: Layout of all blocks.
-        names: Names of the blocks.
-    """
+    """Fetches blocks in order, at most one block ahead of the caller."""
 
     def __init__(self, store: BlockStore, layout: StoreLayout, names: Sequence[BlockName]) -> None:
         groups = range(len(layout.group_bytes))

@@ -13,7 +13,6 @@ class FoundBlock:
     """A block that a load found.
 
     Attributes:
-        record: The block.
         tier: Tier that had the block: "memory", "disk" or "redis".
         pin: Pin of the block in the arena; None when the block is not there.
     """

@@ -24,7 +24,6 @@ def arena_path(setting: str | None, num_bytes: int) -> Path | None:
     Args:
         setting: A folder, "off", or None for the host's own folder if it is in memory and has
             enough room.
-        num_bytes: Size of the arena.
 
     Raises:
         StartupError: The path is not a folder.

@@ -15,7 +15,6 @@ def logits_rows(plan: StepPlan, ends: Int64Array) -> Int64Array:
     A slot that computes no token uses the logits of its fork source, any other slot its own.
 
     Args:
-        plan: The plan.
         ends: Tokens computed per scheduled slot after the step, [slots].
 
     Raises:

@@ -33,9 +33,7 @@ class PreparedStep:
         sampling_slots: Slots that sample, [samples].
         output_positions: Index of their next tokens in their outputs, [samples].
         sampled_positions: Positions of these tokens in their sequences, [samples].
-        sampling: Parameters for the sampler.
         prompt: Prompt tokens to report; None for none.
-        pooling: States to pool.
         answering_slots, num_sampled: Slots that sample or return a vector, in the order of the
             plan, and how many tokens each samples.
         begun_blocks: Blocks whose first position the step writes.

@@ -28,7 +28,6 @@ class RandomWeights:
 
     Args:
         seed: Any number.
-        device, dtype: Device and type of the tensors.
         on_progress: Called at the end only; the number of tensors is not known before.
     """
 

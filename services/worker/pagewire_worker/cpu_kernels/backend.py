@@ -30,9 +30,6 @@ class FusedBackend:
     Blocks of the cache have the layout of kernels/kv.h.
 
     Args:
-        decoder: The weights.
-        kv_cache: The blocks.
-        pool: Runs the kernels.
         on_layer: Called for each layer.
     """
 

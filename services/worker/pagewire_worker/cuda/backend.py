@@ -16,7 +16,6 @@ class CudaBackend:
     """Runs steps of decodes only as graphs, and other steps through `eager`.
 
     Args:
-        eager: Runs any step.
         graphs: Captured decodes; None for no graphs.
         on_layer: Called for each layer.
     """

@@ -84,7 +84,6 @@ class DecodeGraphs:
         model, kv_cache, attention: The captured model. All buckets share the reserved scratch
             memory of `attention`.
         bounds: The largest bucket.
-        capture: Records the work.
         advance: Called after each bucket, to report progress.
     """
 

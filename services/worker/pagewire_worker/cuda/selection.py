@@ -32,7 +32,6 @@ def captured(
     """Return `eager` with the decodes of `model` captured.
 
     Args:
-        eager: Runs all other steps.
         model, attention: The model and attention of `eager`.
         bounds: Upper bounds of captured decodes.
         on_layer: Called for each layer of a step.

@@ -18,9 +18,7 @@ class StaticInputs:
     """Inputs of up to `max_num_seqs` decodes; smaller batches use the first rows.
 
     Args:
-        max_num_seqs: Number of rows.
         max_blocks: Blocks of the longest sequence.
-        device: Device of the tensors.
     """
 
     def __init__(self, max_num_seqs: int, max_blocks: int, device: torch.device) -> None:

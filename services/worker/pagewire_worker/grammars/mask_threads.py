@@ -83,7 +83,6 @@ class MaskThreads:
         """Wait until the jobs are done that a step waits for.
 
         Args:
-            jobs: All jobs of the step.
             until: Value of `fast_seconds` at which waiting for fast masks ends.
             has_others: Whether the step can sample other rows without masks.
         """

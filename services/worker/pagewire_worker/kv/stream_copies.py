@@ -58,7 +58,6 @@ class StreamCopies:
     """DeviceCopies over streams.
 
     Args:
-        streams: Streams of the device.
         pin: See DeviceCopies.
     """
 

@@ -92,7 +92,6 @@ def load_replica(
     """Load the model and run one small batch.
 
     Args:
-        config: Settings of the worker.
         on_progress: Called with the fraction loaded and what is being done.
         on_layer: Called after each layer of each step, warm-up included.
 

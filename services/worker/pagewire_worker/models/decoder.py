@@ -84,7 +84,6 @@ class Decoder:
         """Run one flat batch.
 
         Args:
-            batch: The tokens.
             caches: One per layer.
             attend: Attention, prepared for the sequences of this step.
             on_layer: Called after each layer.

@@ -76,7 +76,6 @@ class BlockOffloader:
     """Follows the blocks of one pool and hands blocks to be stored to an outlet.
 
     Args:
-        cache: The pool.
         is_writeback: See UnsentBlocks.
         clock: Returns the time in seconds.
         copies: How blocks are copied; at once by default.

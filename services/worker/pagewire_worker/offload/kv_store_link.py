@@ -47,8 +47,6 @@ class KvStoreLink:
     own.
 
     Args:
-        address: Address of the store.
-        layout: Layout of all blocks.
         stall_seconds: Longest time that the store may take to answer a hello or a put.
     """
 

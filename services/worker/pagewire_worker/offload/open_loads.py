@@ -15,7 +15,6 @@ class OpenLoads(Generic[Load]):
     """Loads into one pool.
 
     Args:
-        num_blocks: Size of the pool.
         max_loads: Most loads at once; each holds some MiB.
     """
 

@@ -22,9 +22,6 @@ _TOUCHED_BYTES = 4 * 1024 * 1024
 class SharedArena:
     """A mapped file of payloads.
 
-    Args:
-        mapped: The file.
-
     Attributes:
         is_doubtful: Whether data was not where the store said: it may have another file by now.
     """

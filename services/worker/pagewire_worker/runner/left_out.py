@@ -64,9 +64,7 @@ def leave_out(
 
     Args:
         result: Result of the rows that were run, late ones included.
-        plan: The plan as it was received.
         sampling_slots: Slots that sampled, [samples].
-        awaited: The late rows.
     """
     samples = np.asarray(plan.samples, dtype=bool)
     if len(awaited.late) == 0 and len(result.slots) == samples.sum():

@@ -49,8 +49,6 @@ class ModelRunner:
     """One model replica as a function from plans to results.
 
     Args:
-        backend: The loaded model.
-        limits: Bounds of slots, blocks and tokens.
         max_num_batched_tokens: Most tokens per step.
         device: Where the backend runs.
         steps_in_flight: Steps that may have been planned before the result of one is known.

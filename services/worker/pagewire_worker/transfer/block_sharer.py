@@ -33,7 +33,6 @@ class BlockSharer(NullObserver):
     """Follows the blocks of one pool for open pulls.
 
     Args:
-        cache: The pool.
         names: Names of its VALID blocks.
         copies: How blocks are copied; at once by default.
     """

@@ -40,7 +40,6 @@ class BlockSource:
 
     Args:
         sharer: Copies the blocks.
-        staging: Memory for the copies.
         layout, worker_id, num_blocks: Facts about this worker that a receiver must know.
     """
 

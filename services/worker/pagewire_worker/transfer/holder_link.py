@@ -38,8 +38,6 @@ class HolderLink:
 
     Args:
         address: Address of its KvTransferService.
-        worker_id: Its id.
-        layout: Layout of all blocks.
         may_share_memory: Whether this worker may map its memory.
     """
 

@@ -39,12 +39,6 @@ def pull_from_message(
 ) -> PullRequest:
     """Return the request in `message`.
 
-    Args:
-        message: The first message of a receiver.
-        layout: Layout of the blocks here.
-        worker_id: Id of this worker.
-        num_blocks: Size of the pool.
-
     Raises:
         PeerRefusedError: The request does not fit this worker, or is invalid.
     """

@@ -19,10 +19,7 @@ class TransformersBackend:
     """A ModelBackend around a model of transformers.
 
     Args:
-        model: The model.
-        kv_cache: The blocks.
         attentions: Implementations of attention, by kind.
-        version: Version of transformers.
         on_layer: Called after each layer, to report progress.
     """
 

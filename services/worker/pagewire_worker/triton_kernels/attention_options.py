@@ -33,9 +33,6 @@ class AttentionOptions:
         """Return the options of a tile; decodes and chunks with as many rows get the same.
 
         Args:
-            dtype: Type of the queries.
-            cache_dtype: Type of keys and values.
-            num_rows: Rows of the tile.
             width: Width of a head, a power of 2.
         """
         if dtype != torch.float32:

@@ -72,10 +72,7 @@ def chunk_attention(
     Args:
         query: [tokens, heads, head_dim], contiguous, of all sequences of the step.
         layer: Keys and values, with those of this step.
-        sequences: The sequences of the step.
-        tiles: The tokens to compute.
         attended: As `query`; rows of the tokens of the tiles are written.
-        kind, split_plan: How.
     """
     if len(tiles.sequences) == 0:
         return

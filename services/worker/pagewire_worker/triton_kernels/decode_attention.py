@@ -70,7 +70,6 @@ class Partials:
     Attributes:
         sums: [splits * heads, head_dim] float32.
         greatest, total: [splits * heads] float32.
-        num_splits: Number of splits that fit.
     """
 
     sums: Tensor
@@ -112,11 +111,8 @@ def decode_attention(
     Args:
         query: [tokens, heads, head_dim], contiguous, of all sequences of the step.
         layer: Keys and values, those of this step already written.
-        sequences: Of the step.
-        decodes: Which sequences.
         attended: As `query`; rows of the tokens of `decodes` are written.
         partials: Scratch, with room for the splits of all `decodes`.
-        kind, split_plan: How.
     """
     if len(decodes.which) == 0:
         return

@@ -21,7 +21,6 @@ class AnswerParts:
 
     Attributes:
         request_id, model, created: As they stand in every body; seconds since 1970.
-        tokenizer: Of the model.
         asked: The parts that the client wants to see.
         prompts: The prompts in order; the log-probabilities of each are complete before the first
             event of its choices.

@@ -35,7 +35,6 @@ class ChatFormat:
         """Create the chat format.
 
         Args:
-            parts: The data of the answer.
             new_reader: Makes a reader for each choice.
         """
         self._parts = parts

@@ -34,7 +34,6 @@ class LocalResponses:
         Args:
             engine: Opens the sessions.
             tag: Tag of this process in the ids of its responses.
-            limits: Limits of stored responses.
         """
         self.tag = tag
         self.keeps_any = limits.max_responses > 0

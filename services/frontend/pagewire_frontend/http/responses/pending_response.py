@@ -23,9 +23,7 @@ class PendingResponse:
     """The data that one response is made from.
 
     Attributes:
-        response_id: Its id.
         created_at: Seconds since 1970.
-        request: The request to the engine.
         new_reader: Makes a reader of the model's text.
         echo: The parameters as every body shows them.
         input_items: The whole conversation before the answer, oldest first.

@@ -29,7 +29,6 @@ class ResponseRun:
 
     Attributes:
         pending: The data that it is made from.
-        status: Its status in the API.
         error: The error that ended it, or None.
     """
 

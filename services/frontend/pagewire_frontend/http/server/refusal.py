@@ -27,7 +27,6 @@ def refusal_bytes(refusal: RefusedError, asked: Headers, default_headers: Header
     """Return a whole HTTP/1.1 response with the error envelope, which ends the connection.
 
     Args:
-        refusal: Status and message.
         asked: Headers of the request as far as they are known, for its request id.
         default_headers: Headers of every response.
     """

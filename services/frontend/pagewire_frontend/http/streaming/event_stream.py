@@ -54,7 +54,6 @@ class EventStream(Response, Generic[Value]):
         """Create the event stream.
 
         Args:
-            request: The HTTP request.
             chunks: Lists of values that are ready together.
             close: Called at the end, whatever happens.
             frame: Turns a value into bytes; JSON as `data` by default.
