@@ -5,8 +5,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 
 from pagewire_kvstore.blocks.types import BlockKey
-from pagewire_kvstore.tiers.loaded import FoundBlock
-from pagewire_kvstore.tiers.memory import Pin
+from pagewire_kvstore.tiers.memory import FoundBlock, Pin
 
 
 @dataclass(slots=True)

@@ -8,8 +8,8 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from pagewire_kvstore.blocks.types import TierState
 from pagewire_kvstore.store.block_store import BlockStore
-from pagewire_kvstore.tiers.loaded import TierState
 
 _logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 
 from pagewire_kvstore.blocks.types import BlockKey, StoreLayout
 from pagewire_kvstore.store.block_store import BlockStore
-from pagewire_kvstore.tiers.loaded import FoundBlock
+from pagewire_kvstore.tiers.memory import FoundBlock
 from pagewire_shared.identity.ids import BlockName
 
 Fetched = tuple[AsyncExitStack, list[FoundBlock] | None]

@@ -29,6 +29,23 @@ class Pin:
     offset: int
 
 
+__all__ = ["FoundBlock", "TierState"]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundBlock:
+    """A block that a load found.
+
+    Attributes:
+        tier: Tier that had the block: "memory", "disk" or "redis".
+        pin: Pin of the block in the arena; None when the block is not there.
+    """
+
+    record: BlockRecord
+    tier: str
+    pin: Pin | None = None
+
+
 class _Place(NamedTuple):
     offset: int
     num_bytes: int

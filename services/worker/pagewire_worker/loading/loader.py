@@ -10,9 +10,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.ids import mint_id, tokenizer_fingerprint
 from pagewire_shared.kv.arena_facts import boot_id
 from pagewire_shared.kv.transport import KvTransport
+from pagewire_shared.sampling.params import SamplingParams
 from pagewire_worker.backend.backend import ModelBackend
 from pagewire_worker.backend.source import LoadedReplicaModel, LoadSettings
 from pagewire_worker.batch.slots import SlotLimits, SlotTable
@@ -33,9 +35,9 @@ from pagewire_worker.loading.profile_run import LargestStep, MostSampling
 from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.loading.replica_shape import ReplicaShape, resolve_shape
 from pagewire_worker.loading.token_budget import StepTokens, calibrated_budget
-from pagewire_worker.loading.warm_up import warm_up
 from pagewire_worker.offload.block_offloader import BlockOffloader
 from pagewire_worker.plan.roles import parse_roles
+from pagewire_worker.plan.step import NewRequest, StepPlan
 from pagewire_worker.runner.model_runner import ModelRunner
 from pagewire_worker.runner.step_sampler import Sampler
 from pagewire_worker.sampling import sampler
@@ -269,3 +271,44 @@ def numerics_fingerprint(
         "exact": is_exact,
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
+
+
+def warm_up(model_runner: ModelRunner, limits: SlotLimits, max_num_batched_tokens: int) -> None:
+    """Run one chunk and one sampled decode, so that first calls slow down no request."""
+    num_tokens = min(max_num_batched_tokens, limits.max_model_len - 1, 32)
+    num_blocks = -(-(num_tokens + 1) // limits.block_size)
+    request = NewRequest(
+        slot=0,
+        request_id=b"warm-up",
+        choice=0,
+        prompt_token_ids=[0] * num_tokens,
+        emitted_token_ids=[],
+        sampling=SamplingParams(seed=0, top_p=0.9, max_tokens=None),
+        block_tables=[list(range(num_blocks))],
+    )
+    chunk = StepPlan(
+        generation=0,
+        incarnation=0,
+        step_id=1,
+        new_requests=[request],
+        slots=[0],
+        starts=[0],
+        num_new_tokens=[num_tokens],
+        samples=[1],
+        num_new_blocks=[0],
+    )
+    decode = StepPlan(
+        generation=0,
+        incarnation=0,
+        step_id=2,
+        slots=[0],
+        starts=[num_tokens],
+        num_new_tokens=[1],
+        samples=[num_tokens + 2 <= limits.max_model_len],
+        num_new_blocks=[0],
+    )
+    for plan in (chunk, decode):
+        failure = model_runner.run(plan).failure
+        if failure is not None:
+            raise StartupError(f"the model does not run: {failure.message}", field="model")
+    model_runner.drop_slots()

@@ -7,8 +7,8 @@ copied, so a slow store costs neither memory nor time.
 
 import logging
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -19,10 +19,44 @@ from pagewire_worker.kv.block_copy import copy_out, make_staging
 from pagewire_worker.kv.device_copies import DeviceCopies, ImmediateCopies
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.offload import metrics
-from pagewire_worker.offload.known_names import DECLINED_SECONDS, KNOWN_SECONDS, KnownNames
 from pagewire_worker.offload.put_batch import PutBatch, PutOutlet
 from pagewire_worker.offload.unsent_blocks import UnsentBlock, UnsentBlocks
 from pagewire_worker.plan.step import NO_SLOT, Ints, StepPlan
+
+MAX_NAMES = 65_536
+KNOWN_SECONDS = 60.0
+"""A store evicts without telling workers. If a name is computed again after this time, it was most
+likely not found there."""
+DECLINED_SECONDS = 5.0
+"""A store that had no room for a block may soon have some."""
+
+
+class KnownNames:
+    """The newest names, each until its time is over."""
+
+    def __init__(self, max_names: int = MAX_NAMES) -> None:
+        self._max_names = max_names
+        self._until: OrderedDict[bytes, float] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._until)
+
+    def add(self, names: Iterable[bytes], until: float) -> None:
+        """Note that `names` are not offered before the time `until`, in seconds."""
+        for name in names:
+            self._until[name] = until
+            self._until.move_to_end(name)
+        while len(self._until) > self._max_names:
+            self._until.popitem(last=False)
+
+    def holds(self, name: bytes, now: float) -> bool:
+        """Whether `name` is not offered at the time `now`."""
+        return self._until.get(name, -1.0) > now
+
+    def clear(self) -> None:
+        """Forget all names, because the store has changed."""
+        self._until.clear()
+
 
 _logger = logging.getLogger(__name__)
 

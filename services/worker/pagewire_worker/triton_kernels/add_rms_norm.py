@@ -19,8 +19,8 @@ def add_rms_norm(
 ) -> Tensor:
     """Add `x` to `residual` in place and return the sum's RMS norm, of the residual's type.
 
-    The norm is that of layers/norm.py: computed in float32 from the rounded residual, and rounded
-    before the product with the weight. A row's result depends on no other row.
+    The norm is that of RmsNorm: computed in float32 from the rounded residual, and rounded before
+    the product with the weight. A row's result depends on no other row.
 
     Args:
         x: [tokens, hidden]; None to add nothing, as before the first layer. Rows are contiguous.

@@ -13,8 +13,11 @@ from torch import Tensor
 
 from pagewire_worker.backend.attention import AttentionKind, AttentionMetadata, Int64Array
 from pagewire_worker.backend.device_copy import rows_to_device
-from pagewire_worker.triton_kernels.attention_options import LEAST_ROWS, AttentionOptions
-from pagewire_worker.triton_kernels.attention_scores import ScoreScale
+from pagewire_worker.triton_kernels.attention_options import (
+    LEAST_ROWS,
+    AttentionOptions,
+    ScoreScale,
+)
 from pagewire_worker.triton_kernels.attention_split import HIDDEN, attend_split, merge_split
 from pagewire_worker.triton_kernels.interpreter import INTERPRETED
 from pagewire_worker.triton_kernels.paged_sequences import PagedLayer, PagedSequences, SplitPlan

@@ -12,8 +12,11 @@ import triton.language as tl
 from torch import Tensor
 
 from pagewire_worker.backend.attention import AttentionKind, Int64Array
-from pagewire_worker.triton_kernels.attention_options import LEAST_ROWS, AttentionOptions
-from pagewire_worker.triton_kernels.attention_scores import ScoreScale
+from pagewire_worker.triton_kernels.attention_options import (
+    LEAST_ROWS,
+    AttentionOptions,
+    ScoreScale,
+)
 from pagewire_worker.triton_kernels.attention_split import HIDDEN, attend_split, merge_split
 from pagewire_worker.triton_kernels.interpreter import INTERPRETED
 from pagewire_worker.triton_kernels.paged_sequences import PagedLayer, PagedSequences, SplitPlan

@@ -45,7 +45,7 @@ def rotary_kv_write(
 ) -> Tensor:
     """Write rotated keys, and values, to the cache; return the rotated queries.
 
-    Computed in float32. Norms round as in layers/norm.py. A rotation is rounded once, to the type
+    Computed in float32. Norms round as RmsNorm. A rotation is rounded once, to the type
     in which it is stored, also for keys of an fp8 cache.
 
     Args:

@@ -6,8 +6,8 @@ import torch
 from pagewire_shared.errors import StartupError
 from pagewire_worker.attention.registry import pick_attention
 from pagewire_worker.backend.backend import DecodeBounds
+from pagewire_worker.cuda import backend as choice
 from pagewire_worker.cuda import sampler as kernels
-from pagewire_worker.cuda import selection as choice
 from pagewire_worker.cuda.backend import CudaBackend
 from pagewire_worker.cuda.capture import NoCapture
 from pagewire_worker.loading.loader import pick_sampler
