@@ -31,7 +31,7 @@ from pagewire_protos.kvstore.v1 import kv_store_pb2, kv_store_pb2_grpc
 from pagewire_shared.convert import agree_protocol
 from pagewire_shared.identity.ids import mint_id
 from pagewire_shared.kv import streams as kv_streams
-from pagewire_shared.kv.arena_facts import ArenaFacts
+from pagewire_shared.kv.arena import ArenaFacts
 
 _SERVICE = kv_store_pb2.DESCRIPTOR.services_by_name["KvStoreService"]
 

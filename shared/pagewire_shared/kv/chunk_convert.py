@@ -14,8 +14,8 @@ from google.protobuf.message import DecodeError
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_shared.errors import WireError
 from pagewire_shared.identity.ids import BlockName
+from pagewire_shared.kv.arrays import encode_varint, read_varint
 from pagewire_shared.kv.checksum import crc32c, joined_crc32c
-from pagewire_shared.kv.varint import encode_varint, read_varint
 
 MAX_DATA_BYTES: Final = 1024 * 1024
 """Most payload of one chunk. Larger messages are slower (allocation of fresh pages)."""

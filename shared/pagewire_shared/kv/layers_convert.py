@@ -12,8 +12,8 @@ from typing import Final
 
 from pagewire_protos.worker.v1 import kv_transfer_pb2 as wire
 from pagewire_shared.errors import WireError
+from pagewire_shared.kv.arrays import encode_varint, read_varint
 from pagewire_shared.kv.checksum import crc32c
-from pagewire_shared.kv.varint import encode_varint, read_varint
 
 MAX_DATA_BYTES: Final = 1024 * 1024
 """Most payload of one message, unless one layer of one block is larger."""

@@ -18,10 +18,10 @@ from pagewire_frontend.engine.request_fit import (
     check_prompt_ids,
     check_vocabulary,
     fit,
+    with_bad_sequences,
 )
 from pagewire_frontend.engine.tokenization import Tokenization
 from pagewire_frontend.grammar.check import GrammarChecker
-from pagewire_frontend.models.bad_words import with_bad_sequences
 from pagewire_frontend.models.model_registry import LoadedModel, ModelRegistry
 from pagewire_frontend.prompts.generation_request import GenerationRequest, Prompt, prompt_field
 from pagewire_frontend.prompts.prompt_encoding import CheckChars, LargePrompts, PromptEncoder

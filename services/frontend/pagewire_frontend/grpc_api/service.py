@@ -9,7 +9,7 @@ from pagewire_frontend.access.api_keys import current_tenant
 from pagewire_frontend.engine.embedding import embed
 from pagewire_frontend.engine.engine import Engine
 from pagewire_frontend.grpc_api import convert as grpc_convert
-from pagewire_frontend.grpc_api import embed_convert, event_convert
+from pagewire_frontend.grpc_api import event_convert
 from pagewire_frontend.grpc_api.admin_service import AdminService
 from pagewire_frontend.grpc_api.convert import GrpcStreamOptions
 from pagewire_frontend.grpc_api.stall_watch import StallWatch
@@ -117,8 +117,8 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
     async def Embed(self, request: pb.EmbedRequest, context: Context) -> pb.EmbedResponse:
         """Turn inputs into vectors."""
         model = self._engine.models.find(grpc_convert.model_name(request))
-        asked = embed_convert.requests(request, model, context.time_remaining())
-        return embed_convert.response(model.name, await embed(self._engine, asked))
+        asked = grpc_convert.embedding_requests(request, model, context.time_remaining())
+        return grpc_convert.embedding_response(model.name, await embed(self._engine, asked))
 
     async def Tokenize(self, request: pb.TokenizeRequest, context: Context) -> pb.TokenizeResponse:
         """Turn text or a conversation into ids."""

@@ -50,8 +50,7 @@ class ObjectReader(TextMachine):
 
     def _behind_marker(self) -> bool:
         """Expect an object, perhaps behind white space."""
-        self._hold(self._space())
-        if not self._buffer:
+        if not self._skip_space():
             return self._wait()
         if self._buffer[0] == "{":
             self._open_object()

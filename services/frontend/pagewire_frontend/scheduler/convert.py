@@ -9,8 +9,13 @@ import numpy as np
 from pagewire_frontend.metrics.model_load import ModelLoad
 from pagewire_frontend.metrics.timeline import CachedTiers, CellTimeline
 from pagewire_frontend.session.events import FinishReason
-from pagewire_frontend.session.holdings import HeldResources
-from pagewire_frontend.session.journal_records import HeldRecord, Score, SubmitRecord, TokenLogprob
+from pagewire_frontend.session.journal_records import (
+    HeldRecord,
+    HeldResources,
+    Score,
+    SubmitRecord,
+    TokenLogprob,
+)
 from pagewire_frontend.session.prompt_blocks import BlockNaming
 from pagewire_protos.common.v1 import audit_pb2, sampling_pb2, timeline_pb2
 from pagewire_protos.scheduler.v1 import admin_pb2, cell_metrics_pb2

@@ -8,8 +8,8 @@ from typing import Final
 
 from pagewire_frontend.metrics.model_load import ModelLoad, total
 from pagewire_frontend.scheduler.link import LinkSettings, SchedulerLink
-from pagewire_frontend.session.holdings import Finding, HeldResources
 from pagewire_frontend.session.journal import Journal
+from pagewire_frontend.session.journal_records import Finding, HeldResources
 from pagewire_frontend.session.prompt_blocks import BlockNaming
 from pagewire_frontend.session.session import Session
 from pagewire_shared.errors import OverloadedError, UnavailableError

@@ -1,5 +1,5 @@
-"""Records of the journal: the output of one choice, a request for a scheduler, and the outcomes of
-received messages."""
+"""Records of the journal: the output of one choice, a request for a scheduler, the outcomes of
+received messages, and the counts for an audit."""
 
 import enum
 from collections.abc import Sequence
@@ -122,3 +122,20 @@ class PromptJournal:
         new = list(scores[num_known:])
         self.next_position += len(new)
         return ReceiveOutcome.ACCEPTED, new
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One inconsistency, such as a leaked handle."""
+
+    kind: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeldResources:
+    """Open journal entries, handles on one attach stream, and contradictions between the two."""
+
+    num_open_streams: int
+    num_handles: int
+    findings: tuple[Finding, ...]

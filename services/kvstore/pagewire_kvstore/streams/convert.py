@@ -8,7 +8,7 @@ from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.kvstore.v1 import kv_store_pb2
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.identity.ids import ID_BYTES, BlockName
-from pagewire_shared.kv.arena_facts import ArenaFacts
+from pagewire_shared.kv.arena import ArenaFacts
 
 MAX_NAMES = 4096
 """Most names in one message."""

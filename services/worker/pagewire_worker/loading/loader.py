@@ -12,7 +12,7 @@ import torch
 
 from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.ids import mint_id, tokenizer_fingerprint
-from pagewire_shared.kv.arena_facts import boot_id
+from pagewire_shared.kv.arena import boot_id
 from pagewire_shared.kv.transport import KvTransport
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_worker.backend.backend import ModelBackend

@@ -21,7 +21,7 @@ from pagewire_shared.errors import (
     UnavailableError,
     WireError,
 )
-from pagewire_shared.kv.arena_facts import ArenaFacts
+from pagewire_shared.kv.arena import ArenaFacts
 from pagewire_shared.kv.streams import deserializer, serializer
 from pagewire_shared.process.cancellation import is_cancelled
 from pagewire_shared.rpc.errors import from_rpc_error

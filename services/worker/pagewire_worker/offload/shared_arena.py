@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from pagewire_shared.errors import WireError
-from pagewire_shared.kv.arena_facts import ArenaFacts, boot_id
+from pagewire_shared.kv.arena import ArenaFacts, boot_id
 from pagewire_shared.kv.checksum import crc32c
 
 _logger = logging.getLogger(__name__)

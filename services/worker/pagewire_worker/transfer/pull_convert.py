@@ -7,7 +7,7 @@ from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.worker.v1 import kv_transfer_pb2 as wire
 from pagewire_shared.convert import agree_protocol, protocol_range
 from pagewire_shared.errors import PeerRefusedError, WireError
-from pagewire_shared.kv.arena_facts import ArenaFacts
+from pagewire_shared.kv.arena import ArenaFacts
 from pagewire_shared.kv.arrays import pack_names, unpack_names
 from pagewire_worker.offload.connector import BlockLayout
 from pagewire_worker.offload.layout_convert import layout_to_message

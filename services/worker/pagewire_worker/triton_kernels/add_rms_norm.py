@@ -101,18 +101,3 @@ def _add_rms_norm(
     unit = (wide * tl.rsqrt(mean_square + epsilon)).to(dtype).to(tl.float32)
     product = (unit * scales).to(dtype)
     tl.store(normed + output_row * HIDDEN + columns, product, mask=is_inside)
-
-
-def add_rms_norm_oracle(
-    x: Tensor | None,
-    residual: Tensor,
-    weight: Tensor,
-    epsilon: float,
-    rows: Tensor | None = None,
-) -> Tensor:
-    """Compute the same as `add_rms_norm`, in torch."""
-    if x is not None:
-        residual += x
-    wide = (residual if rows is None else residual.index_select(0, rows)).float()
-    scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon)
-    return weight * (wide * scale).to(residual.dtype)

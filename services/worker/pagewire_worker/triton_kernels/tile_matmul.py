@@ -158,11 +158,3 @@ def _place(
     height = tl.minimum(tile_rows - first, GROUP)
     within = program % (GROUP * tile_columns)
     return first + within % height, within // height
-
-
-def tile_matmul_oracle(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Compute the same as `tile_matmul`, except the order of sums, in torch."""
-    product = x.double() @ weight.double().T
-    if bias is not None:
-        product += bias.double()
-    return product.to(x.dtype)

@@ -61,10 +61,6 @@ class AnswerFormat(Protocol):
         """Return a function that makes chunks of a choice's text; None where they show more."""
         ...
 
-    def line(self, number: int, event: Delta | Finished) -> bytes:
-        """Return the chunk of an event as it is streamed, empty when it has nothing to show."""
-        ...
-
     def chunk(self, number: int, event: Delta | Finished) -> Json | None:
         """Return the chunk of an event, or None when it has nothing to show."""
         ...

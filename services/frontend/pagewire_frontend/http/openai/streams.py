@@ -13,7 +13,7 @@ from pagewire_frontend.http.openai.response_options import ResponseOptions
 from pagewire_frontend.http.streaming.event_stream import DONE, EventStream, TextLine, event_bytes
 from pagewire_frontend.http.streaming.flush_rounds import FlushRounds
 from pagewire_frontend.http.streaming.live_stream import LiveStream
-from pagewire_frontend.session.events import OnText
+from pagewire_frontend.session.events import Delta, Finished, OnText
 
 
 class ChunkSource:
@@ -46,12 +46,21 @@ class ChunkSource:
                 lines += [event_bytes(it) for it in self._form.opening(self._answer.num_choices)]
                 self._is_open = True
                 self.text_line = self._form.text_line(0)
-            lines.append(self._form.line(number, event))
+            lines.append(self._line(number, event))
         if self._answer.is_over:
             if self._has_usage_chunk:
                 lines.append(event_bytes(self._form.usage_chunk(self._answer.usage)))
             lines.append(DONE)
         return b"".join(lines)
+
+    def _line(self, number: int, event: Delta | Finished) -> bytes:
+        """Return the chunk of an event as it is streamed, empty when it has nothing to show."""
+        if isinstance(event, Delta):
+            text_line = self._form.text_line(number)
+            if text_line is not None:
+                return text_line(event.text)
+        chunk = self._form.chunk(number, event)
+        return b"" if chunk is None else event_bytes(chunk)
 
 
 Shape = TypeVar("Shape")
