@@ -18,7 +18,6 @@ class ServedModel:
     """A model and its name in the API.
 
     Attributes:
-        name: Name in the API.
         path: A local folder or a hub id.
     """
 

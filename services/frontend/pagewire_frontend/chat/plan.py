@@ -105,7 +105,6 @@ class MessagePlan:
     Attributes:
         params: The sampling, with a grammar where calls are held to one.
         template_tools: `tools` of the chat template; None for none.
-        new_reader: Makes a reader for one choice.
         has_grammar: The grammar in `params` is that of tools: an error in it is an error in
             `tools`.
     """

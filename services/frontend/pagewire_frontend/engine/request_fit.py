@@ -91,7 +91,6 @@ def fit(
     """Return the prompt, cut where the client asks for it, and the parameters with max_tokens set.
 
     Args:
-        token_ids: The whole prompt.
         limit: Longest sequence in tokens, prompt and answer together.
 
     Raises:

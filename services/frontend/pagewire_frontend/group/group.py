@@ -35,7 +35,6 @@ class GroupDirectory:
         """Create the directory of one process.
 
         Args:
-            local: Responses of this process alone.
             peers: Directories by name; empty for questions that peers ask, because a question is
                 passed on once at most.
         """

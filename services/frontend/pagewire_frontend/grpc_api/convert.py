@@ -46,7 +46,6 @@ class GrpcStreamOptions:
 
     Attributes:
         has_echo: Shows the text before the answer.
-        has_output: Shows the answer itself.
         is_final_only: Shows the text of a choice when it ends.
         new_reader: Makes a reader of the text of one choice.
         has_tool_grammar: The output is held to a grammar made of the client's tools.

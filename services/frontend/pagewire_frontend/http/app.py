@@ -44,13 +44,7 @@ def make_app(
     exposition: Callable[[], Awaitable[str]],
     directory: ResponseDirectory,
 ) -> ASGIApp:
-    """Return the application.
-
-    Args:
-        bodies: Reads the bodies of requests.
-        exposition: Returns the metrics that are shown.
-        directory: Finds responses by their names.
-    """
+    """Return the application."""
     app = FastAPI(title="Pagewire", openapi_url=None, docs_url=None, redirect_slashes=False)
     install_handlers(app)
     streams = Streams()

@@ -21,12 +21,6 @@ class ObjectReader(TextMachine):
     marker = ""
 
     def __init__(self, writer: CallWriter, names: Collection[str]) -> None:
-        """Create the object reader.
-
-        Args:
-            writer: Receives content and calls.
-            names: Names of the tools.
-        """
         super().__init__(writer)
         self._names = names
         self._scanner = JsonScanner()

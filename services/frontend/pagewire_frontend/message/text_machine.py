@@ -21,11 +21,7 @@ State = Callable[[], bool]
 
 
 class TextMachine(ABC):
-    """Base class of readers that are state machines.
-
-    Args:
-        writer: Receives content and calls.
-    """
+    """Base class of readers that are state machines."""
 
     def __init__(self, writer: CallWriter) -> None:
         self._writer = writer

@@ -35,7 +35,6 @@ class LoadedModel:
     """A model as far as a frontend needs it.
 
     Attributes:
-        name: Served name.
         chat_template: None when the model has none.
         eos_token_ids: Ids that end an answer.
         tokenizer_fingerprint: SHA-256 of tokenizer.json, 32 bytes.

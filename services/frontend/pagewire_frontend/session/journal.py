@@ -74,7 +74,6 @@ class JournalEntry:
 
     Attributes:
         request_id: Its only key between processes.
-        model: Served name.
         params: Complete, with seed and max_tokens.
         eos_token_ids: End-of-sequence ids; empty when they are ignored.
         tenant, cache_salt, priority: As the client gave them.

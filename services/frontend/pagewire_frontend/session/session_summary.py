@@ -21,7 +21,6 @@ class Summary:
     """The log record of a request at its end.
 
     Attributes:
-        line: For people.
         fields: The same and more as JSON values; times in seconds.
     """
 

@@ -37,7 +37,6 @@ class GetStream:
     """Serves one worker that loads blocks.
 
     Args:
-        read: Returns the worker's next message.
         stall_seconds: Longest wait for credit, or for a block to be released.
         has_shared_memory: Whether the worker may read the store's memory in place.
     """

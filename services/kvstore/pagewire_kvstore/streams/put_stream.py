@@ -46,7 +46,6 @@ class PutStream:
     """Serves one worker that stores blocks.
 
     Args:
-        read: Returns the worker's next message.
         stall_seconds: Longest silence while blocks of the worker are under way.
         has_shared_memory: Whether the worker may write to the store's memory.
     """

@@ -20,7 +20,6 @@ class ModelSummary:
     """Facts about a model that are known before its weights are read.
 
     Attributes:
-        architecture: Name of the architecture in config.json.
         max_positions: Longest context, or None when config.json does not say.
         dtype: Name of the type the weights were published in, or None.
     """

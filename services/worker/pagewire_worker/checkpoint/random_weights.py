@@ -27,7 +27,6 @@ class RandomWeights:
     between types.
 
     Args:
-        seed: Any number.
         on_progress: Called at the end only; the number of tensors is not known before.
     """
 

@@ -28,9 +28,6 @@ class FusedBackend:
     """Runs a FusedDecoder.
 
     Blocks of the cache have the layout of kernels/kv.h.
-
-    Args:
-        on_layer: Called for each layer.
     """
 
     def __init__(

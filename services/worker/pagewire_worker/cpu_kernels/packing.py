@@ -140,7 +140,6 @@ def pack(
     """Return a matrix made of `parts`; every panel belongs to one part.
 
     Args:
-        pool: Packs the rows.
         parts: Weights [rows, inputs], float32, bfloat16 or any type that torch converts.
         biases: Biases [rows] if there are any, placed like the weights.
     """

@@ -21,7 +21,6 @@ class CudaBackend:
 
     Args:
         graphs: Captured decodes; None for no graphs.
-        on_layer: Called for each layer.
     """
 
     def __init__(

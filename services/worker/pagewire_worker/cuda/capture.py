@@ -14,7 +14,6 @@ class CapturedWork:
     """Recorded work. A caller that replays it must hold this object, not only `replay`.
 
     Attributes:
-        replay: Does the work again.
         keep: The work itself, and so every tensor that it reads: a graph knows their addresses
             only, and does not keep them alive.
     """

@@ -51,7 +51,6 @@ def pick_sampler(
     """Return kernels where the device runs them, ready to run; torch's ops elsewhere.
 
     Args:
-        device: Where logits are.
         capability: Compute capability of the device; None for a CPU.
         vocab_size: How many logits there are in a row.
     """

@@ -123,7 +123,6 @@ def profile_step(
 
     Args:
         probe: Measures the memory of `device`.
-        on_layer: Called for each layer.
         sampling: How tokens are sampled; None for torch.
         graph_bytes: Future size of captured graphs.
 

@@ -159,7 +159,6 @@ class Decoder:
         Args:
             caches: One per layer.
             attend: Attention, prepared for the sequences of this step.
-            on_layer: Called after each layer.
 
         Returns:
             Hidden states after the last norm, [outputs, hidden].

@@ -43,7 +43,6 @@ class LoadAnswer:
     """Outcome of a load.
 
     Attributes:
-        load_id: From the order.
         num_blocks: Blocks that are written and named, a prefix of the order.
         outcome: Why the load ended.
         num_bytes: Verified bytes of payload.

@@ -42,7 +42,6 @@ class OpenLoads(Generic[Load]):
 
         Args:
             order: A checked order.
-            make: Makes the load.
             note: Called with the answer, and with the load or None if there were too many.
         """
         if len(self._loads) >= self._max_loads:

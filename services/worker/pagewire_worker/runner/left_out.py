@@ -21,7 +21,6 @@ class AwaitedMasks:
     """Waits for the masks of a step, and keeps the rows that have no mask.
 
     Attributes:
-        wait: Returns the masks.
         late: Rows without a mask in time, [n]; their samples mean nothing.
         given_up: Late rows that will never have a mask, with the reason.
     """

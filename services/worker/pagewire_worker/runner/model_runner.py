@@ -50,7 +50,6 @@ class ModelRunner:
 
     Args:
         max_num_batched_tokens: Most tokens per step.
-        device: Where the backend runs.
         steps_in_flight: Steps that may have been planned before the result of one is known.
         grammars: Says which tokens requests with a grammar may sample; without it they are refused.
         observer: Called when blocks get names and when they are written anew.

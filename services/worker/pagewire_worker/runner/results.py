@@ -31,7 +31,6 @@ class StepOutputs:
     """Outputs of a step, on the host.
 
     Attributes:
-        token_ids: The sampled tokens alone.
         prompt: Log-probabilities of prompt tokens; None if none were requested.
     """
 

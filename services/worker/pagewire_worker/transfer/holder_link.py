@@ -37,7 +37,6 @@ class HolderLink:
     """One worker at one address.
 
     Args:
-        address: Address of its KvTransferService.
         may_share_memory: Whether this worker may map its memory.
     """
 

@@ -21,13 +21,11 @@ class PagedStep:
     """Handles the calls of one forward pass, which come in the recorded order.
 
     Args:
-        layers: The expected calls.
         caches: One per layer.
         attends: Attention prepared for this step, by kind.
         slot_mapping: [tokens] int64, slots of keys and values.
         faults: [tokens] int64 or None, as in StepBatch.
         markers: Stand-ins for masks.
-        on_layer: Called after each layer.
     """
 
     def __init__(

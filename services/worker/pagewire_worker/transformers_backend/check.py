@@ -44,7 +44,6 @@ def check_against_plain(
     """Raise Refusal if the model over the paged cache differs from the model alone.
 
     Args:
-        make_backend: Makes the model over a cache.
         max_length: Longest sequence that the model takes; at least 2.
     """
     cache = KvCache(

@@ -26,7 +26,6 @@ def gumbel_noise(
         seed_low, seed_high: [rows] int64, halves of the 64-bit seeds.
         position: [rows] int64, index of the token in the output of its choice.
         choice: [rows] int64.
-        vocab_size: Any number of tokens.
         block: Tokens of one program, a power of two and at least 4.
     """
     rows = (seed_low, seed_high, position, choice)

@@ -27,7 +27,6 @@ class Tile:
     """Part of the product that one program computes; never chosen by the number of rows.
 
     Attributes:
-        rows, columns: Size in the product.
         depth: Inputs that are multiplied at a time; with the instruction for `rows`, it fixes the
             order of sums.
         num_stages: Loads ahead; like `num_warps`, without effect on the order of sums.

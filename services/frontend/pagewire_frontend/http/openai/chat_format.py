@@ -32,11 +32,6 @@ class ChatFormat:
     def __init__(
         self, parts: AnswerParts, *, new_reader: Callable[[], MessageReader] = PlainReader
     ) -> None:
-        """Create the chat format.
-
-        Args:
-            new_reader: Makes a reader for each choice.
-        """
         self._parts = parts
         self._asked = parts.asked
         self._head = AnswerHead(parts)

@@ -28,7 +28,6 @@ def refusal_bytes(refusal: RefusedError, asked: Headers, default_headers: Header
 
     Args:
         asked: Headers of the request as far as they are known, for its request id.
-        default_headers: Headers of every response.
     """
     status = HTTPStatus(refusal.status)
     body = orjson.dumps(envelope(status, refusal.message, code=CODE_BY_STATUS[status]))
