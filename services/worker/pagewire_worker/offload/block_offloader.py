@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pagewire_worker.kv.block_copy import copy_out, make_staging
+from pagewire_worker.kv.block_observer import BlockObserver
 from pagewire_worker.kv.device_copies import DeviceCopies, ImmediateCopies
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.offload import metrics
@@ -106,7 +107,7 @@ def staging_size(bytes_per_block: int, num_blocks: int, *, is_device: bool) -> S
     return StagingSize(rows, max(MIN_DEVICE_STAGING, min(NUM_STAGING, affordable)))
 
 
-class BlockOffloader:
+class BlockOffloader(BlockObserver):
     """Follows the blocks of one pool and hands blocks to be stored to an outlet.
 
     Args:
@@ -153,11 +154,9 @@ class BlockOffloader:
         self._finished.append(_FinishedPut(batch, names, is_new_store))
 
     def leave(self, slots: Ints) -> None:
-        """See BlockObserver."""
         self._unsent.leave(np.asarray(slots, dtype=np.int64).tolist())
 
     def follow(self, plan: StepPlan) -> None:
-        """See BlockObserver."""
         for request in plan.new_requests:
             self._tenant_of[request.slot] = request.tenant
         sources = [self._tenant_of.get(int(slot)) for slot in plan.fork_sources]
@@ -177,17 +176,7 @@ class BlockOffloader:
         metrics.FLUSHED_BLOCKS.inc(sent)
         metrics.DROPPED_BLOCKS.labels("queue_full").inc(len(entries) - sent)
 
-    def begin(self, plan: StepPlan) -> None:
-        """See BlockObserver: nothing is sent before it has its name."""
-
-    def launched(self, plan: StepPlan) -> None:
-        """See BlockObserver."""
-
-    def failed(self) -> None:
-        """See BlockObserver."""
-
     def named(self, plan: StepPlan) -> None:
-        """See BlockObserver."""
         if self._outlet is None or len(plan.named_slots) == 0:
             return
         for block, name, slot in zip(plan.named_blocks, plan.names, plan.named_slots, strict=True):
@@ -197,7 +186,6 @@ class BlockOffloader:
                 self._unsent.add(entry)
 
     def drop_slots(self) -> None:
-        """See BlockObserver."""
         self._unsent.leave(tuple(self._tenant_of))
         self._tenant_of.clear()
 

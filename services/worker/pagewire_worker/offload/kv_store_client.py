@@ -32,12 +32,10 @@ class KvStoreConnector:
 
     @property
     def store_id(self) -> bytes:
-        """See KvConnector."""
         link = self._put_links.get(self._addresses[0]) if self._addresses else None
         return b"" if link is None else link.store_id
 
     async def register(self, layout: BlockLayout, addresses: Sequence[str]) -> None:
-        """See KvConnector."""
         if self._addresses == tuple(addresses):
             return
         await self.close()
@@ -49,20 +47,17 @@ class KvStoreConnector:
                 links[address].prepare()
 
     async def put(self, blocks: Sequence[OutgoingBlock]) -> frozenset[bytes]:
-        """See KvConnector."""
         return await self._link(self._put_links, self._addresses[0]).put(blocks)
 
     async def get(
         self, address: str, names: Sequence[bytes], timeout_seconds: float
     ) -> AsyncGenerator[LoadedBlock, None]:
-        """See KvConnector."""
         link = self._link(self._get_links, address)
         async with aclosing(link.get(names, timeout_seconds)) as blocks:
             async for block in blocks:
                 yield block
 
     async def close(self) -> None:
-        """See KvConnector."""
         links = [*self._put_links.values(), *self._get_links.values()]
         self._put_links, self._get_links, self._addresses = {}, {}, ()
         for link in links:
