@@ -52,11 +52,6 @@ class KvPiece:
     payload_checksum: int | None = None
 
     @property
-    def is_intact(self) -> bool:
-        """Whether the chunk matches its checksum."""
-        return self.data_checksum is not None
-
-    @property
     def data_checksum(self) -> int | None:
         """CRC-32C of `data`, computed now; None when the chunk does not match its checksum.
 

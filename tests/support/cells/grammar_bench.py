@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from pagewire_worker.batch.slots import SlotLimits, SlotTable
-from pagewire_worker.loading.grammars import make_grammars
+from pagewire_worker.loading.loader import make_grammars
 from pagewire_worker.plan.step import NewRequest
 from pagewire_worker.sampling.grammar_bitmask import apply_masks
 from support.cells.worker_driver import GREEDY

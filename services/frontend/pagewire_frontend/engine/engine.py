@@ -13,7 +13,6 @@ from typing import Any
 from pagewire_frontend.access.api_keys import current_tenant, take_ticket
 from pagewire_frontend.engine.request_fit import (
     check_dimensions,
-    check_fit,
     check_num_chars,
     check_prompt_ids,
     check_vocabulary,
@@ -207,7 +206,8 @@ class Engine:
         request = await self._with_token_ids(request)
         limit = self.context_length(request.model)
         if limit is not None:
-            check_fit(request, token_ids, limit)
+            # Only its errors matter here: the limit may change while the request waits.
+            fit(request, token_ids, limit)
         return request
 
     async def _entry(self, request: GenerationRequest, token_ids: list[int]) -> JournalEntry:

@@ -117,11 +117,6 @@ def fit(
     return token_ids, request.params.with_(max_tokens=wanted if wanted is not None else room)
 
 
-def check_fit(request: GenerationRequest, token_ids: list[int], limit: int) -> None:
-    """Raise what `fit` raises, for a request that waits first: `limit` may change meanwhile."""
-    fit(request, token_ids, limit)
-
-
 def _context(limit: int) -> str:
     # Clients such as litellm know the error by these words of OpenAI's.
     return f"this model's maximum context length is {limit} tokens"

@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 
@@ -19,7 +20,9 @@ from pagewire_worker.backend.backend import ModelBackend
 from pagewire_worker.backend.source import LoadedReplicaModel, LoadSettings
 from pagewire_worker.batch.slots import SlotLimits, SlotTable
 from pagewire_worker.config import WorkerConfig
+from pagewire_worker.grammars.compiled import CompiledGrammars
 from pagewire_worker.grammars.compiler import GrammarCompiler
+from pagewire_worker.grammars.table import GrammarTable
 from pagewire_worker.host.cpu import num_physical_cores
 from pagewire_worker.host.kept_facts import cache_folder
 from pagewire_worker.kv.block_names import BlockNames
@@ -30,7 +33,6 @@ from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_watch import LayerCalls
 from pagewire_worker.layers.fp8 import device_capability
 from pagewire_worker.loading.cache_sizing import CacheSettings, make_cache
-from pagewire_worker.loading.grammars import make_grammars
 from pagewire_worker.loading.profile_run import LargestStep, MostSampling
 from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.loading.replica_shape import ReplicaShape, resolve_shape
@@ -311,3 +313,22 @@ def warm_up(model_runner: ModelRunner, limits: SlotLimits, max_num_batched_token
         if failure is not None:
             raise StartupError(f"the model does not run: {failure.message}", field="model")
     model_runner.drop_slots()
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarParts:
+    """The two users of one set of compiled grammars.
+
+    The link uses `compiler`, the model runner uses `table`.
+    """
+
+    compiler: GrammarCompiler
+    table: GrammarTable
+
+
+def make_grammars(folder: Path, vocab_size: int) -> GrammarParts:
+    """Return the grammars of a model with `vocab_size` logits; no file is read yet."""
+    compiled = CompiledGrammars()
+    return GrammarParts(
+        GrammarCompiler(folder, vocab_size, compiled), GrammarTable(vocab_size, compiled)
+    )
