@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pagewire_shared.errors import StartupError
-from pagewire_shared.identity.builtin_models import BUILTIN_NAME, BUILTIN_NAMES
+from pagewire_shared.identity.model_folder import BUILTIN_NAME, BUILTIN_NAMES
 
 BUILTIN_FOLDERS = {name: Path(__file__).parent / folder for name, folder in BUILTIN_NAMES.items()}
 BUILTIN_FOLDER = BUILTIN_FOLDERS[BUILTIN_NAME]
@@ -18,7 +18,6 @@ class ServedModel:
     """A model and its name in the API.
 
     Attributes:
-        name: Name in the API.
         path: A local folder or a hub id.
     """
 

@@ -20,7 +20,6 @@ class Target:
 
     Attributes:
         base_url: Such as http://127.0.0.1:8000, with or without /v1.
-        model: Name of the model to request.
         is_chat: /v1/chat/completions instead of /v1/completions.
         api_key: Bearer token; None to send no key.
         timeout_seconds: Timeout of connecting and of every read.

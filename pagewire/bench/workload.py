@@ -26,13 +26,11 @@ class Workload:
     """Requests to send.
 
     Attributes:
-        num_prompts: Requests in all.
         request_rate: Mean requests per second with Poisson arrivals; infinity for all at once.
         max_concurrency: Most open requests.
         input_len: Approximate tokens per prompt; the server's tokenizer counts the words.
         output_len: Tokens per answer.
         ignore_eos: Request exactly `output_len` tokens (an extension of vLLM and Pagewire).
-        seed: Seed of prompts and arrivals.
     """
 
     num_prompts: int

@@ -11,13 +11,15 @@ import grpc.aio
 
 from pagewire.client.client_convert import (
     ChatOptions,
+    EmbedInput,
     Sampling,
     chat_request,
     complete_request,
+    embed_request,
+    embeddings_from_message,
     event_from_message,
     message_message,
 )
-from pagewire.client.embed_convert import EmbedInput, embed_request, embeddings_from_message
 from pagewire.client.embeddings import Embeddings
 from pagewire.client.events import Event, Message, ModelInfo
 from pagewire.client.loop_thread import LoopThread, shared_loop_thread

@@ -18,9 +18,8 @@ from pagewire.local.cluster import LocalCluster
 from pagewire.local.notices import Notice
 from pagewire.local.supervision import Restarting
 from pagewire.offline.beam_search import BeamSearchOutput, BeamSearchParams
-from pagewire.offline.embedding_run import EmbeddingRun, embedding_requests
 from pagewire.offline.offline_batch import CONNECT_SECONDS
-from pagewire.offline.offline_run import OfflineRun
+from pagewire.offline.offline_run import EmbeddingRun, OfflineRun, embedding_requests
 from pagewire.offline.outputs import RequestOutput
 from pagewire.offline.prompts import (
     Conversation,

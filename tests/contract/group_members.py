@@ -9,7 +9,7 @@ from contract.frontend_peers import WAIT_SECONDS
 
 from pagewire_frontend.group.group import Group, joined
 from pagewire_frontend.group.membership import Membership, parse_membership
-from pagewire_frontend.http.responses.errors import not_found
+from pagewire_frontend.http.responses.ids import not_found
 from pagewire_frontend.http.responses.pending_response import Body
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.rpc.address import parse_address

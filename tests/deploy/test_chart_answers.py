@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pagewire_shared.identity.builtin_models import BUILTIN_NAME
+from pagewire_shared.identity.model_folder import BUILTIN_NAME
 from support.charts.chart_processes import ROLES, ChartProcesses
 from support.charts.charts import CHART, Release, bytes_of, named, pods_of, references, render, run
 from support.processes.processes import children_of, free_port

@@ -10,10 +10,11 @@ import torch
 
 from pagewire_worker.layers.fp8 import LEAST_CAPABILITY
 from pagewire_worker.layers.tile_linear import TileLinear
-from pagewire_worker.triton_kernels.tile_matmul import Tile, tile_matmul, tile_matmul_oracle
+from pagewire_worker.triton_kernels.tile_matmul import Tile, tile_matmul
 from support.cells.exact_cells import SOLO, ExactCell
 from support.checkpoints.checkpoints import make_checkpoint
 from support.oracles.exact_requests import CHECKPOINTS, VOCAB, Case, check_batches, draw_requests
+from support.oracles.kernels import tile_matmul_oracle
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(500)]
 

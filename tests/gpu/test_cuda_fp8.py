@@ -10,9 +10,10 @@ from torch import Tensor
 
 from pagewire_worker.layers.fp8 import LEAST_CAPABILITY
 from pagewire_worker.layers.fp8_linear import Fp8Linear
-from pagewire_worker.triton_kernels.quantize_rows import quantize_rows, quantize_rows_oracle
+from pagewire_worker.triton_kernels.quantize_rows import quantize_rows
 from support.cells.worker_driver import GREEDY, Driver, Running, load
 from support.checkpoints.checkpoints import make_checkpoint
+from support.oracles.kernels import quantize_rows_oracle
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(500)]
 

@@ -14,20 +14,24 @@ from pagewire_kvstore.blocks.leases import Leases
 from pagewire_kvstore.blocks.tenants import DEFAULT_TENANT, Tenants
 from pagewire_kvstore.blocks.types import BlockKey
 from pagewire_kvstore.store.block_store import BlockStore
-from pagewire_kvstore.streams.block_names import join_names, split_names
+from pagewire_kvstore.streams.convert import (
+    join_names,
+    shared_memory,
+    split_names,
+    store_layout,
+    tier_stats,
+)
 from pagewire_kvstore.streams.get_stream import GetStream
-from pagewire_kvstore.streams.layout_convert import store_layout
 from pagewire_kvstore.streams.limits import ByteBudget, StoreStreamLimits
 from pagewire_kvstore.streams.open_streams import OpenStreams
 from pagewire_kvstore.streams.put_session import PutSession, check_block_size
 from pagewire_kvstore.streams.put_stream import WINDOW_CHUNKS, PutStream
-from pagewire_kvstore.streams.tier_convert import shared_memory, tier_stats
 from pagewire_kvstore.streams.watch_stream import WatchStream
 from pagewire_protos.kvstore.v1 import kv_store_pb2, kv_store_pb2_grpc
 from pagewire_shared.convert import agree_protocol
 from pagewire_shared.identity.ids import mint_id
 from pagewire_shared.kv import streams as kv_streams
-from pagewire_shared.kv.arena_facts import ArenaFacts
+from pagewire_shared.kv.arena import ArenaFacts
 
 _SERVICE = kv_store_pb2.DESCRIPTOR.services_by_name["KvStoreService"]
 
@@ -66,11 +70,8 @@ class KvStoreService(kv_store_pb2_grpc.KvStoreServiceServicer):
     """Serves the blocks of one store. Register it with `add_service`.
 
     Args:
-        store: The blocks.
         events: Log that the store adds block events to.
         leases: Pins, which the store respects.
-        tenants: Tenants that are served.
-        limits: Bounds of the streams.
         shared: File of the memory tier for peers of this host; None when they may not map it.
     """
 

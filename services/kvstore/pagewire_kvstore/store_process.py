@@ -17,8 +17,15 @@ from pagewire_kvstore.service import SERVICE_NAME, KvStoreService, add_service
 from pagewire_kvstore.store.create import TierSettings, create_store
 from pagewire_kvstore.store.watch import TierWatch
 from pagewire_kvstore.streams.limits import StoreStreamLimits
-from pagewire_kvstore.tiers.shared_arena import arena_path
-from pagewire_shared.kv.arena_folder import arena_facts
+from pagewire_shared.errors import StartupError
+from pagewire_shared.kv.arena_folder import (
+    DEFAULT_FOLDER,
+    arena_facts,
+    free_bytes,
+    is_in_memory,
+    new_arena_path,
+    remove_stale,
+)
 from pagewire_shared.process import collector
 from pagewire_shared.process.process import ProcessContext
 from pagewire_shared.rpc.address import parse_address
@@ -26,6 +33,9 @@ from pagewire_shared.rpc.options import kv_server_options
 from pagewire_shared.rpc.server import RpcServer, start_server
 
 _logger = logging.getLogger(__name__)
+
+OFF = "off"
+_PREFIX = "pagewire-kv-"
 
 STOP_GRACE_SECONDS = 0.5
 WRITE_SECONDS = 5.0
@@ -126,3 +136,36 @@ async def _wait(written: Awaitable[None]) -> None:
             await written
     except TimeoutError:
         _logger.warning("some blocks did not get to slower tiers in %g seconds", WRITE_SECONDS)
+
+
+def arena_path(setting: str | None, num_bytes: int) -> Path | None:
+    """Return a new path for an arena; None when the memory is to be private.
+
+    Args:
+        setting: A folder, "off", or None for the host's own folder if it is in memory and has
+            enough room.
+
+    Raises:
+        StartupError: The path is not a folder.
+    """
+    if setting == OFF:
+        return None
+    folder = DEFAULT_FOLDER if setting is None else Path(setting)
+    if setting is None and not is_in_memory(folder):
+        return None
+    if not folder.is_dir():
+        raise StartupError(
+            f"--shared-memory-path: {folder} is no folder", field="shared_memory_path"
+        )
+    remove_stale(folder, _PREFIX)
+    num_free = free_bytes(folder)
+    if setting is None and num_free < num_bytes:
+        _logger.warning(
+            "no shared memory: %s has %d bytes free and %d are needed; peers of this host send"
+            " blocks over gRPC (--shared-memory-path off says that this is meant)",
+            folder,
+            num_free,
+            num_bytes,
+        )
+        return None
+    return new_arena_path(folder, _PREFIX)

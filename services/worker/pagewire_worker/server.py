@@ -19,8 +19,8 @@ from pagewire_worker.link.scheduler_link import SchedulerLink
 from pagewire_worker.link.service import SERVICE_NAMES, KvTransferService, register
 from pagewire_worker.loading.loader import Replica, load_replica
 from pagewire_worker.offload.connector import KvConnector
-from pagewire_worker.offload.connector_registry import make_connector
 from pagewire_worker.offload.kv_offload import KvOffload
+from pagewire_worker.offload.kv_store_client import make_connector
 from pagewire_worker.runner.model_thread import ModelThread
 from pagewire_worker.transfer.block_source import BlockSource
 from pagewire_worker.transfer.kv_transfer import KvTransfer

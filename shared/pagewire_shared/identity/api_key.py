@@ -42,7 +42,6 @@ class ApiKey:
         digest: SHA-256 of the key, 32 bytes.
         name: Owner of the key and tenant of its requests; None for a key without an owner.
         is_admin: Whether the key may administrate; only the word `admin` allows it.
-        limits: Limits of the key.
     """
 
     digest: bytes

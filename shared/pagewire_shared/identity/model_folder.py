@@ -5,6 +5,7 @@ The cache is read by its published layout (models--org--name/{refs,blobs,snapsho
 model needs neither network nor library. Only a missing model is downloaded.
 """
 
+import importlib.util
 import logging
 import os
 import re
@@ -13,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 from pagewire_shared.errors import StartupError
-from pagewire_shared.identity.builtin_models import builtin_folder
 
 DEFAULT_REVISION: Final = "main"
 _TEXT_PATTERNS: Final = ("*.json", "*.model", "*.txt", "*.jinja")
@@ -114,3 +114,21 @@ def _download(hub_id: str, revision: str, cache: Path, *, has_weights: bool) -> 
             f" downloaded: {reason}",
             field="model",
         ) from error
+
+
+BUILTIN_NAME = "pagewire-builtin"
+# The default model of `pagewire serve`, and a smaller model with the same tokens.
+BUILTIN_NAMES = {BUILTIN_NAME: "builtin_model", f"{BUILTIN_NAME}-draft": "builtin_draft"}
+
+
+def builtin_folder(name: str) -> Path | None:
+    """Return the folder of a built-in model; None for any other name, or when the installation
+    leaves it out."""
+    if name not in BUILTIN_NAMES:
+        return None
+    # Looked up, not imported: this package must not import `pagewire`.
+    spec = importlib.util.find_spec("pagewire")
+    if spec is None or spec.origin is None:
+        return None
+    folder = Path(spec.origin).parent / BUILTIN_NAMES[name]
+    return folder if folder.is_dir() else None

@@ -7,6 +7,7 @@ import mmap
 import os
 import stat
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -15,6 +16,25 @@ import numpy as np
 
 from pagewire_shared.errors import StartupError
 from pagewire_shared.process.file_lock import try_lock
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArenaFacts:
+    """The file of an arena as its owner sees it. A peer has the same file only if all agree."""
+
+    path: str
+    boot_id: str
+    device: int
+    inode: int
+    num_bytes: int
+
+
+def boot_id() -> str:
+    """Return the boot id of this host's kernel. Raises OSError where the system has no boot id."""
+    return _BOOT_ID.read_text().strip()
+
 
 SUFFIX = ".arena"
 """Suffix of an arena's file. Stale files are replaced, so the suffix protects all other files."""

@@ -6,8 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from pagewire_shared.kv.arena import SUFFIX
-from pagewire_shared.kv.arena_facts import ArenaFacts, boot_id
+from pagewire_shared.kv.arena import SUFFIX, ArenaFacts, boot_id
 from pagewire_shared.process.file_lock import try_lock
 
 DEFAULT_FOLDER: Final = Path("/dev/shm")

@@ -1,4 +1,5 @@
 """Little-endian arrays inside `bytes` fields: the only form of per-token and per-sequence data.
+Also variable-length integers.
 
 A message per sequence costs 0.63 ms per step at 256 sequences, these arrays 0.024 ms.
 """
@@ -110,3 +111,29 @@ def require_one_length(**arrays: Sequence[object] | U32Array) -> int:
     if len(set(lengths.values())) > 1:
         raise WireError(f"arrays of one struct differ in length: {lengths}")
     return next(iter(lengths.values()), 0)
+
+
+_MAX_BYTES = 10
+
+
+def encode_varint(value: int) -> bytes:
+    """Return the encoding of a non-negative number."""
+    groups = bytearray()
+    while value > 0x7F:
+        groups.append(value & 0x7F | 0x80)
+        value >>= 7
+    groups.append(value)
+    return bytes(groups)
+
+
+def read_varint(view: memoryview, position: int) -> tuple[int, int]:
+    """Return a number and the position behind it. Raises WireError."""
+    value = 0
+    for index in range(_MAX_BYTES):
+        if position + index >= len(view):
+            raise WireError("a message of KV is cut off")
+        byte = view[position + index]
+        value |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return value, position + index + 1
+    raise WireError("a number in a message of KV is too long")

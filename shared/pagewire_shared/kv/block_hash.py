@@ -60,7 +60,6 @@ def block_names(parent: BlockName, token_ids: bytes, block_size: int) -> bytes:
 
     Args:
         token_ids: Little-endian u32; tokens after the last full block are left out.
-        block_size: Tokens per block.
     """
     size = 4 * block_size
     head = _encode(b"block") + struct.pack("<I", len(parent))

@@ -14,8 +14,8 @@ from google.protobuf.message import DecodeError
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_shared.errors import WireError
 from pagewire_shared.identity.ids import BlockName
+from pagewire_shared.kv.arrays import encode_varint, read_varint
 from pagewire_shared.kv.checksum import crc32c, joined_crc32c
-from pagewire_shared.kv.varint import encode_varint, read_varint
 
 MAX_DATA_BYTES: Final = 1024 * 1024
 """Most payload of one chunk. Larger messages are slower (allocation of fresh pages)."""
@@ -33,7 +33,6 @@ class KvPiece:
     """A chunk of a block.
 
     Attributes:
-        name, group: Block of the chunk.
         first_layer, num_layers: Layers of its group; 0 layers for all.
         offset: Start of `data` within the bytes of those layers.
         is_last: Whether this is the block's last chunk.
@@ -51,11 +50,6 @@ class KvPiece:
     num_layers: int = 0
     checksum: int | None = None
     payload_checksum: int | None = None
-
-    @property
-    def is_intact(self) -> bool:
-        """Whether the chunk matches its checksum."""
-        return self.data_checksum is not None
 
     @property
     def data_checksum(self) -> int | None:

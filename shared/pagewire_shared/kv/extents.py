@@ -82,7 +82,6 @@ class Extents:
         enough. Candidates outside that run are not chosen.
 
         Args:
-            num_bytes: Size to fit.
             freed: Offsets of allocated extents that will be freed in any case.
             candidates: Offsets of other allocated extents, in order of preference.
 

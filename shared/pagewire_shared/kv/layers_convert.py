@@ -12,8 +12,8 @@ from typing import Final
 
 from pagewire_protos.worker.v1 import kv_transfer_pb2 as wire
 from pagewire_shared.errors import WireError
+from pagewire_shared.kv.arrays import encode_varint, read_varint
 from pagewire_shared.kv.checksum import crc32c
-from pagewire_shared.kv.varint import encode_varint, read_varint
 
 MAX_DATA_BYTES: Final = 1024 * 1024
 """Most payload of one message, unless one layer of one block is larger."""
@@ -44,7 +44,6 @@ class KvLayersPiece:
     """Some layers of some blocks.
 
     Attributes:
-        range: Layers and blocks of the payload.
         checksum: See `layers_checksum`.
         parts: The payload in consecutive parts; empty when it is in shared memory.
         offset: Offset in shared memory; None when `parts` is the payload.
@@ -66,8 +65,6 @@ def layers_checksum(names: Sequence[bytes], covered: LayerRange, parts: Sequence
 
     Args:
         names: Names of exactly these blocks.
-        covered: Layers and blocks of the payload.
-        parts: The payload.
     """
     fields = (covered.first_block, covered.num_blocks, covered.first_layer, covered.num_layers)
     checksum = crc32c(b"".join(names) + struct.pack("<4I", *fields))

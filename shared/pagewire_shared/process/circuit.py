@@ -30,9 +30,6 @@ class CircuitBreaker:
     """Opens after failures in a row, for a time that doubles with every failed attempt.
 
     M. Nygard, Release It!, 2nd edition, 5.2. Times are seconds of any clock that never goes back.
-
-    Attributes:
-        state: State after the last reported call.
     """
 
     __slots__ = (

@@ -3,9 +3,6 @@
 import json
 import logging
 import sys
-from typing import Literal
-
-LogFormat = Literal["text", "json"]
 
 FIELDS = "pagewire_fields"
 """Name in `extra` of further JSON values of a line; only the JSON format shows them."""

@@ -1,4 +1,5 @@
-"""The metrics endpoint of a process: one registry, served in Prometheus' text form by a thread."""
+"""The metrics endpoint of a process: one registry, served in Prometheus' text form by a thread,
+with the version of Pagewire."""
 
 from collections.abc import Callable
 from functools import cache
@@ -6,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from pagewire_shared.errors import StartupError
 from pagewire_shared.process.metrics_server import MetricsServer
-from pagewire_shared.process.version import package_version
 from pagewire_shared.rpc.address import Address
 
 if TYPE_CHECKING:
     from prometheus_client import Gauge
+from importlib import metadata
 
 
 def serve_metrics(address: Address, role: str) -> None:
@@ -51,3 +52,11 @@ def _build_info() -> "Gauge":
     from prometheus_client import Gauge
 
     return Gauge("pagewire_build_info", "Version and role of a process", ["version", "role"])
+
+
+def package_version() -> str:
+    """Return the version of the installed package."""
+    try:
+        return metadata.version("pagewire")
+    except metadata.PackageNotFoundError:
+        return "unknown"  # run from a source tree that is not installed

@@ -25,11 +25,7 @@ Page: TypeAlias = Callable[[dict[str, Any], Callable[..., None]], Iterable[bytes
 
 
 class MetricsServer:
-    """Serves a page until the process ends.
-
-    Args:
-        page: Application that renders the page.
-    """
+    """Serves a page until the process ends."""
 
     def __init__(self, page: Page) -> None:
         self._page = page

@@ -37,7 +37,6 @@ def setting(
         default: Value of a setting that is not given; a tuple makes the flag repeatable.
         text: One line for `--help`.
         parse: From text to the value; derived from the annotation when None.
-        choices: Allowed texts.
         is_hidden: Left out of `--help` and `config show`.
         is_secret: Never shown, neither by `config show` nor by `repr`.
     """
@@ -118,9 +117,7 @@ def resolve(
     """Merge the layers into a `cls`.
 
     Args:
-        cls: The configuration class.
         flags: Field name to text (or bool, or list of texts), as argparse gives them.
-        environ: The environment.
         file: YAML file whose keys are long flags without the dashes in front.
 
     Raises:

@@ -9,8 +9,6 @@ import json
 import sys
 from typing import Any
 
-from pagewire_shared.errors import StartupError
-
 _KEY = "pagewire"
 
 
@@ -53,8 +51,3 @@ def parse_status(line: str) -> dict[str, Any] | None:
     if not isinstance(data, dict) or _KEY not in data:
         return None
     return {"event": data.pop(_KEY), **data}
-
-
-def one_line(error: StartupError | OSError) -> str:
-    """Return an error's text on one line."""
-    return " ".join(str(error).split())

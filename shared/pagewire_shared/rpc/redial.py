@@ -11,11 +11,8 @@ LOOK_SECONDS = 0.02
 class Redial:
     """Waits between attempts; a new server that listens ends the wait early.
 
-    A server publishes the file of its Unix socket when it takes calls (socket_file.py), so a new
+    A server publishes the file of its Unix socket when it takes calls (SocketFile), so a new
     file is the moment to dial. A TCP address gives no such sign.
-
-    Args:
-        address: Address of the peer.
     """
 
     def __init__(self, address: Address) -> None:

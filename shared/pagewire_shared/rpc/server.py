@@ -2,9 +2,12 @@
 
 import asyncio
 import contextlib
+import itertools
 import logging
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -14,7 +17,32 @@ from pagewire_shared.errors import StartupError
 from pagewire_shared.rpc.address import Address, require_free
 from pagewire_shared.rpc.errors import ErrorInterceptor
 from pagewire_shared.rpc.options import Options, server_options
-from pagewire_shared.rpc.socket_file import SocketFile
+
+
+class SocketFile:
+    """The path at which clients find the socket of the present server."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        self._numbers = itertools.count(1)
+        self._inode: int | None = None
+
+    def next_name(self) -> str:
+        """Return a path that no earlier server has bound."""
+        return f"{self._path}.{next(self._numbers)}"
+
+    def publish(self, name: str) -> None:
+        """Move the socket bound at `name` to the path of the address."""
+        inode = os.stat(name).st_ino
+        os.rename(name, self._path)
+        self._inode = inode
+
+    def remove(self) -> None:
+        """Remove the file, unless another process has replaced it."""
+        with contextlib.suppress(FileNotFoundError):
+            if self._path.stat().st_ino == self._inode:
+                self._path.unlink()
+
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING

@@ -8,7 +8,7 @@ import pytest
 from contract.frontend_peers import WAIT_SECONDS, attached_frontend
 from contract.group_members import member, pair
 
-from pagewire_frontend.http.responses.errors import ResponseNotFoundError
+from pagewire_frontend.http.responses.ids import ResponseNotFoundError
 from pagewire_protos.frontend.v1 import peer_pb2, peer_pb2_grpc
 from pagewire_shared.errors import (
     InvalidRequestError,

@@ -77,7 +77,7 @@ OUTCOMES: list[Mutant] = [
     mutant(
         "prompt_told_twice",
         "What was told of a prompt is told again after a loss.",
-        FRONTEND + "session.prompt_journal",
+        FRONTEND + "session.journal_records",
         "        new = list(scores[num_known:])\n",
         "        new = list(scores)\n",
         "positions_contiguous",
@@ -86,7 +86,7 @@ OUTCOMES: list[Mutant] = [
     mutant(
         "prompt_with_a_gap",
         "A part of a prompt that begins behind the next position is taken.",
-        FRONTEND + "session.prompt_journal",
+        FRONTEND + "session.journal_records",
         "        if num_known < 0:\n            return ReceiveOutcome.GAP, []\n",
         "        num_known = max(num_known, 0)\n",
         "positions_contiguous",

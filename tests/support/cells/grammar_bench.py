@@ -8,7 +8,7 @@ import torch
 
 from pagewire_shared.steps.plan import NewSequence
 from pagewire_worker.batch.slots import SlotLimits, SlotTable
-from pagewire_worker.loading.grammars import make_grammars
+from pagewire_worker.loading.loader import make_grammars
 from pagewire_worker.sampling.grammar_bitmask import apply_masks
 from support.cells.worker_driver import GREEDY
 from support.source_tree import ROOT

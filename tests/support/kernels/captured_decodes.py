@@ -1,16 +1,49 @@
 """The way of CUDA, in Triton's interpreter: static inputs, padding and all, with graphs that are
 replayed by address, or do their work anew where tests do not run poisoned."""
 
+import weakref
+from collections.abc import Sequence
+
+from torch import Tensor
+
 from pagewire_worker.backend.backend import DecodeBounds
 from pagewire_worker.backend.resident_tables import ResidentTables
 from pagewire_worker.cuda.backend import CudaBackend
-from pagewire_worker.cuda.capture import NoCapture
+from pagewire_worker.cuda.capture import CapturedWork, Work
 from pagewire_worker.cuda.decode_graphs import DecodeGraphs
 from pagewire_worker.cuda.sampler import sample
 from pagewire_worker.runner.model_runner import ModelRunner
 from support.kernels.held_readback import HeldReadback
 from support.poison.launches import are_checked
 from support.poison.recorded import RecordedCapture
+
+
+class NoCapture:
+    """Does the work anew each time, without graphs. Like a graph it keeps no tensor alive.
+
+    A replay fails once the work is freed.
+
+    Args:
+        scratch: Memory whose content the work must not rely on: filled with NaN before a replay.
+    """
+
+    def __init__(self, scratch: Sequence[Tensor] = ()) -> None:
+        self._scratch = tuple(scratch)
+
+    def __call__(self, work: Work) -> CapturedWork:
+        """Do `work` once and return it."""
+        work()
+        seen, scratch = weakref.ref(work), self._scratch
+
+        def replay() -> None:
+            kept = seen()
+            if kept is None:
+                raise ReferenceError("what was captured is gone, and its memory is others'")
+            for memory in scratch:
+                memory.fill_(float("nan"))
+            kept()
+
+        return CapturedWork(replay, work)
 
 
 class CountedGraphs(DecodeGraphs):

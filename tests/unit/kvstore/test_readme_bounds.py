@@ -7,7 +7,7 @@ from pathlib import Path
 from pagewire_kvstore import store_process
 from pagewire_kvstore.config import KvStoreConfig
 from pagewire_kvstore.store import create as tiers
-from pagewire_kvstore.streams import block_names, layout_convert, put_session
+from pagewire_kvstore.streams import convert, put_session
 from pagewire_kvstore.streams.credits import MAX_CREDITS
 from pagewire_kvstore.streams.limits import StoreStreamLimits
 from pagewire_kvstore.tiers.disk import tier as disk_threads
@@ -24,12 +24,12 @@ NUMBERS = {
         for name in ("max_puts", "max_gets", "max_watches")
     ],
     "a block": [
-        layout_convert.MAX_BLOCK_BYTES // (1024 * MIB),
-        layout_convert.MAX_GROUPS,
+        convert.MAX_BLOCK_BYTES // (1024 * MIB),
+        convert.MAX_GROUPS,
         redis_tier.MAX_RECORD_BYTES // MIB,
     ],
     "blocks of a Put that are announced and not yet published": [put_session.MAX_WANTED],
-    "names in one message": [block_names.MAX_NAMES],
+    "names in one message": [convert.MAX_NAMES],
     "a chunk": [MAX_DATA_BYTES // MIB],
     "credit that a reader may grant ahead": [MAX_CREDITS],
     "events that a watcher can catch up on": [store_process._MAX_EVENTS],

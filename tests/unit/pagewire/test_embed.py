@@ -11,8 +11,8 @@ import pytest
 from pagewire.client.client import AsyncClient, Client
 from pagewire.client.embeddings import EmbeddingRequestOutput
 from pagewire.client.events import Message, Usage
-from pagewire.offline.embedding_run import EmbeddingRun, embedding_requests
 from pagewire.offline.offline_batch import MAX_ATTEMPTS
+from pagewire.offline.offline_run import EmbeddingRun, embedding_requests
 from pagewire_protos.common.v1 import pooling_pb2, usage_pb2
 from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
 from pagewire_shared.errors import InvalidRequestError, UnavailableError

@@ -3,7 +3,7 @@
 import pytest
 
 from pagewire.models import BUILTIN_FOLDERS
-from pagewire_shared.identity.builtin_models import BUILTIN_NAMES, builtin_folder
+from pagewire_shared.identity.model_folder import BUILTIN_NAMES, builtin_folder
 
 
 @pytest.mark.parametrize("name", BUILTIN_NAMES)

@@ -6,8 +6,7 @@ from prometheus_client import REGISTRY, Counter
 from prometheus_client.parser import text_string_to_metric_families
 
 from pagewire_shared.errors import StartupError
-from pagewire_shared.process.metrics import serve_metrics
-from pagewire_shared.process.version import package_version
+from pagewire_shared.process.metrics import package_version, serve_metrics
 from pagewire_shared.rpc.address import Address
 from support.processes.processes import free_port
 

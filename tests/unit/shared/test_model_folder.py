@@ -5,8 +5,13 @@ import logging
 import pytest
 
 from pagewire_shared.errors import StartupError
-from pagewire_shared.identity.builtin_models import BUILTIN_NAMES, builtin_folder
-from pagewire_shared.identity.model_folder import cache_folder, is_hub_id, resolve_model
+from pagewire_shared.identity.model_folder import (
+    BUILTIN_NAMES,
+    builtin_folder,
+    cache_folder,
+    is_hub_id,
+    resolve_model,
+)
 
 COMMITS = {"main": "a" * 40, "v2": "b" * 40}
 

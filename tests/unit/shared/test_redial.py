@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pagewire_shared.rpc.address import Address
 from pagewire_shared.rpc.redial import LOOK_SECONDS, Redial
-from pagewire_shared.rpc.socket_file import SocketFile
+from pagewire_shared.rpc.server import SocketFile
 
 LONG_SECONDS = 600.0
 

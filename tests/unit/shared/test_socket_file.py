@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pagewire_shared.rpc.socket_file import SocketFile
+from pagewire_shared.rpc.server import SocketFile
 
 
 @pytest.fixture

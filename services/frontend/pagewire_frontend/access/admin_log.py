@@ -19,7 +19,6 @@ def note_call(name: str, *, outcome: str, asked: Any = None, seconds: float = 0.
     """Log that a call has ended, or was refused.
 
     Args:
-        name: Name of the method.
         outcome: "ok", the code of an error, or "cancelled".
         asked: The request, which holds no secret; None where it was not read.
         seconds: How long it took.

@@ -29,7 +29,6 @@ def forced_calls(rules: CallRules, *, is_parallel: bool, thought: ThoughtRules =
     """Return the grammar of an answer that is calls and nothing else but a thought before them.
 
     Args:
-        rules: Rules of the format.
         is_parallel: Several calls are possible.
         thought: From `thought_rules`.
     """

@@ -52,8 +52,6 @@ def plan_calls(
     """Return the plan of the calls of one request.
 
     Args:
-        model: The model that answers.
-        params: Parameters of the client.
         use: Tools, checked already.
         style: Format in which the model may think before it calls.
         is_open: The prompt has opened a thought.

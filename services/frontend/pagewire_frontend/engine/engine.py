@@ -13,15 +13,14 @@ from typing import Any
 from pagewire_frontend.access.api_keys import current_tenant, take_ticket
 from pagewire_frontend.engine.request_fit import (
     check_dimensions,
-    check_fit,
     check_num_chars,
     check_prompt_ids,
     check_vocabulary,
     fit,
+    with_bad_sequences,
 )
 from pagewire_frontend.engine.tokenization import Tokenization
 from pagewire_frontend.grammar.check import GrammarChecker
-from pagewire_frontend.models.bad_words import with_bad_sequences
 from pagewire_frontend.models.model_registry import LoadedModel, ModelRegistry
 from pagewire_frontend.prompts.generation_request import GenerationRequest, Prompt, prompt_field
 from pagewire_frontend.prompts.prompt_encoding import CheckChars, LargePrompts, PromptEncoder
@@ -207,7 +206,8 @@ class Engine:
         request = await self._with_token_ids(request)
         limit = self.context_length(request.model)
         if limit is not None:
-            check_fit(request, token_ids, limit)
+            # Only its errors matter here: the limit may change while the request waits.
+            fit(request, token_ids, limit)
         return request
 
     async def _entry(self, request: GenerationRequest, token_ids: list[int]) -> JournalEntry:

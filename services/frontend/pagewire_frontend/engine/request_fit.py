@@ -1,8 +1,8 @@
 """Checks that a request fits its model: token ids within the vocabulary, prompt and answer within
-the context. Cuts the prompt where the client allows it."""
+the context. Cuts the prompt where the client allows it, and turns bad words into tokens."""
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from pagewire_frontend.prompts.generation_request import (
     GenerationRequest,
@@ -44,7 +44,6 @@ def check_num_chars(request: GenerationRequest, limit: int, num_chars: int) -> N
     Args:
         request: The request; a prompt that will be cut has no such bound.
         limit: Longest sequence in tokens, prompt and answer together.
-        num_chars: Characters of the text.
     """
     most = request.model.tokenizer.max_chars_per_token
     if most is None or request.params.truncate_prompt_tokens is not None:
@@ -92,8 +91,6 @@ def fit(
     """Return the prompt, cut where the client asks for it, and the parameters with max_tokens set.
 
     Args:
-        request: The request.
-        token_ids: The whole prompt.
         limit: Longest sequence in tokens, prompt and answer together.
 
     Raises:
@@ -118,11 +115,6 @@ def fit(
             field="max_tokens",
         )
     return token_ids, request.params.with_(max_tokens=wanted if wanted is not None else room)
-
-
-def check_fit(request: GenerationRequest, token_ids: list[int], limit: int) -> None:
-    """Raise what `fit` raises, for a request that waits first: `limit` may change meanwhile."""
-    fit(request, token_ids, limit)
 
 
 def _context(limit: int) -> str:
@@ -166,3 +158,39 @@ def _truncated(params: SamplingParams, token_ids: list[int], limit: int) -> list
                 field="max_tokens",
             )
     return token_ids[-kept:]
+
+
+FIELD = "bad_words"
+
+
+class WordTokenizer(Protocol):
+    """The method that this module needs of a tokenizer."""
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """Return the ids of `text`."""
+        ...
+
+
+def with_bad_sequences(params: SamplingParams, tokenizer: WordTokenizer) -> SamplingParams:
+    """Return `params` with its bad words added to bad_token_sequences.
+
+    A word counts at the beginning of a text and after a space, as in vLLM
+    (SamplingParams.update_from_tokenizer). The form with the space is added where it begins with
+    another token and is as long as the form without.
+
+    Raises:
+        InvalidRequestError: A word has no tokens or too many; names bad_words.
+    """
+    sequences = list(params.bad_token_sequences)
+    for word in params.bad_words:
+        bare = tokenizer.encode(word.lstrip(), add_special_tokens=False)
+        if not bare:
+            raise InvalidRequestError(f"{FIELD}: {word!r} has no tokens", field=FIELD)
+        sequences.append(tuple(bare))
+        spaced = tokenizer.encode(" " + word.lstrip(), add_special_tokens=False)
+        if spaced and spaced[0] != bare[0] and len(spaced) == len(bare):
+            sequences.append(tuple(spaced))
+    try:
+        return params.with_(bad_token_sequences=tuple(sequences))
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"{FIELD} as tokens: {error.message}", field=FIELD) from error

@@ -40,7 +40,6 @@ class GrammarChecker:
     Args:
         num_processes: Most processes at once; each checks one grammar at a time.
         limit_seconds: How long one check may take.
-        memory_bytes: Address space of a process.
         max_under_way: Most different grammars checked or waiting, half of them for one tenant.
     """
 

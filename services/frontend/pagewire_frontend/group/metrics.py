@@ -30,7 +30,6 @@ class GroupMetrics:
 
         Args:
             own: Returns the exposition of this process.
-            peers: The other processes.
         """
         self._own = own
         self._peers = peers

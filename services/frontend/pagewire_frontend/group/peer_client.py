@@ -7,7 +7,7 @@ from typing import Any
 import grpc.aio
 import orjson
 
-from pagewire_frontend.http.responses.errors import ResponseNotFoundError
+from pagewire_frontend.http.responses.ids import ResponseNotFoundError
 from pagewire_frontend.http.responses.pending_response import Body
 from pagewire_protos.frontend.v1 import peer_pb2 as pb
 from pagewire_protos.frontend.v1 import peer_pb2_grpc

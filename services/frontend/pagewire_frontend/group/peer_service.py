@@ -24,12 +24,6 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
     """The peers' view of this process."""
 
     def __init__(self, responses: ResponseDirectory, exposition: Callable[[], str]) -> None:
-        """Create the peer service.
-
-        Args:
-            responses: Responses of this process alone.
-            exposition: Returns its metrics as text.
-        """
         self._responses = responses
         self._exposition = exposition
 

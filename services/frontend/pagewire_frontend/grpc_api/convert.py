@@ -10,8 +10,10 @@ from google.protobuf import struct_pb2
 from pagewire_frontend.access.api_keys import tenant_of
 from pagewire_frontend.chat.plan import plan_message
 from pagewire_frontend.chat.tool_use import ToolUse
+from pagewire_frontend.engine.embedding import Embeddings, check_num_inputs, embed_requests
 from pagewire_frontend.engine.request_fit import check_num_ids
 from pagewire_frontend.grpc_api.chat_convert import chat_turns, tool_use, tools_of
+from pagewire_frontend.grpc_api.event_convert import usage_message
 from pagewire_frontend.message.pieces import MessageReader, PlainReader
 from pagewire_frontend.models.model_registry import LoadedModel
 from pagewire_frontend.models.template_arguments import checked_arguments
@@ -26,8 +28,13 @@ from pagewire_frontend.prompts.generation_request import (
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_shared.errors import InvalidRequestError, PagewireError
 from pagewire_shared.sampling.beam import early_stopping_name
-from pagewire_shared.sampling.convert import beam_from_message, sampling_from_message
+from pagewire_shared.sampling.convert import (
+    beam_from_message,
+    pooling_from_message,
+    sampling_from_message,
+)
 from pagewire_shared.sampling.params import SamplingParams, field_names
+from pagewire_shared.sampling.pooling import PoolingParams
 from pagewire_shared.sampling.structured_outputs import FIELD
 
 
@@ -37,7 +44,6 @@ class GrpcStreamOptions:
 
     Attributes:
         has_echo: Shows the text before the answer.
-        has_output: Shows the answer itself.
         is_final_only: Shows the text of a choice when it ends.
         new_reader: Makes a reader of the text of one choice.
         has_tool_grammar: The output is held to a grammar made of the client's tools.
@@ -196,3 +202,51 @@ def _params(options: pb.GenerationOptions, defaults: SamplingParams) -> Sampling
         changes["length_penalty"] = beam.length_penalty
         changes["early_stopping"] = early_stopping_name(beam.early_stopping)
     return sampling_from_message(options.sampling, defaults=defaults.with_(**changes))
+
+
+def embedding_requests(
+    message: pb.EmbedRequest, model: LoadedModel, timeout_seconds: float | None
+) -> list[GenerationRequest]:
+    """Return one request per input. Raises InvalidRequestError naming the field."""
+    check_num_inputs(len(message.inputs))
+    check_num_ids(sum(len(item.token_ids.ids) for item in message.inputs), "input")
+    pooling = pooling_from_message(message.pooling)
+    special = message.add_special_tokens if message.HasField("add_special_tokens") else True
+    return embed_requests(
+        model,
+        [_input(item, model, special) for item in message.inputs],
+        PoolingParams(
+            pooling=pooling.pooling,
+            normalize=pooling.normalize,
+            dimensions=message.dimensions if message.HasField("dimensions") else None,
+            truncate_prompt_tokens=(
+                message.truncate_prompt_tokens
+                if message.HasField("truncate_prompt_tokens")
+                else None
+            ),
+        ),
+        tenant=tenant_of(message.tenant if message.HasField("tenant") else None),
+        cache_salt=message.cache_salt if message.HasField("cache_salt") else None,
+        priority=message.priority,
+        timeout_seconds=timeout_seconds,
+    )
+
+
+def embedding_response(model: str, outcome: Embeddings) -> pb.EmbedResponse:
+    """Return the response message."""
+    return pb.EmbedResponse(
+        model=model,
+        embeddings=[pb.Embedding(values=vector.tolist()) for vector in outcome.vectors],
+        usage=usage_message(outcome.usage),
+    )
+
+
+def _input(item: pb.EmbedInput, model: LoadedModel, add_special_tokens: bool) -> Prompt:
+    match item.WhichOneof("input"):
+        case "text":
+            return TextPrompt(item.text, add_special_tokens)
+        case "token_ids":
+            return TokenPrompt(tuple(item.token_ids.ids))
+        case "conversation":
+            return conversation_prompt(item.conversation, model, adds_by_default=False)
+    raise InvalidRequestError("an input is empty: text, token_ids or conversation", field="input")

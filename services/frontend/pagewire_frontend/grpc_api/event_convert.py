@@ -34,7 +34,6 @@ def event_fields(
     """Return the oneof field of ChatResponse and CompleteResponse for an event.
 
     Args:
-        event: The event.
         echo: The text before the answer, shown with the first event; None unless asked for.
     """
     if isinstance(event, MessageDelta):

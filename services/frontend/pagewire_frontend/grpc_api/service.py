@@ -1,7 +1,7 @@
 """The public gRPC API of a frontend. Thin: messages in, engine, messages out."""
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Final
 
 import grpc.aio
 
@@ -9,22 +9,58 @@ from pagewire_frontend.access.api_keys import current_tenant
 from pagewire_frontend.engine.embedding import embed
 from pagewire_frontend.engine.engine import Engine
 from pagewire_frontend.grpc_api import convert as grpc_convert
-from pagewire_frontend.grpc_api import embed_convert, event_convert
+from pagewire_frontend.grpc_api import event_convert
 from pagewire_frontend.grpc_api.admin_service import AdminService
 from pagewire_frontend.grpc_api.convert import GrpcStreamOptions
 from pagewire_frontend.grpc_api.stall_watch import StallWatch
 from pagewire_frontend.metrics.timeline import timeline_header
-from pagewire_frontend.prompts.prompt_echo import echo_text, without_output
+from pagewire_frontend.prompts.generation_request import echo_text, without_output
 from pagewire_frontend.request_label import LABEL, parse_label
 from pagewire_frontend.scheduler.pool import SchedulerPool
 from pagewire_frontend.session.choice_messages import ChoiceMessages
-from pagewire_frontend.session.events import Closed, Event
-from pagewire_frontend.session.final_deltas import FinalDeltas
+from pagewire_frontend.session.events import Closed, Delta, Event, Finished
 from pagewire_frontend.session.reader_turns import ReaderTurns
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_protos.frontend.v1 import inference_pb2_grpc
 from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
 from pagewire_shared.errors import DeadlineError, PagewireError
+
+MAX_TOKENS: Final = 65_536
+MAX_LOGPROBS: Final = 4_096
+"""Limits of a merged delta; a full delta is given before the choice ends."""
+
+
+class FinalDeltas:
+    """Holds back the deltas of one stream."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, Delta] = {}
+
+    def take(self, event: Event) -> list[Event]:
+        """Return the events to show now that `event` has come, in order."""
+        if isinstance(event, Delta):
+            return self._hold(event)
+        if isinstance(event, Finished):
+            held = self._held.pop(event.choice, None)
+            return [event] if held is None else [held, event]
+        return [event]
+
+    def _hold(self, delta: Delta) -> list[Event]:
+        held = self._held.get(delta.choice)
+        if held is None:
+            self._held[delta.choice] = delta
+            return []
+        if (
+            len(held.token_ids) + len(delta.token_ids) > MAX_TOKENS
+            or len(held.logprobs) + len(delta.logprobs) > MAX_LOGPROBS
+        ):
+            self._held[delta.choice] = delta
+            return [held]
+        held.token_ids.extend(delta.token_ids)
+        held.logprobs.extend(delta.logprobs)
+        held.text += delta.text
+        return []
+
 
 SERVICE_NAMES = (
     pb.DESCRIPTOR.services_by_name["InferenceService"].full_name,
@@ -81,8 +117,8 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
     async def Embed(self, request: pb.EmbedRequest, context: Context) -> pb.EmbedResponse:
         """Turn inputs into vectors."""
         model = self._engine.models.find(grpc_convert.model_name(request))
-        asked = embed_convert.requests(request, model, context.time_remaining())
-        return embed_convert.response(model.name, await embed(self._engine, asked))
+        asked = grpc_convert.embedding_requests(request, model, context.time_remaining())
+        return grpc_convert.embedding_response(model.name, await embed(self._engine, asked))
 
     async def Tokenize(self, request: pb.TokenizeRequest, context: Context) -> pb.TokenizeResponse:
         """Turn text or a conversation into ids."""

@@ -18,7 +18,7 @@ from pagewire_frontend.http.responses.directory import ResponseDirectory
 from pagewire_frontend.http.responses.local import LocalResponses
 from pagewire_frontend.http.server import metrics
 from pagewire_frontend.http.server.access import Cors, KeyMiddleware
-from pagewire_frontend.http.server.error_handlers import install_handlers
+from pagewire_frontend.http.server.errors import install_handlers
 from pagewire_frontend.http.server.methods import MethodsMiddleware
 from pagewire_frontend.http.server.request_id import RequestIdMiddleware
 
@@ -28,7 +28,6 @@ class Access:
     """Access rules of the gateway.
 
     Attributes:
-        keys: API keys.
         cors_origins: Origins whose pages may call; "*" for all.
     """
 
@@ -45,16 +44,7 @@ def make_app(
     exposition: Callable[[], Awaitable[str]],
     directory: ResponseDirectory,
 ) -> ASGIApp:
-    """Return the application.
-
-    Args:
-        engine: Generates.
-        kept: The responses of this process.
-        bodies: Reads the bodies of requests.
-        access: Access rules.
-        exposition: Returns the metrics that are shown.
-        directory: Finds responses by their names.
-    """
+    """Return the application."""
     app = FastAPI(title="Pagewire", openapi_url=None, docs_url=None, redirect_slashes=False)
     install_handlers(app)
     streams = Streams()

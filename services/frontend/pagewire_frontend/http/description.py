@@ -15,7 +15,7 @@ from fastapi.responses import HTMLResponse
 from pagewire_frontend.http.openai.answer_schemas import ANSWERS, SCHEMAS
 from pagewire_frontend.http.server.access import OPEN_PATHS
 from pagewire_frontend.http.server.request_id import REQUEST_ID
-from pagewire_shared.process.version import package_version
+from pagewire_shared.process.metrics import package_version
 
 Json = dict[str, Any]
 

@@ -36,7 +36,6 @@ class CallWriter:
         """Create the call writer.
 
         Args:
-            new_id: Mints the id of a call.
             max_calls: Calls beyond are dropped; None for any number.
         """
         self._new_id = new_id

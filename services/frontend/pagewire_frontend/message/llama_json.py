@@ -20,17 +20,10 @@ class LlamaJsonReader(ObjectReader):
     marker = TAG
 
     def _begin(self) -> bool:
-        self._hold(self._space())
-        if not self._buffer:
-            return self._wait()
-        if self._buffer[0] == "{":
-            self._open_object()
-            return True
-        return self._give_up()
+        return self._behind_marker()
 
     def _behind_call(self) -> bool:
-        self._hold(self._space())
-        if not self._buffer:
+        if not self._skip_space():
             return self._wait()
         if self._buffer[0] != ";":
             return self._give_up()

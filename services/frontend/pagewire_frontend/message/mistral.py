@@ -26,8 +26,7 @@ class MistralReader(ObjectReader):
     marker = CALLS
 
     def _behind_marker(self) -> bool:
-        self._hold(self._space())
-        if not self._buffer:
+        if not self._skip_space():
             return self._wait()
         if self._buffer[0] == "[":
             self._hold(1)
@@ -57,17 +56,7 @@ class MistralReader(ObjectReader):
         return True
 
     def _behind_call(self) -> bool:
-        self._hold(self._space())
-        if not self._buffer:
-            return self._wait()
-        if self._buffer[0] == ",":
-            self._hold(1)
-            self._state = self._before_item
-            return True
-        if self._buffer[0] == "]":
-            self._drop(1)
-            self._held = ""
-        return self._give_up()
+        return self._behind_item(self._before_item)
 
     def _open_object(self) -> None:
         self._is_in_list = True

@@ -21,12 +21,6 @@ class ObjectReader(TextMachine):
     marker = ""
 
     def __init__(self, writer: CallWriter, names: Collection[str]) -> None:
-        """Create the object reader.
-
-        Args:
-            writer: Receives content and calls.
-            names: Names of the tools.
-        """
         super().__init__(writer)
         self._names = names
         self._scanner = JsonScanner()
@@ -50,8 +44,7 @@ class ObjectReader(TextMachine):
 
     def _behind_marker(self) -> bool:
         """Expect an object, perhaps behind white space."""
-        self._hold(self._space())
-        if not self._buffer:
+        if not self._skip_space():
             return self._wait()
         if self._buffer[0] == "{":
             self._open_object()

@@ -6,13 +6,15 @@ Python list of calls with keyword arguments.
 
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
 
 from pagewire_frontend.message.call_format import CallRules, HeldTool, Marker
 from pagewire_frontend.message.call_writer import CallWriter, new_call_id
+from pagewire_frontend.message.json_rules import json_term
 from pagewire_frontend.message.python_value import ValueScanner, value_as_json
-from pagewire_frontend.message.pythonic_rules import keyword_rules
 from pagewire_frontend.message.text_machine import TextMachine
+from pagewire_shared.errors import InvalidRequestError
 
 _NAME = re.compile(r"\s*([a-zA-Z0-9_-]{1,64})\s*\(")
 _NAME_SO_FAR = re.compile(r"\s*[a-zA-Z0-9_-]{0,64}\s*")
@@ -35,8 +37,7 @@ class PythonicReader(TextMachine):
         self._num_scanned = 0
 
     def _begin(self) -> bool:
-        self._hold(self._space())
-        if not self._buffer:
+        if not self._skip_space():
             return self._wait()
         if self._buffer[0] != "[":
             return self._give_up()
@@ -109,17 +110,7 @@ class PythonicReader(TextMachine):
         return True
 
     def _behind_call(self) -> bool:
-        self._hold(self._space())
-        if not self._buffer:
-            return self._wait()
-        if self._buffer[0] == ",":
-            self._hold(1)
-            self._state = self._in_name
-            return True
-        if self._buffer[0] == "]":
-            self._drop(1)
-            self._held = ""
-        return self._give_up()
+        return self._behind_item(self._in_name)
 
 
 class PythonicFormat:
@@ -141,3 +132,82 @@ class PythonicFormat:
             end='"]"',
             rules=keyword_rules(tools, "call_python"),
         )
+
+
+_UNDERSTOOD: Final = frozenset(
+    {
+        "$defs",
+        "$schema",
+        "additionalProperties",
+        "definitions",
+        "description",
+        "properties",
+        "required",
+        "title",
+        "type",
+        "x-guidance",
+    }
+)
+
+
+def keyword_rules(tools: Sequence[HeldTool], rule: str) -> list[str]:
+    """Return the rules of `rule`: a call of one of the tools. Raises InvalidRequestError naming
+    tools."""
+    ways = [f"{rule}_{index}" for index in range(len(tools))]
+    rules = [f"{rule}: {' | '.join(ways)}"]
+    for way, tool in zip(ways, tools, strict=True):
+        rules += _tool_rules(way, tool)
+    return rules
+
+
+def _tool_rules(way: str, tool: HeldTool) -> list[str]:
+    """Return the rules of one tool: properties in order, optional ones left out at will.
+
+    Rule `way`_first_i covers the arguments from property i on when none was written before it,
+    `way`_more_i the same with a comma.
+    """
+    values = _properties(tool)
+    required = tool.schema.get("required", [])
+    rules = [f'{way}: "{tool.name}(" {way}_first_0 ")"']
+    for index, (key, value) in enumerate(values):
+        given = f'"{key}=" {way}_value_{index} {way}_more_{index + 1}'
+        ways_first, ways_more = [given], [f'", " {given}']
+        if key not in required:
+            ways_first.append(f"{way}_first_{index + 1}")
+            ways_more.append(f"{way}_more_{index + 1}")
+        rules.append(f"{way}_value_{index}: {json_term(value)}")
+        rules.append(f"{way}_first_{index}: {' | '.join(ways_first)}")
+        rules.append(f"{way}_more_{index}: {' | '.join(ways_more)}")
+    return [*rules, f'{way}_first_{len(values)}: ""', f'{way}_more_{len(values)}: ""']
+
+
+def _properties(tool: HeldTool) -> list[tuple[str, dict[str, Any]]]:
+    """Return the properties with their schemas. Raises InvalidRequestError naming tools."""
+    schema = tool.schema
+    others = sorted(set(schema) - _UNDERSTOOD)
+    if others:
+        raise _invalid(tool, f"{others[0]} beside properties")
+    properties: Mapping[str, Any] = schema.get("properties", {})
+    missing = sorted(set(schema.get("required", [])) - set(properties))
+    if missing:
+        raise _invalid(tool, f"the required property {missing[0]!r}, which is not described")
+    shared = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
+    found = []
+    for key, value in properties.items():
+        if not key.isidentifier():
+            raise _invalid(tool, f"the property {key!r}, which is no name in Python")
+        if value is True:
+            value = {}
+        if not isinstance(value, Mapping):
+            raise _invalid(tool, f"the property {key!r} without a schema")
+        found.append((key, {**value, **shared}))
+    return found
+
+
+def _invalid(tool: HeldTool, what: str) -> InvalidRequestError:
+    name = json.dumps(tool.name)
+    return InvalidRequestError(
+        f"tools: calls of {name} cannot be held to their schema: keyword arguments have no place "
+        f"for {what}",
+        field="tools",
+    )

@@ -21,11 +21,7 @@ State = Callable[[], bool]
 
 
 class TextMachine(ABC):
-    """Base class of readers that are state machines.
-
-    Args:
-        writer: Receives content and calls.
-    """
+    """Base class of readers that are state machines."""
 
     def __init__(self, writer: CallWriter) -> None:
         self._writer = writer
@@ -70,6 +66,24 @@ class TextMachine(ABC):
 
     def _hold(self, num_chars: int) -> None:
         self._held += self._drop(num_chars)
+
+    def _skip_space(self) -> bool:
+        """Hold the white space at the beginning of the buffer; return whether text follows it."""
+        self._hold(self._space())
+        return bool(self._buffer)
+
+    def _behind_item(self, next_item: State) -> bool:
+        """Take a comma, which the next item follows, or the end of a list of calls."""
+        if not self._skip_space():
+            return self._wait()
+        if self._buffer[0] == ",":
+            self._hold(1)
+            self._state = next_item
+            return True
+        if self._buffer[0] == "]":
+            self._drop(1)
+            self._held = ""
+        return self._give_up()
 
     def _wait(self) -> bool:
         """Wait for more text; at the end, held text is content."""

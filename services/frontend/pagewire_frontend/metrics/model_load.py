@@ -10,16 +10,12 @@ class ModelLoad:
     it is attached to.
 
     Attributes:
-        num_running: Sequences that run.
         num_waiting_for_capacity: Sequences that wait for slots or blocks.
         num_waiting_for_worker: Sequences that wait here until a worker of their model, or the
             scheduler that had them, is there.
         num_waiting_for_grammar: Sequences that wait for their grammar to be compiled.
         num_waiting_for_kv: Sequences that wait for KV blocks of a store or another worker.
         num_waiting_for_trial: Sequences that wait while the request that fails a step is isolated.
-        num_workers: Attached workers.
-        num_blocks: KV blocks of all workers.
-        num_used_blocks: KV blocks in use.
         block_size: Tokens per block; 0 while there is no worker.
         steps_by_tokens: Steps of all workers by their size, as of CellMetrics; empty if not known.
         num_step_tokens: Tokens of all of them.

@@ -77,8 +77,6 @@ class ChoiceTimeline:
     """A choice as a whole.
 
     Attributes:
-        tokenize_seconds: Rendering and tokenizing its prompt.
-        cell: The scheduler's report.
         decode_seconds: From its first token to its last, as they came here.
     """
 

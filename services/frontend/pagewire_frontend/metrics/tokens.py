@@ -31,11 +31,6 @@ class InterTokenLatency:
     __slots__ = ("_counter", "_first_at", "_last_at")
 
     def __init__(self, counter: TokenCounter) -> None:
-        """Create the inter token latency.
-
-        Args:
-            counter: Token counter of the model.
-        """
         self._counter = counter
         self._first_at = 0.0
         self._last_at: float | None = None

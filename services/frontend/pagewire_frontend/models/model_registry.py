@@ -1,6 +1,7 @@
 """The models that this frontend serves: tokenizer, chat template, end-of-sequence ids, defaults and
 limits. Fixed when the process starts; the schedulers report which of them run at the moment."""
 
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,6 @@ from pagewire_frontend.message.formats import (
     MessageFormats,
     parse_formats,
 )
-from pagewire_frontend.models import model_files
 from pagewire_frontend.models.chat_template import ChatTemplate, load_chat_template, special_tokens
 from pagewire_frontend.models.tokenizer import TextTokenizer, load_tokenizer
 from pagewire_shared.errors import InvalidRequestError, ModelNotFoundError, StartupError
@@ -35,8 +35,6 @@ class LoadedModel:
     """A model as far as a frontend needs it.
 
     Attributes:
-        name: Served name.
-        tokenizer: Text to ids and back.
         chat_template: None when the model has none.
         eos_token_ids: Ids that end an answer.
         tokenizer_fingerprint: SHA-256 of tokenizer.json, 32 bytes.
@@ -114,13 +112,12 @@ def load_model(spec: ModelSpec, choice: FormatChoice | None = None) -> LoadedMod
     """Read a model's files. Raises StartupError naming the file at fault.
 
     Args:
-        spec: Name and path.
         choice: Formats from flags; without, the chat template decides.
     """
     folder = resolve_model(spec.path, has_weights=False)
-    config = model_files.read_json(folder / "config.json", is_required=True)
-    tokenizer_config = model_files.read_json(folder / "tokenizer_config.json")
-    generation = model_files.read_json(folder / "generation_config.json")
+    config = read_json(folder / "config.json", is_required=True)
+    tokenizer_config = read_json(folder / "tokenizer_config.json")
+    generation = read_json(folder / "generation_config.json")
     tokenizer = load_tokenizer(folder)
     template = load_chat_template(folder, tokenizer_config)
     choice = parse_formats((), (), (), ()) if choice is None else choice
@@ -130,8 +127,8 @@ def load_model(spec: ModelSpec, choice: FormatChoice | None = None) -> LoadedMod
         chat_template=template,
         eos_token_ids=_eos_token_ids(config, generation, tokenizer_config, tokenizer),
         tokenizer_fingerprint=tokenizer_fingerprint(folder),
-        context_length=model_files.context_length(config, tokenizer_config),
-        vocab_size=model_files.vocab_size(config) or tokenizer.vocab_size,
+        context_length=context_length(config, tokenizer_config),
+        vocab_size=vocab_size(config) or tokenizer.vocab_size,
         defaults=_defaults(generation),
         formats=choice.formats_of(spec.name, template.source if template else None),
     )
@@ -143,8 +140,8 @@ def _eos_token_ids(
     tokenizer_config: Mapping[str, Any],
     tokenizer: TextTokenizer,
 ) -> tuple[int, ...]:
-    ids = model_files.as_ids(generation.get("eos_token_id"))
-    ids = ids or model_files.as_ids(config.get("eos_token_id"))
+    ids = as_ids(generation.get("eos_token_id"))
+    ids = ids or as_ids(config.get("eos_token_id"))
     token = special_tokens(tokenizer_config).get("eos_token")
     token_id = tokenizer.id_of(token) if token is not None else None
     if token_id is not None:
@@ -165,3 +162,50 @@ def _defaults(generation: Mapping[str, Any]) -> SamplingParams:
         return SamplingParams(max_tokens=None, **changes)
     except InvalidRequestError as error:
         raise StartupError(f"generation_config.json: {error.message}", field="model") from error
+
+
+_CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+# A tokenizer_config.json without a limit has 1e30.
+_LARGEST_CONTEXT = 2**31 - 1
+
+
+def read_json(path: Path, *, is_required: bool = False) -> dict[str, Any]:
+    """Return a JSON object; empty when the file is missing. Raises StartupError."""
+    if not path.is_file():
+        if is_required:
+            raise StartupError(f"model {path.parent}: no {path.name}", field="model")
+        return {}
+    try:
+        data = json.loads(path.read_text())
+    except ValueError as error:
+        raise StartupError(f"{path} is no JSON: {error}", field="model") from error
+    if not isinstance(data, dict):
+        raise StartupError(f"{path} holds no JSON object", field="model")
+    return data
+
+
+def context_length(config: Mapping[str, Any], tokenizer_config: Mapping[str, Any]) -> int | None:
+    """Return the longest sequence in tokens that the model's files name, or None."""
+    text_config = config.get("text_config")
+    for source in (config, text_config if isinstance(text_config, dict) else {}):
+        for key in _CONTEXT_KEYS:
+            if isinstance(source.get(key), int):
+                return int(source[key])
+    limit = tokenizer_config.get("model_max_length")
+    if isinstance(limit, int) and 0 < limit <= _LARGEST_CONTEXT:
+        return limit
+    return None
+
+
+def vocab_size(config: Mapping[str, Any]) -> int | None:
+    """Return the number of rows of the model's embedding, or None."""
+    for source in (config, config.get("text_config") or {}):
+        if isinstance(source.get("vocab_size"), int):
+            return int(source["vocab_size"])
+    return None
+
+
+def as_ids(value: Any) -> list[int]:
+    """Return the ids of a JSON value that is an id, a list of ids or nothing."""
+    values = value if isinstance(value, list) else [value]
+    return [item for item in values if isinstance(item, int) and not isinstance(item, bool)]

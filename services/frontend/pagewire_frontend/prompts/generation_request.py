@@ -1,10 +1,11 @@
 """A client's request: a prompt in one of three forms, and the parameters to go on from it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pagewire_frontend.models.model_registry import LoadedModel
+from pagewire_frontend.session.events import Closed, Delta, Event, Finished, FinishReason
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
@@ -30,7 +31,6 @@ class ChatPrompt:
     """A conversation, rendered by the model's chat template.
 
     Attributes:
-        messages: The turns.
         add_generation_prompt: Append the opening of an assistant turn.
         template_arguments: Values for the template besides the turns, checked by
             `template_arguments.checked_arguments`.
@@ -81,3 +81,30 @@ def prompt_field(request: GenerationRequest) -> str:
     if isinstance(request.prompt, ChatPrompt):
         return "messages"
     return "prompt" if request.pooling is None else "input"
+
+
+def echo_text(request: GenerationRequest, token_ids: Sequence[int]) -> str:
+    """Return the text before the answer: the prompt, or the last turn of the assistant."""
+    prompt = request.prompt
+    if isinstance(prompt, ChatPrompt):
+        last = prompt.messages[-1]
+        return str(last["content"]) if last["role"] == "assistant" else ""
+    if isinstance(prompt, TextPrompt) and request.params.truncate_prompt_tokens is None:
+        return prompt.text
+    return request.model.tokenizer.decode(token_ids, skip_special_tokens=False)
+
+
+def without_tokens(end: Finished) -> Finished:
+    """Return the end of a choice for a request that wants no tokens."""
+    return Finished(end.choice, FinishReason.LENGTH)
+
+
+def without_output(event: Event) -> Event | None:
+    """Return the event for a request that wants no tokens; None for no event."""
+    if isinstance(event, Delta):
+        return None
+    if isinstance(event, Finished):
+        return without_tokens(event)
+    if isinstance(event, Closed):
+        return Closed(replace(event.usage, completion_tokens=0), event.timings)
+    return event

@@ -78,8 +78,6 @@ class PromptEncoder:
 
         Args:
             model: Has the tokenizer and the template.
-            prompt: The client's prompt.
-            tenant: Tenant of the request.
             field: The client's name for the prompt.
             check_chars: Called before a text is tokenized.
 

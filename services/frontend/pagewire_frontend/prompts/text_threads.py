@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from pagewire_frontend.prompts.fair_queue import FairQueue
 from pagewire_frontend.prompts.text_budget import TextBudget
-from pagewire_shared.process.heap import give_back_free_memory
+from pagewire_shared.process.allocator import give_back_free_memory
 
 NUM_SHORT_THREADS: Final = 2
 LONG_BYTES: Final = 256 * 1024
@@ -59,9 +59,7 @@ class TextThreads:
         """Return what `work` returns. Work that is cancelled while it waits never begins.
 
         Args:
-            tenant: Tenant of the text.
             num_bytes: Bytes of memory of the text.
-            work: Runs in a thread.
 
         Raises:
             OverloadedError: Too many bytes wait already.

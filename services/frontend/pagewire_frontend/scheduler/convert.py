@@ -9,8 +9,13 @@ import numpy as np
 from pagewire_frontend.metrics.model_load import ModelLoad
 from pagewire_frontend.metrics.timeline import CachedTiers, CellTimeline
 from pagewire_frontend.session.events import FinishReason
-from pagewire_frontend.session.holdings import HeldResources
-from pagewire_frontend.session.journal_records import HeldRecord, Score, SubmitRecord, TokenLogprob
+from pagewire_frontend.session.journal_records import (
+    HeldRecord,
+    HeldResources,
+    Score,
+    SubmitRecord,
+    TokenLogprob,
+)
 from pagewire_frontend.session.prompt_blocks import BlockNaming
 from pagewire_protos.common.v1 import audit_pb2, sampling_pb2, timeline_pb2
 from pagewire_protos.scheduler.v1 import admin_pb2, cell_metrics_pb2
@@ -123,7 +128,6 @@ def hello_message(
     """Return the first message of a stream.
 
     Args:
-        frontend_id: Id of this process.
         highest_generation: Highest generation of `cell` that this frontend has met.
         fingerprints: Served name and tokenizer fingerprint of each model.
         held_generation: Generation of `cell` that has the held requests; None without any.

@@ -13,7 +13,7 @@ from pagewire_frontend.scheduler import convert as link_messages
 from pagewire_frontend.scheduler.attach_stream import AttachStream, dial
 from pagewire_frontend.scheduler.convert import OfferedModel, model_loads
 from pagewire_frontend.scheduler.link_sessions import LinkSessions
-from pagewire_frontend.session.holdings import HeldResources
+from pagewire_frontend.session.journal_records import HeldResources
 from pagewire_frontend.session.session import Session
 from pagewire_protos.common.v1 import audit_pb2
 from pagewire_protos.scheduler.v1 import admin_pb2
@@ -59,8 +59,6 @@ class SchedulerLink:
         """Create the scheduler link.
 
         Args:
-            address: Address of the scheduler.
-            settings: Settings of all links.
             on_change: Called after an attach, a loss or new models.
             on_lost: Called when other schedulers may take the detached sessions.
             holdings: Answers audit queries.

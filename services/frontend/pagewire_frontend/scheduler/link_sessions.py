@@ -45,7 +45,6 @@ class LinkSessions:
         """Create the link sessions.
 
         Args:
-            send: Queues a message.
             send_each: Queues messages that are made when they are written.
         """
         self._send = send

@@ -2,19 +2,55 @@
 requests that none serves at the moment. Owns the links; never looks into tokens."""
 
 import asyncio
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from pagewire_frontend.metrics.model_load import ModelLoad, total
-from pagewire_frontend.scheduler.cell_affinity import CellAffinity, prefixes_of
 from pagewire_frontend.scheduler.link import LinkSettings, SchedulerLink
-from pagewire_frontend.session.holdings import Finding, HeldResources
 from pagewire_frontend.session.journal import Journal
+from pagewire_frontend.session.journal_records import Finding, HeldResources
 from pagewire_frontend.session.prompt_blocks import BlockNaming
 from pagewire_frontend.session.session import Session
 from pagewire_shared.errors import OverloadedError, UnavailableError
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.rpc.address import Address
+
+MAX_PREFIXES: Final = 65_536
+"""Most prefixes that are remembered; the least recently used are forgotten."""
+
+LENGTHS: Final = tuple(32 << level for level in range(9))
+"""Tokens of the prefixes that are remembered: 32 to 8,192."""
+
+
+class CellAffinity:
+    """Maps prefixes to cells. A cell is a number, and a set of cells is an integer of bits."""
+
+    def __init__(self) -> None:
+        self._cells: OrderedDict[int, int] = OrderedDict()
+
+    def find(self, prefixes: Sequence[int], candidates: int) -> int:
+        """Return the `candidates` that have seen the longest prefix, or 0; both as bits."""
+        for prefix in reversed(prefixes):
+            found = self._cells.get(prefix, 0) & candidates
+            if found:
+                return found
+        return 0
+
+    def note(self, prefixes: Sequence[int], cell: int) -> None:
+        """Note that a cell computes these prefixes."""
+        for prefix in prefixes:
+            self._cells[prefix] = self._cells.get(prefix, 0) | 1 << cell
+            self._cells.move_to_end(prefix)
+        while len(self._cells) > MAX_PREFIXES:
+            self._cells.popitem(last=False)
+
+
+def prefixes_of(prompt: Sequence[int], *names: object) -> list[int]:
+    """Return a hash per prefix of LENGTHS tokens, the shortest first. Prompts with different
+    `names` share no prefix."""
+    return [hash((*names, *prompt[:length])) for length in LENGTHS if length <= len(prompt)]
+
 
 # A cell with the beginning of a prompt may have this many more requests than the least busy.
 _BUSIER_FACTOR = 1.25
@@ -36,8 +72,6 @@ class SchedulerPool:
 
         Args:
             addresses: One per scheduler.
-            settings: Settings of all links.
-            journal: All open requests.
             max_waiting: Requests that may wait here for a worker of their model.
         """
         self._journal = journal

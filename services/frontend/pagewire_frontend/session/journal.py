@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pagewire_frontend.session.journal_records import (
     ChoiceJournal,
     HeldRecord,
+    PromptJournal,
     ReceiveOutcome,
     Score,
     SubmitRecord,
     TokenLogprob,
 )
 from pagewire_frontend.session.prompt_blocks import PromptBlocks
-from pagewire_frontend.session.prompt_journal import PromptJournal
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
@@ -74,8 +74,6 @@ class JournalEntry:
 
     Attributes:
         request_id: Its only key between processes.
-        model: Served name.
-        prompt_token_ids: The prompt.
         params: Complete, with seed and max_tokens.
         eos_token_ids: End-of-sequence ids; empty when they are ignored.
         tenant, cache_salt, priority: As the client gave them.
@@ -213,7 +211,6 @@ class JournalEntry:
         """Take exactly the next positions of the prompt; return the outcome and the new part.
 
         Args:
-            epoch: Epoch of the sender.
             first_position: Position in the prompt of the first score, from 1.
             scores: One per position.
         """
@@ -258,10 +255,8 @@ class JournalEntry:
         and, for an accepted chunk, how many of its first tokens were known already.
 
         Args:
-            epoch: Epoch of the sender.
             choice: Index of the choice.
             first_position: Position of the first token of the chunk.
-            token_ids: The chunk.
             logprobs: One per token, or none at all.
         """
         if epoch < self.epoch or self.state is not _SUBMITTED:

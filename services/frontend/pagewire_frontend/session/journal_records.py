@@ -1,5 +1,5 @@
-"""Records of the journal: the output of one choice, a request for a scheduler, and the outcomes of
-received messages."""
+"""Records of the journal: the output of one choice, a request for a scheduler, the outcomes of
+received messages, and the counts for an audit."""
 
 import enum
 from collections.abc import Sequence
@@ -88,3 +88,54 @@ class HeldRecord:
     epoch: int
     handle: int
     next_positions: tuple[int, ...]
+
+
+FIRST_POSITION = 1
+"""Nothing predicts the first token of a prompt."""
+
+
+@dataclass(slots=True)
+class PromptJournal:
+    """Positions of one prompt, taken in order, each once.
+
+    Attributes:
+        next_position: Position that is wanted next.
+    """
+
+    num_tokens: int
+    next_position: int = FIRST_POSITION
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every position was taken."""
+        return self.next_position >= self.num_tokens
+
+    def take(
+        self, first_position: int, scores: Sequence[Score]
+    ) -> tuple[ReceiveOutcome, list[Score]]:
+        """Take exactly the next positions; return the outcome for the piece, and its new part."""
+        num_known = self.next_position - first_position
+        if num_known < 0:
+            return ReceiveOutcome.GAP, []
+        if self.is_complete or num_known >= len(scores):
+            return ReceiveOutcome.DUPLICATE, []
+        new = list(scores[num_known:])
+        self.next_position += len(new)
+        return ReceiveOutcome.ACCEPTED, new
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One inconsistency, such as a leaked handle."""
+
+    kind: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeldResources:
+    """Open journal entries, handles on one attach stream, and contradictions between the two."""
+
+    num_open_streams: int
+    num_handles: int
+    findings: tuple[Finding, ...]

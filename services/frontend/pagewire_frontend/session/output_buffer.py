@@ -4,8 +4,7 @@ buffer is bounded by the request's own output."""
 from collections.abc import Iterable, Sequence
 
 from pagewire_frontend.session.events import Delta, Event, Finished, PromptLogprobs
-from pagewire_frontend.session.journal_records import ChoiceJournal, TokenLogprob
-from pagewire_frontend.session.prompt_journal import FIRST_POSITION
+from pagewire_frontend.session.journal_records import FIRST_POSITION, ChoiceJournal, TokenLogprob
 from pagewire_frontend.session.selection import Selection
 
 POSITIONS_PER_EVENT = 1024

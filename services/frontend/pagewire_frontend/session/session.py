@@ -72,8 +72,6 @@ class Session:
         """Create the session.
 
         Args:
-            entry: The journal entry.
-            tokenizer: Tokenizer of the model.
             arrived_at: Time of arrival, in seconds of time.monotonic().
             deadline: End of the time for the request, likewise; None without one.
             selection: Holds everything back until all choices have ended.

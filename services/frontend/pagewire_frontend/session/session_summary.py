@@ -21,7 +21,6 @@ class Summary:
     """The log record of a request at its end.
 
     Attributes:
-        line: For people.
         fields: The same and more as JSON values; times in seconds.
     """
 
@@ -41,9 +40,7 @@ def summary(
     """Return the log record.
 
     Args:
-        entry: The request.
         error: The failure that broke it off.
-        label: The client's label of it.
         num_cached_tokens: Prompt tokens that were not computed.
         first_token_seconds: Since the arrival; None for never.
         total_seconds: Since the arrival.

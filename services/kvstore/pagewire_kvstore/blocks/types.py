@@ -39,7 +39,6 @@ class BlockRecord:
     """One whole block.
 
     Attributes:
-        key: Key of the block.
         tenant: Tenant whose quota the block counts towards; empty for the default tenant.
         payload: The bytes of all layers of its group.
         checksum: CRC-32C of the payload.

@@ -12,8 +12,7 @@ from pagewire_kvstore.blocks.event_log import BlockChange, EventLog
 from pagewire_kvstore.blocks.types import BlockKey, BlockRecord, Reservation, TierState
 from pagewire_kvstore.store.merged_loads import MergedLoads
 from pagewire_kvstore.tiers.errors import TierUnavailableError
-from pagewire_kvstore.tiers.loaded import FoundBlock
-from pagewire_kvstore.tiers.memory import MemoryTier, Pin
+from pagewire_kvstore.tiers.memory import FoundBlock, MemoryTier, Pin
 from pagewire_kvstore.tiers.slow_tier import SlowTier
 from pagewire_shared.errors import InvalidRequestError, OverloadedError, PagewireError
 from pagewire_shared.identity.ids import BlockName

@@ -55,7 +55,6 @@ def create_store(
     """Return a store with the blocks that its disk has.
 
     Args:
-        settings: Its tiers.
         is_pinned: Whether a block must stay. Called from threads, too: it may not wait, and not
             call the store.
         events: Log of the blocks that are stored and removed from now on.

@@ -1,12 +1,12 @@
 """Merges concurrent loads of one block from a slow tier into one read."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass
+from typing import Any
 
 from pagewire_kvstore.blocks.types import BlockKey
-from pagewire_kvstore.tiers.loaded import FoundBlock
-from pagewire_kvstore.tiers.memory import Pin
+from pagewire_kvstore.tiers.memory import FoundBlock, Pin
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class MergedLoads:
 
     def __init__(
         self,
-        read: Callable[[BlockKey], Awaitable[FoundBlock | None]],
+        read: Callable[[BlockKey], Coroutine[Any, Any, FoundBlock | None]],
         add_ref: Callable[[Pin], None],
         unpin: Callable[[Pin], None],
     ) -> None:
@@ -43,7 +43,7 @@ class MergedLoads:
         place = (key, epoch)
         read = self._reads.get(place)
         if read is None or read.task.done():
-            read = self._reads[place] = _Read(asyncio.create_task(self._read_whole(key)))
+            read = self._reads[place] = _Read(asyncio.create_task(self._read(key)))
         read.num_waiting += 1
         try:
             loaded = await asyncio.shield(read.task)
@@ -57,9 +57,6 @@ class MergedLoads:
                     del self._reads[place]
                 read.task.cancel()
                 self._release(read.task)
-
-    async def _read_whole(self, key: BlockKey) -> FoundBlock | None:
-        return await self._read(key)
 
     def _release(self, task: "asyncio.Task[FoundBlock | None]") -> None:
         """Unpin the block of a read that no caller waits for any more."""

@@ -8,8 +8,8 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from pagewire_kvstore.blocks.types import TierState
 from pagewire_kvstore.store.block_store import BlockStore
-from pagewire_kvstore.tiers.loaded import TierState
 
 _logger = logging.getLogger(__name__)
 
@@ -32,7 +32,6 @@ class TierWatch(Collector):
     """Checks the tiers every second.
 
     Args:
-        store: Store with the tiers.
         report: Called with "degraded", the tier and a reason, or with "recovered" and the tier.
     """
 

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 
 from pagewire_kvstore.blocks.types import BlockKey, StoreLayout
 from pagewire_kvstore.store.block_store import BlockStore
-from pagewire_kvstore.tiers.loaded import FoundBlock
+from pagewire_kvstore.tiers.memory import FoundBlock
 from pagewire_shared.identity.ids import BlockName
 
 Fetched = tuple[AsyncExitStack, list[FoundBlock] | None]
@@ -14,13 +14,7 @@ Fetched = tuple[AsyncExitStack, list[FoundBlock] | None]
 
 
 class BlockFetches:
-    """Fetches blocks in order, at most one block ahead of the caller.
-
-    Args:
-        store: Store with the blocks.
-        layout: Layout of all blocks.
-        names: Names of the blocks.
-    """
+    """Fetches blocks in order, at most one block ahead of the caller."""
 
     def __init__(self, store: BlockStore, layout: StoreLayout, names: Sequence[BlockName]) -> None:
         groups = range(len(layout.group_bytes))

@@ -3,24 +3,23 @@
 import asyncio
 import struct
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, suppress
+from dataclasses import replace
 
+from pagewire_kvstore.blocks.types import BlockRecord
 from pagewire_kvstore.store.block_store import BlockStore
 from pagewire_kvstore.streams.block_fetches import BlockFetches
-from pagewire_kvstore.streams.block_names import join_names, split_names
-from pagewire_kvstore.streams.block_pieces import pieces_of
+from pagewire_kvstore.streams.convert import join_names, split_names, store_layout
 from pagewire_kvstore.streams.credits import Credits
-from pagewire_kvstore.streams.layout_convert import store_layout
 from pagewire_kvstore.streams.metrics import GET_BYTES, GET_SECONDS, GRPC, MISSING, SHARED_MEMORY
 from pagewire_kvstore.streams.put_stream import Read, read_request
 from pagewire_kvstore.streams.shared_holds import SharedPins
-from pagewire_kvstore.tiers.loaded import FoundBlock
-from pagewire_kvstore.tiers.memory import Pin
+from pagewire_kvstore.tiers.memory import FoundBlock, Pin
 from pagewire_protos.kvstore.v1 import kv_store_pb2
 from pagewire_shared.errors import PagewireError, WireError
 from pagewire_shared.identity.ids import BlockName
-from pagewire_shared.kv.chunk_convert import KvPiece
+from pagewire_shared.kv.chunk_convert import MAX_DATA_BYTES, KvPiece, checksum_of
 
 _MAX_MISSING = 64
 """Batch size of miss notices. The first is sent immediately, because a reader may stop there."""
@@ -38,8 +37,6 @@ class GetStream:
     """Serves one worker that loads blocks.
 
     Args:
-        store: Store with the blocks.
-        read: Returns the worker's next message.
         stall_seconds: Longest wait for credit, or for a block to be released.
         has_shared_memory: Whether the worker may read the store's memory in place.
     """
@@ -200,3 +197,27 @@ class GetStream:
             self._is_heard.set()
         self._credits.end(WireError("the reader ended its side before it granted enough credit"))
         self._pins.end(None)
+
+
+def pieces_of(record: BlockRecord) -> Iterator[KvPiece]:
+    """Yield the chunks of a block in order; their data are views of its payload.
+
+    The last chunk carries the checksum that the sender of the block gave. The bytes of a block in
+    one chunk are not read: the chunk's checksum is derived from the block's, so that the reader
+    finds damage done in the store.
+    """
+    key, payload = record.key, memoryview(record.payload).cast("B")
+    for offset in range(0, payload.nbytes, MAX_DATA_BYTES):
+        data = payload[offset : offset + MAX_DATA_BYTES]
+        is_last = offset + data.nbytes == payload.nbytes
+        piece = KvPiece(
+            name=key.name,
+            group=key.group,
+            offset=offset,
+            is_last=is_last,
+            data=data,
+            payload_checksum=record.checksum if is_last else None,
+        )
+        if data.nbytes == payload.nbytes:
+            piece = replace(piece, checksum=checksum_of(piece, record.checksum))
+        yield piece

@@ -9,7 +9,6 @@ class ByteBudget:
     """A bound on bytes that several owners take and give back.
 
     Attributes:
-        max_bytes: The bound.
         used_bytes: Bytes taken at the moment.
     """
 

@@ -74,9 +74,7 @@ class PutSession:
     drops all other blocks.
 
     Args:
-        store: Store that takes the blocks.
         budget: Bytes of partial blocks, of all streams together.
-        tenants: Tenants that are served.
         window: Chunks that a worker has credit for at the start.
     """
 
@@ -213,7 +211,6 @@ class PutSession:
         """Make blocks that were written to shared memory visible; return them.
 
         Args:
-            names: Names of the blocks.
             checksums: CRC-32C of their payloads, one per name and group.
 
         Raises InvalidRequestError, and makes no block visible, when a checksum does not match.

@@ -10,8 +10,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from pagewire_kvstore.blocks.tenants import DEFAULT_TENANT
-from pagewire_kvstore.streams.block_names import join_names, split_names
-from pagewire_kvstore.streams.layout_convert import store_layout
+from pagewire_kvstore.streams.convert import join_names, split_names, store_layout
 from pagewire_kvstore.streams.metrics import GRPC, NO_ROOM, PUT_BYTES, PUT_SECONDS
 from pagewire_kvstore.streams.put_session import PutSession
 from pagewire_protos.kvstore.v1 import kv_store_pb2
@@ -47,8 +46,6 @@ class PutStream:
     """Serves one worker that stores blocks.
 
     Args:
-        session: Blocks of the worker.
-        read: Returns the worker's next message.
         stall_seconds: Longest silence while blocks of the worker are under way.
         has_shared_memory: Whether the worker may write to the store's memory.
     """

@@ -6,7 +6,7 @@ from itertools import islice
 
 from pagewire_kvstore.blocks.event_log import BlockChange, BlockEvent, EventLog
 from pagewire_kvstore.store.block_store import BlockStore
-from pagewire_kvstore.streams.block_names import MAX_NAMES, join_names
+from pagewire_kvstore.streams.convert import MAX_NAMES, join_names
 from pagewire_protos.kvstore.v1 import kv_store_pb2
 from pagewire_shared.identity.ids import BlockName
 

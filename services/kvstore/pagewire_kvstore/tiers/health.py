@@ -18,7 +18,6 @@ class FaultLog:
 
     Attributes:
         num_faults: Calls that the tier could not serve.
-        num_corrupt: Blocks found damaged.
     """
 
     def __init__(self, tier: str) -> None:

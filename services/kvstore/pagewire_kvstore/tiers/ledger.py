@@ -20,7 +20,6 @@ class Ledger:
     blocks, at most once over each.
 
     Args:
-        capacity_bytes: Bound of all blocks together.
         quota: Bound of a tenant's blocks in bytes; None for no bound of its own.
     """
 
@@ -69,8 +68,6 @@ class Ledger:
         Args:
             key: The new block. A present block of this key will be replaced: its bytes count as
                 free, and it is not returned.
-            num_bytes: Size of the new block.
-            tenant: Tenant of the new block.
             is_pinned: Whether a block must stay.
 
         Returns:

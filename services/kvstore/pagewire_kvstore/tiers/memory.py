@@ -4,7 +4,6 @@ Checksums are not verified here: readers verify them, and slower tiers did on th
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +26,23 @@ class Pin:
 
     record: BlockRecord
     offset: int
+
+
+__all__ = ["FoundBlock", "TierState"]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundBlock:
+    """A block that a load found.
+
+    Attributes:
+        tier: Tier that had the block: "memory", "disk" or "redis".
+        pin: Pin of the block in the arena; None when the block is not there.
+    """
+
+    record: BlockRecord
+    tier: str
+    pin: Pin | None = None
 
 
 class _Place(NamedTuple):
@@ -212,7 +228,7 @@ class MemoryTier:
         """Return a block and make it the most recently used, or None for a miss.
 
         Its payload is a view of the arena that the next `put` or `remove` may overwrite; see
-        `read_in_place` and `pin` for longer use.
+        `pin` for longer use.
         """
         place = self._places.get(key)
         if place is None:
@@ -227,19 +243,6 @@ class MemoryTier:
         """Pin a block like `pin`, but count neither hit nor miss and keep the order of use."""
         place = self._places.get(key)
         return self._pin(key, place) if place is not None else None
-
-    @contextmanager
-    def read_in_place(self, key: BlockKey) -> Iterator[BlockRecord | None]:
-        """Yield a block like `get`; its payload does not change inside the `with`, even when the
-        block is removed."""
-        pin = self.pin(key)
-        if pin is None:
-            yield None
-            return
-        try:
-            yield pin.record
-        finally:
-            self.unpin(pin)
 
     def pin(self, key: BlockKey) -> Pin | None:
         """Return a block like `get`; its payload does not change until `unpin`, called once."""

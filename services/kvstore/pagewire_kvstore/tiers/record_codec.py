@@ -57,10 +57,7 @@ class RecordHeader:
     """The fields before the payload.
 
     Attributes:
-        key: Key of the block.
         tenant: Tenant whose quota the block counts towards; empty for the default tenant.
-        header_bytes: Length of the header itself.
-        payload_bytes: Length of the payload.
         checksum: CRC-32C of the payload.
     """
 

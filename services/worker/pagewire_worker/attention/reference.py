@@ -51,7 +51,6 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, kind: AttentionKind) -> T
     Args:
         query: [n, heads, d], the last n positions.
         key, value: [length, kv_heads, d], the last `length` positions.
-        kind: Window, scale and softcap.
     """
     num_new, num_heads, head_dim = query.shape
     length, num_kv_heads, _ = key.shape

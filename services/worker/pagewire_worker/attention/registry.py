@@ -77,9 +77,6 @@ def make_attention(
 
     Args:
         name: One of FACTORIES, or "auto".
-        device, dtype: Device and type of the model.
-        block_size: Tokens per block.
-        kind: Window, scale and softcap.
         exact: Whether to be batch invariant, if the implementation can; this is slower.
     """
     return FACTORIES[AUTO if name == "auto" else name](device, dtype, block_size, kind, exact)

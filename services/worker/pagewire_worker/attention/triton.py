@@ -114,7 +114,6 @@ class TritonAttention:
         """Allocate the scratch memory of all later steps and graphs, once.
 
         Args:
-            num_heads, head_dim: Shape of the queries.
             bounds: Upper bounds of decodes.
             most_bytes: Upper bound of the memory, unless one sequence takes more; MAX_PARTIAL_BYTES
                 by default.

@@ -19,7 +19,6 @@ class StepBatch:
         positions: [tokens] int64.
         slot_mapping: [tokens] int64, block * block_size + offset of each token's KV.
         output_rows: [outputs] int64, tokens whose hidden states are returned.
-        attention: The sequences of the batch.
         is_decode: Every sequence computes one token, and its state is returned, in their order.
         faults: [tokens] int64 zeros. The model sets the entry of a token whose keys or values are
             not all finite, and writes 0 in their place. The cache then holds finite numbers only:
@@ -52,7 +51,6 @@ class ReservingAttention(Protocol):
         """Allocate the scratch memory of all steps to come.
 
         Args:
-            num_heads, head_dim: Of the queries.
             bounds: Most that decodes may be.
         """
         ...

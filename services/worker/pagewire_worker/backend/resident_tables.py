@@ -33,7 +33,6 @@ class ResidentTables:
 
     Args:
         host: [num_slots, max_blocks], the tables that are copied; changed by their owner.
-        device: Device of the copy.
 
     Attributes:
         tables: [num_slots, max_blocks] int32 on the device; equal to `host` after `update`.

@@ -20,8 +20,6 @@ class ModelSummary:
     """Facts about a model that are known before its weights are read.
 
     Attributes:
-        architecture: Name of the architecture in config.json.
-        vocab_size: Number of token ids.
         max_positions: Longest context, or None when config.json does not say.
         dtype: Name of the type the weights were published in, or None.
     """
@@ -39,14 +37,12 @@ class LoadSettings:
     Attributes:
         device, dtype: Device and type of weights and computation.
         max_model_len: Longest sequence.
-        block_size: Tokens per KV block.
         attention_backend, linear_backend, cpu_backend: Names of implementations, or "auto".
         cpu_isa: Instruction set of the kernels for CPUs, or "auto".
         cache_dtype: Type of the KV cache; None for `dtype`.
         quantization: Type that weights are turned into while loading: none, int8, int4 or fp8.
         on_progress: Called with the fraction of the weights that has been read.
         load_format: Source of the weights: auto for the checkpoint, dummy for random ones.
-        seed: Seed of random weights.
         enforce_eager: Whether CUDA graphs are off.
     """
 
@@ -96,7 +92,6 @@ class LoadedReplicaModel(Protocol):
         """Return `backend` with decodes within `bounds` captured in graphs, or unchanged.
 
         Args:
-            backend: A backend of this model.
             bounds: Upper bounds of captured decodes.
             on_layer: As of `backend`.
             advance: Called during the capture, as a sign of progress.

@@ -13,7 +13,6 @@ from pagewire_worker.backend.attention import AttentionMetadata, Int64Array
 from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.backend.device_copy import rows_to_device, to_device
 from pagewire_worker.backend.resident_tables import ResidentRows
-from pagewire_worker.batch.fork_rows import logits_rows
 from pagewire_worker.batch.pooling import PoolingRows, pooling_rows
 from pagewire_worker.batch.prompt_logprobs import PromptRows, prompt_rows
 from pagewire_worker.batch.slots import SlotTable
@@ -34,9 +33,7 @@ class PreparedStep:
         sampling_slots: Slots that sample, [samples].
         output_positions: Index of their next tokens in their outputs, [samples].
         sampled_positions: Positions of these tokens in their sequences, [samples].
-        sampling: Parameters for the sampler.
         prompt: Prompt tokens to report; None for none.
-        pooling: States to pool.
         answering_slots, num_sampled: Slots that sample or return a vector, in the order of the
             plan, and how many tokens each samples.
         begun_blocks: Blocks whose first position the step writes.
@@ -189,3 +186,41 @@ def _check_rows(
             raise PlanError(f"slots {list(culprits)}: {text}", culprits)
     if len(set(slots.tolist())) != len(slots):
         raise PlanError("a slot is scheduled twice in one step")
+
+
+def logits_rows(plan: StepPlan, ends: Int64Array) -> Int64Array:
+    """Return per scheduled slot the index of the scheduled slot whose logits it uses.
+
+    A slot that computes no token uses the logits of its fork source, any other slot its own.
+
+    Args:
+        ends: Tokens computed per scheduled slot after the step, [slots].
+
+    Raises:
+        PlanError: A slot computes nothing and cannot sample from its source.
+    """
+    num_new = np.asarray(plan.num_new_tokens, dtype=np.int64)
+    rows = np.arange(len(num_new))
+    idle = np.flatnonzero(num_new == 0)
+    if len(idle) == 0:
+        return rows
+    slots = np.asarray(plan.slots, dtype=np.int64).tolist()
+    forks = np.asarray(plan.fork_slots, dtype=np.int64).tolist()
+    sources = np.asarray(plan.fork_sources, dtype=np.int64).tolist()
+    source_of = dict(zip(forks, sources, strict=True))
+    row_of = {slot: row for row, slot in enumerate(slots)}
+    for row in idle.tolist():
+        slot = slots[row]
+        if slot not in source_of:
+            raise PlanError(f"slots [{slot}]: nothing to compute", (slot,))
+        if not plan.samples[row]:
+            raise PlanError(f"slot {slot}: a fork that neither computes nor samples", (slot,))
+        source = source_of[slot]
+        source_row = row_of.get(source)
+        # A source that is itself a fork continues as another sequence than the copied one.
+        if source_row is None or source in source_of or not plan.samples[source_row]:
+            raise PlanError(f"slot {slot}: its source {source} does not sample now", (slot,))
+        if ends[source_row] != ends[row] or num_new[source_row] == 0:
+            raise PlanError(f"slot {slot} is not where its source {source} samples", (slot,))
+        rows[row] = source_row
+    return rows

@@ -22,8 +22,6 @@ class PoolingChunk:
     """A part of one slot's sequence whose states count towards its vector.
 
     Attributes:
-        slot: The slot.
-        params: How it pools.
         before: Sum of the states before the chunk; for a mean.
         num_states: Number of its states in the outputs of the step: one, or all for a mean.
         end: Position behind the chunk.

@@ -21,7 +21,6 @@ class Undo:
     """The state to restore when a plan is taken back.
 
     Attributes:
-        new_slots: Slots filled by new sequences.
         grown_slots, previous_num_blocks: Scheduled slots and their former numbers of blocks,
             [slots] each.
         changed_slots, saved: State that forks, appended tokens and copies overwrote; else None.

@@ -45,7 +45,6 @@ class ModelFingerprint:
 
     Args:
         folder: Holds config.json and the weights.
-        cache: Known digests.
     """
 
     def __init__(self, folder: Path, cache: DigestCache) -> None:

@@ -27,8 +27,6 @@ class RandomWeights:
     between types.
 
     Args:
-        seed: Any number.
-        device, dtype: Device and type of the tensors.
         on_progress: Called at the end only; the number of tensors is not known before.
     """
 

@@ -1,6 +1,7 @@
 """Runs a packed decoder over its KV cache; one call of the kernels computes several layers."""
 
 import ctypes
+import hashlib
 
 import numpy as np
 import torch
@@ -12,8 +13,7 @@ from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.cpu_kernels import abi
 from pagewire_worker.cpu_kernels.decoder import FusedDecoder, FusedLayer
 from pagewire_worker.cpu_kernels.library import TYPES, KernelPool, pointer
-from pagewire_worker.cpu_kernels.packing import PackedWeights
-from pagewire_worker.cpu_kernels.probe import numerics_probe
+from pagewire_worker.cpu_kernels.packing import PackedWeights, Part, Storage, WeightArena, pack
 from pagewire_worker.kv.kv_cache import KvCache, LayerCache
 from pagewire_worker.kv.layer_watch import LayerWatch
 
@@ -28,12 +28,6 @@ class FusedBackend:
     """Runs a FusedDecoder.
 
     Blocks of the cache have the layout of kernels/kv.h.
-
-    Args:
-        decoder: The weights.
-        kv_cache: The blocks.
-        pool: Runs the kernels.
-        on_layer: Called for each layer.
     """
 
     def __init__(
@@ -230,3 +224,28 @@ def _model_structure(
         decoder.vocabulary.structure(),
         layers,
     )
+
+
+_ROWS, _OUTPUTS, _INPUTS = 5, 64, 256
+_GOLDEN = 0.6180339887498949
+
+
+def numerics_probe(pool: KernelPool, dtype: torch.dtype) -> str:
+    """Return a hash of the bits of silu(gate) * up for fixed numbers of type `dtype`."""
+    weight = _numbers(_OUTPUTS, _INPUTS).to(dtype)
+    storage = Storage.of(TYPES[dtype], _OUTPUTS, _INPUTS)
+    linear = pack(pool, WeightArena(storage.num_bytes), storage, [Part(weight)])
+    x = _numbers(_ROWS, _INPUTS).to(dtype)
+    sums = torch.empty(_ROWS, _OUTPUTS, dtype=torch.float32)
+    gated = torch.empty(_ROWS, _OUTPUTS // 2, dtype=dtype)
+    structure, kind = linear.structure(), TYPES[dtype]
+    pool.linear(kind, structure, pointer(x), _ROWS, None, pointer(sums), _OUTPUTS)
+    pool.gate_up(kind, structure, pointer(x), _ROWS, None, pointer(gated))
+    both = (sums, gated.float())
+    return hashlib.sha256(b"".join(one.numpy().tobytes() for one in both)).hexdigest()[:16]
+
+
+def _numbers(num_rows: int, num_columns: int) -> Tensor:
+    """Return numbers between -1 and 1 that are equal on every machine, float64."""
+    counts = torch.arange(1, num_rows * num_columns + 1, dtype=torch.float64)
+    return (counts * _GOLDEN % 1.0 * 2.0 - 1.0).view(num_rows, num_columns)

@@ -71,10 +71,6 @@ def load_decoder(
     """Pack a checkpoint. Raises StartupError naming the tensor at fault.
 
     Args:
-        config: Shape of the model.
-        weights: Its tensors.
-        pool: Packs them.
-        dtype: Type of activations and KV cache.
         quantization: Type of the matrices: none, int8 or int4.
         num_positions: Longest context.
     """

@@ -52,9 +52,7 @@ def choose_instruction_set(dtype: torch.dtype, quantization: str, folder: Path) 
     """Return the set to use for models of this type, and a text on how it was found.
 
     Args:
-        dtype: Type of activations.
         quantization: Type of weights: none, int8 or int4.
-        folder: Folder of measurements.
 
     Raises:
         KernelsMissingError: There are no kernels, or no instruction set runs.

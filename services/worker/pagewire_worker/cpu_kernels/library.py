@@ -66,7 +66,6 @@ class KernelPool:
     """Threads that run the kernels of one instruction set; one caller at a time.
 
     Args:
-        num_threads: Number of threads, with the caller's.
         instruction_set: Name of the set; by default the newest that runs here.
 
     Raises:

@@ -40,7 +40,6 @@ class Storage:
     Attributes:
         kind: FLOAT32, BFLOAT16, INT8 or INT4 of abi.
         num_outputs: A multiple of PANEL; rows beyond the matrix are zeros.
-        num_inputs: Length of a row.
     """
 
     kind: int
@@ -94,7 +93,6 @@ class PackedWeights:
     """y = x W^T + bias, packed.
 
     Attributes:
-        storage: Storage of the weights.
         weight: Bytes, in panels.
         bias: [outputs] float32, in the order of the panels, or None.
         scales: [outputs] float32 of an int8 matrix, in the order of the panels; else None.
@@ -142,9 +140,6 @@ def pack(
     """Return a matrix made of `parts`; every panel belongs to one part.
 
     Args:
-        pool: Packs the rows.
-        arena: Memory for the matrix.
-        storage: Storage of the matrix.
         parts: Weights [rows, inputs], float32, bfloat16 or any type that torch converts.
         biases: Biases [rows] if there are any, placed like the weights.
     """

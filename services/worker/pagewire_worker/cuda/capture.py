@@ -1,12 +1,10 @@
 """Records work of the device once, to start it again with one call."""
 
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from torch import Tensor
 
 Work = Callable[[], None]
 
@@ -16,7 +14,6 @@ class CapturedWork:
     """Recorded work. A caller that replays it must hold this object, not only `replay`.
 
     Attributes:
-        replay: Does the work again.
         keep: The work itself, and so every tensor that it reads: a graph knows their addresses
             only, and does not keep them alive.
     """
@@ -49,31 +46,3 @@ class CudaCapture:
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             work()
         return CapturedWork(graph.replay, work)
-
-
-class NoCapture:
-    """Does the work anew each time, without graphs. Like a graph it keeps no tensor alive.
-
-    A replay fails once the work is freed.
-
-    Args:
-        scratch: Memory whose content the work must not rely on: filled with NaN before a replay.
-    """
-
-    def __init__(self, scratch: Sequence[Tensor] = ()) -> None:
-        self._scratch = tuple(scratch)
-
-    def __call__(self, work: Work) -> CapturedWork:
-        """Do `work` once and return it."""
-        work()
-        seen, scratch = weakref.ref(work), self._scratch
-
-        def replay() -> None:
-            kept = seen()
-            if kept is None:
-                raise ReferenceError("what was captured is gone, and its memory is others'")
-            for memory in scratch:
-                memory.fill_(float("nan"))
-            kept()
-
-        return CapturedWork(replay, work)

@@ -58,7 +58,6 @@ class BitmaskSource(Protocol):
         Args:
             slots: The slots that sample, [rows], with or without a grammar.
             positions: Index in the output of the token that each slot will sample, [rows].
-            table: Holds the tokens of the slots.
 
         Returns:
             A function to call after the forward pass. It waits for the masks, for a bounded time,

@@ -31,7 +31,6 @@ class GrammarCompiler:
     Args:
         folder: Folder of the model; its tokenizer is read with the first grammar.
         vocab_size: Logits of the model.
-        compiled: Receives the grammars.
         limit_seconds: Time limit of a grammar, with the wait for a thread.
     """
 

@@ -36,7 +36,6 @@ class Bill:
     """CPU time of the masks of one request, all its choices together.
 
     Attributes:
-        credit: Credit of its tenant.
         cheap_seconds: CPU time of a free mask.
         seconds: CPU time of slow masks.
         num_masks: Number of slow masks.
@@ -76,10 +75,8 @@ class MaskJob:
     """The mask of the next token of an output.
 
     Attributes:
-        grammar: The grammar.
         follower: The output; not changed while the job is under way.
         bits: [words], receives the mask.
-        bill: Bill of the request.
         reason: The reason if there is no mask and never will be; else None.
         is_done: Whether there is a mask, or a reason.
         is_dropped: Whether the mask is no longer needed.

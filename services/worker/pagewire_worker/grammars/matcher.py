@@ -20,12 +20,7 @@ class GrammarError(Exception):
 
 
 class GrammarMatcher:
-    """The output so far, and a matcher that has consumed a part of it.
-
-    Args:
-        grammar: The grammar.
-        tokens: The output so far.
-    """
+    """The output so far, and a matcher that has consumed a part of it."""
 
     def __init__(self, grammar: CompiledGrammar, tokens: list[int]) -> None:
         self._grammar = grammar

@@ -54,9 +54,7 @@ class _Slot:
     """A slot that follows a grammar.
 
     Attributes:
-        grammar: The grammar.
         follower: Its output; replaced by a copy while a job under way reads it.
-        bill: Bill of its request.
         is_known: Whether a step has sampled for it successfully. Until then its tokens may belong
             to a fork or request that was undone.
         job: The mask of its next token; None if it was not requested yet.
@@ -89,11 +87,8 @@ class _Waiting:
     """The masks of one step.
 
     Attributes:
-        threads: Threads that compute them.
         rows: Rows that have a grammar, [n].
-        jobs: One job per row.
         bits: [n, words] for the masks of jobs begun with this step.
-        num_rows: Rows that sample.
         began: Time of the start, as time.perf_counter and as CPU time of the threads.
     """
 
@@ -132,7 +127,6 @@ class GrammarTable:
 
     Args:
         num_tokens: Logits of the model; masks are [rows, ceil(num_tokens / 32)].
-        compiled: Compiled grammars by id.
     """
 
     def __init__(self, num_tokens: int, compiled: CompiledGrammars) -> None:

@@ -9,11 +9,7 @@ _logger = logging.getLogger(__name__)
 
 
 class KeptFacts:
-    """A JSON object of facts by key; any other content of the file is ignored.
-
-    Args:
-        path: The file.
-    """
+    """A JSON object of facts by key; any other content of the file is ignored."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -20,7 +20,6 @@ class BlockHolder:
     """Blocks of one replica.
 
     Args:
-        kv_cache: The blocks.
         names: Those that they have.
         observer: Called before blocks are written anew.
         copies: How blocks come from the host and go there.

@@ -20,7 +20,6 @@ def make_copies(device: torch.device, compute: torch.cuda.Stream | None = None) 
     """Return the implementation that copies blocks on `device`.
 
     Args:
-        device: Device of the blocks.
         compute: Stream that steps are enqueued on; None for the current one of this thread.
     """
     if device.type != "cuda":
@@ -32,7 +31,6 @@ class CudaStreams:
     """Streams of one device; see CopyStreams.
 
     Args:
-        device: The device.
         compute: See make_copies.
     """
 
@@ -80,7 +78,6 @@ def pin_memory(memory: Tensor, runtime: Runtime | None = None) -> Callable[[], N
     this in a thread that launches nothing, since a launch would find the runtime's last error.
 
     Args:
-        memory: The memory to pin.
         runtime: The CUDA runtime; torch's by default.
     """
     runtime = cast(Runtime, torch.cuda.cudart()) if runtime is None else runtime

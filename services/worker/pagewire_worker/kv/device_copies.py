@@ -11,7 +11,7 @@ from typing import Protocol
 from torch import Tensor
 
 from pagewire_shared.steps.plan import StepPlan
-from pagewire_worker.kv.block_observer import NullObserver
+from pagewire_worker.kv.block_observer import BlockObserver
 
 Work = Callable[[], object]
 """Enqueues copies on the current stream, or makes them if there are no streams."""
@@ -100,19 +100,16 @@ class _Done:
 
 
 class ImmediateCopies:
-    """Copies of a pool in host memory: done when they return."""
+    """DeviceCopies of a pool in host memory: done when they return."""
 
     def copy_out(self, blocks: Sequence[int], work: Work) -> CopyEvent:
-        """See DeviceCopies."""
         work()
         return _Done()
 
     def call_after(self, event: CopyEvent, then: Callable[[], None]) -> None:
-        """See DeviceCopies."""
         then()
 
     def load(self, work: Work) -> None:
-        """See DeviceCopies."""
         work()
 
     def wait_for_loads(self) -> None:
@@ -128,14 +125,13 @@ class ImmediateCopies:
         """See DeviceCopies."""
 
     def pin(self, memory: Tensor) -> Callable[[], None]:
-        """See DeviceCopies."""
         return _nothing
 
     def close(self) -> None:
         """See DeviceCopies."""
 
 
-class CopyOrder(NullObserver):
+class CopyOrder(BlockObserver):
     """Orders the steps of a model runner among copies of its blocks.
 
     It is the last of the observers: another may copy out blocks that are about to be overwritten.
@@ -145,14 +141,12 @@ class CopyOrder(NullObserver):
         self._copies = copies
 
     def follow(self, plan: StepPlan) -> None:
-        """See BlockObserver."""
         self._copies.begin_step()
         if len(plan.slots) == 0:
             # The plan may copy blocks, and its result does not wait for the copies.
             self._copies.order_loads()
 
     def overwrite(self, blocks: Sequence[int]) -> None:
-        """See BlockObserver."""
         self._copies.overwrite(blocks)
 
     def failed(self) -> None:
@@ -160,7 +154,6 @@ class CopyOrder(NullObserver):
         self._copies.order_loads()
 
     def drop_slots(self) -> None:
-        """See BlockObserver."""
         self._copies.order_loads()
 
 

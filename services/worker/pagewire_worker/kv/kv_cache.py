@@ -119,9 +119,6 @@ class KvCache:
 
     Args:
         shape: Shape of the cache per position.
-        num_blocks: Number of blocks.
-        block_size: Tokens per block.
-        device, dtype: Device and type of the tensors.
         has_whole_blocks: Whether each block's layers lie together; None to use the device's way.
 
     Attributes:

@@ -37,7 +37,6 @@ class LayerCalls:
     """Reports progress, and calls a follower if there is one.
 
     Args:
-        advance: Called for each layer.
         follower: Also called for each layer.
     """
 

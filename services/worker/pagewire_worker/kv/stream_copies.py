@@ -58,7 +58,6 @@ class StreamCopies:
     """DeviceCopies over streams.
 
     Args:
-        streams: Streams of the device.
         pin: See DeviceCopies.
     """
 
@@ -71,7 +70,6 @@ class StreamCopies:
         self._calls = _CallsAfter()
 
     def copy_out(self, blocks: Sequence[int], work: Work) -> CopyEvent:
-        """See DeviceCopies."""
         computed = self._streams.record(Stream.COMPUTE)
         self._streams.wait(Stream.OUT, computed)
         self._follow_loads(Stream.OUT)
@@ -84,11 +82,9 @@ class StreamCopies:
         return event
 
     def call_after(self, event: CopyEvent, then: Callable[[], None]) -> None:
-        """See DeviceCopies."""
         self._calls.add(event, then)
 
     def load(self, work: Work) -> None:
-        """See DeviceCopies."""
         if self._is_load_behind_steps:
             self._streams.wait(Stream.IN, self._streams.record(Stream.COMPUTE))
             self._is_load_behind_steps = False
@@ -98,17 +94,14 @@ class StreamCopies:
             self._load = self._streams.record(Stream.IN)
 
     def wait_for_loads(self) -> None:
-        """See DeviceCopies."""
         if self._load is not None:
             self._load.synchronize()
             self._load = None
 
     def begin_step(self) -> None:
-        """See DeviceCopies."""
         self._follow_loads(Stream.COMPUTE)
 
     def overwrite(self, blocks: Sequence[int]) -> None:
-        """See DeviceCopies."""
         while self._leaving and self._leaving[0].event.query():
             self._leaving.popleft()
         wanted = frozenset(blocks)
@@ -120,15 +113,12 @@ class StreamCopies:
                 return
 
     def order_loads(self) -> None:
-        """See DeviceCopies."""
         self._is_load_behind_steps = True
 
     def pin(self, memory: Tensor) -> Callable[[], None]:
-        """See DeviceCopies."""
         return self._pin(memory)
 
     def close(self) -> None:
-        """See DeviceCopies."""
         self._calls.close()
         last = [leaving.event for leaving in self._leaving]
         last += [] if self._load is None else [self._load]

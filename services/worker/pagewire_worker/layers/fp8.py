@@ -30,7 +30,6 @@ def check_fp8(
 
     Args:
         wanted: The setting with its value, such as "--quantization: fp8".
-        field: Name of the setting.
         device: Device of the model; a CPU has 8-bit floats in Triton's interpreter only.
         capability: Compute capability of the device; None for a CPU.
         instead: Alternatives on CPUs.

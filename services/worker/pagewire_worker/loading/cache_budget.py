@@ -18,7 +18,6 @@ class CacheBudget:
 
     Attributes:
         num_bytes: How much; 0 or less for none.
-        field: The setting that decides it.
         description: What it is, for an error.
         advice: What to change where it is too little.
         is_asked_for: Whether all of it is to be used, also beyond what sequences can need.
@@ -36,7 +35,6 @@ class DeviceMemory:
     """Memory of a device as a profile run measured it, in bytes.
 
     Attributes:
-        total: Memory of the device.
         used: In use while nothing runs: the model, its libraries, other processes.
         model: The part of `used` that this process has allocated, mostly weights.
         step: Peak of the largest step on top of `used`.
@@ -84,7 +82,6 @@ def device_budget(memory: DeviceMemory, utilization: float) -> CacheBudget:
     """Return the part of a device's memory that is left for the cache.
 
     Args:
-        memory: Memory of the device.
         utilization: Share of the total that all uses together may take, in (0, 1].
     """
     allowed = int(memory.total * utilization)
@@ -116,7 +113,6 @@ def plan_num_blocks(
 
     Args:
         shape, block_size, dtype: Together they give the size of a block.
-        budget: Memory for all blocks.
         max_model_len: One sequence of this length must fit.
         max_num_seqs: More than this many sequences of full length are never needed.
 

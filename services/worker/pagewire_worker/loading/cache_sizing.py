@@ -28,8 +28,6 @@ class CacheSettings:
     """Inputs for the size of a cache.
 
     Attributes:
-        device, dtype: Device and type of the cache.
-        block_size: Tokens per block.
         step: The largest step.
         asked_bytes: Value of --kv-cache-memory; None for the memory that the device has left.
         utilization: Value of --gpu-memory-utilization.
@@ -57,7 +55,6 @@ def make_cache(
 
     Args:
         model: Run once, on devices with their own memory.
-        settings: Inputs for the size.
         on_layer: Called for each layer of that run.
         probe: Measures the memory of such a device; CudaProbe on CUDA by default.
 

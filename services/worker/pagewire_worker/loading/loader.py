@@ -7,17 +7,23 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 
+from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.ids import mint_id, tokenizer_fingerprint
-from pagewire_shared.kv.arena_facts import boot_id
+from pagewire_shared.kv.arena import boot_id
 from pagewire_shared.kv.transport import KvTransport
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.steps.plan import NewSequence, StepPlan
 from pagewire_worker.backend.backend import ModelBackend
 from pagewire_worker.backend.source import LoadedReplicaModel, LoadSettings
 from pagewire_worker.batch.slots import SlotLimits, SlotTable
 from pagewire_worker.config import WorkerConfig
+from pagewire_worker.grammars.compiled import CompiledGrammars
 from pagewire_worker.grammars.compiler import GrammarCompiler
+from pagewire_worker.grammars.table import GrammarTable
 from pagewire_worker.host.cpu import num_physical_cores
 from pagewire_worker.host.kept_facts import cache_folder
 from pagewire_worker.kv.block_names import BlockNames
@@ -28,12 +34,10 @@ from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_watch import LayerCalls
 from pagewire_worker.layers.fp8 import device_capability
 from pagewire_worker.loading.cache_sizing import CacheSettings, make_cache
-from pagewire_worker.loading.grammars import make_grammars
 from pagewire_worker.loading.profile_run import LargestStep, MostSampling
 from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.loading.replica_shape import ReplicaShape, resolve_shape
 from pagewire_worker.loading.token_budget import StepTokens, calibrated_budget
-from pagewire_worker.loading.warm_up import warm_up
 from pagewire_worker.offload.block_offloader import BlockOffloader
 from pagewire_worker.plan.roles import parse_roles
 from pagewire_worker.runner.model_runner import ModelRunner
@@ -49,7 +53,6 @@ def pick_sampler(
     """Return kernels where the device runs them, ready to run; torch's ops elsewhere.
 
     Args:
-        device: Where logits are.
         capability: Compute capability of the device; None for a CPU.
         vocab_size: How many logits there are in a row.
     """
@@ -92,7 +95,6 @@ def load_replica(
     """Load the model and run one small batch.
 
     Args:
-        config: Settings of the worker.
         on_progress: Called with the fraction loaded and what is being done.
         on_layer: Called after each layer of each step, warm-up included.
 
@@ -270,3 +272,63 @@ def numerics_fingerprint(
         "exact": is_exact,
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
+
+
+def warm_up(model_runner: ModelRunner, limits: SlotLimits, max_num_batched_tokens: int) -> None:
+    """Run one chunk and one sampled decode, so that first calls slow down no request."""
+    num_tokens = min(max_num_batched_tokens, limits.max_model_len - 1, 32)
+    num_blocks = -(-(num_tokens + 1) // limits.block_size)
+    request = NewSequence(
+        slot=0,
+        request_id=b"warm-up",
+        choice=0,
+        prompt_token_ids=[0] * num_tokens,
+        emitted_token_ids=[],
+        sampling=SamplingParams(seed=0, top_p=0.9, max_tokens=None),
+        block_ids=list(range(num_blocks)),
+    )
+    chunk = StepPlan(
+        generation=0,
+        incarnation=0,
+        step_id=1,
+        new_sequences=[request],
+        slots=[0],
+        starts=[0],
+        num_new_tokens=[num_tokens],
+        samples=[1],
+        num_new_blocks=[0],
+    )
+    decode = StepPlan(
+        generation=0,
+        incarnation=0,
+        step_id=2,
+        slots=[0],
+        starts=[num_tokens],
+        num_new_tokens=[1],
+        samples=[num_tokens + 2 <= limits.max_model_len],
+        num_new_blocks=[0],
+    )
+    for plan in (chunk, decode):
+        failure = model_runner.run(plan).failure
+        if failure is not None:
+            raise StartupError(f"the model does not run: {failure.message}", field="model")
+    model_runner.drop_slots()
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarParts:
+    """The two users of one set of compiled grammars.
+
+    The link uses `compiler`, the model runner uses `table`.
+    """
+
+    compiler: GrammarCompiler
+    table: GrammarTable
+
+
+def make_grammars(folder: Path, vocab_size: int) -> GrammarParts:
+    """Return the grammars of a model with `vocab_size` logits; no file is read yet."""
+    compiled = CompiledGrammars()
+    return GrammarParts(
+        GrammarCompiler(folder, vocab_size, compiled), GrammarTable(vocab_size, compiled)
+    )

@@ -33,11 +33,7 @@ class MemoryProbe(Protocol):
 
 
 class CudaProbe:
-    """Measures a CUDA device through its driver and torch's allocator.
-
-    Args:
-        device: The device.
-    """
+    """Measures a CUDA device through its driver and torch's allocator."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

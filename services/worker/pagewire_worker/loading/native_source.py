@@ -98,7 +98,7 @@ class CudaModel(NativeModel):
 
     def graph_bytes(self, bounds: DecodeBounds) -> int:
         """Return about how much memory `captured` takes."""
-        from pagewire_worker.cuda.selection import graph_bytes
+        from pagewire_worker.cuda.backend import graph_bytes
 
         if self.enforce_eager:
             return 0
@@ -112,9 +112,8 @@ class CudaModel(NativeModel):
         advance: Callable[[], None],
     ) -> ModelBackend:
         """Return `backend` with its decodes captured."""
-        from pagewire_worker.cuda.backend import CudaBackend
+        from pagewire_worker.cuda.backend import CudaBackend, captured
         from pagewire_worker.cuda.decode_graphs import CapturableAttention
-        from pagewire_worker.cuda.selection import captured
 
         assert isinstance(backend, TorchBackend)
         if self.enforce_eager:

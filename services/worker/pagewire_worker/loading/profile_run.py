@@ -56,7 +56,6 @@ class MostSampling:
     """A sampler and the tokens that it reads.
 
     Attributes:
-        sampler: The sampler of later steps.
         tokens: [num_seqs, seq_len + 1] int32, the tokens of all slots.
     """
 
@@ -123,11 +122,7 @@ def profile_step(
     """Run `step` and return the memory of the step and of everything else.
 
     Args:
-        model: The model to run.
-        step: Size of the step.
         probe: Measures the memory of `device`.
-        on_layer: Called for each layer.
-        block_size, device, dtype: Of the KV cache.
         sampling: How tokens are sampled; None for torch.
         graph_bytes: Future size of captured graphs.
 

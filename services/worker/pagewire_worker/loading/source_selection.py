@@ -17,7 +17,6 @@ def choose_source(folder: Path, model_impl: str, load_format: str = "auto") -> M
     """Return how the checkpoint in `folder` is run, and log which way and why.
 
     Args:
-        folder: Of the checkpoint.
         model_impl: "native" or "transformers" for that one only; "auto" for the native decoder
             where it computes the model, and transformers otherwise.
         load_format: Where weights are to come from; transformers takes them from the checkpoint.

@@ -61,7 +61,6 @@ def calibrated_budget(
         backend: The model over its cache, whose first blocks are overwritten.
         model: Identifies the model and the type of its weights.
         max_model_len: Longest sequence.
-        cache_folder: Folder of the measurements.
     """
     num_tokens = min(MEASURED_TOKENS, max_model_len)
     known = _Known(cache_folder / "step_seconds.json", backend, model)

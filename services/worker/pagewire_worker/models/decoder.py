@@ -15,12 +15,85 @@ from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.checkpoint.model_config import ModelConfig
 from pagewire_worker.checkpoint.weights import WeightReader
 from pagewire_worker.kv.kv_cache import LayerCache
-from pagewire_worker.layers.attention import SelfAttention
 from pagewire_worker.layers.linear import Linear, LinearFactory, LinearKind
-from pagewire_worker.layers.mlp import GatedMlp
-from pagewire_worker.layers.norm import RmsNorm
 from pagewire_worker.layers.rotary import RotaryTable, Rotation
 from pagewire_worker.models.layer_linears import load_layer_linears, load_output
+
+
+class RmsNorm:
+    """x / rms(x) * weight over the last dimension.
+
+    The product with the weight is taken after rounding to the type of `x`, as in published models.
+    """
+
+    __slots__ = ("_epsilon", "_weight")
+
+    def __init__(self, weight: Tensor, epsilon: float) -> None:
+        self._weight = weight
+        self._epsilon = epsilon
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Normalise [..., size]."""
+        wide = x.float()
+        scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + self._epsilon)
+        return self._weight * (wide * scale).to(x.dtype)
+
+
+class SelfAttention:
+    """Grouped-query attention (Ainslie et al., 2023) over a paged cache."""
+
+    __slots__ = ("_config", "_key_norm", "_output", "_qkv", "_query_norm")
+
+    def __init__(
+        self,
+        *,
+        config: ModelConfig,
+        qkv: Linear,
+        output: Linear,
+        query_norm: RmsNorm | None,
+        key_norm: RmsNorm | None,
+    ) -> None:
+        self._config = config
+        self._qkv = qkv
+        self._output = output
+        self._query_norm = query_norm
+        self._key_norm = key_norm
+
+    def __call__(
+        self,
+        x: Tensor,
+        rotation: Rotation,
+        slot_mapping: Tensor,
+        cache: LayerCache,
+        attend: StepAttention,
+        faults: Tensor | None = None,
+    ) -> Tensor:
+        """Map [tokens, hidden] to [tokens, hidden]; writes keys and values before it reads them."""
+        config = self._config
+        num_tokens = x.shape[0]
+        heads = self._qkv(x).view(num_tokens, -1, config.head_dim)
+        sizes = (config.num_heads, config.num_kv_heads, config.num_kv_heads)
+        query, key, value = heads.split(sizes, dim=1)
+        if self._query_norm is not None and self._key_norm is not None:
+            query, key = self._query_norm(query), self._key_norm(key)
+        cache.write(slot_mapping, rotation.rotate(key), value, faults)
+        attended = attend(rotation.rotate(query), cache)
+        return self._output(attended.reshape(num_tokens, -1))
+
+
+class GatedMlp:
+    """down(silu(gate(x)) * up(x))."""
+
+    __slots__ = ("_down", "_gate_up")
+
+    def __init__(self, gate_up: Linear, down: Linear) -> None:
+        self._gate_up = gate_up
+        self._down = down
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Map [tokens, hidden] to [tokens, hidden]."""
+        gate, up = self._gate_up(x).chunk(2, dim=-1)
+        return self._down(functional.silu(gate) * up)
 
 
 class DecoderLayer:
@@ -84,10 +157,8 @@ class Decoder:
         """Run one flat batch.
 
         Args:
-            batch: The tokens.
             caches: One per layer.
             attend: Attention, prepared for the sequences of this step.
-            on_layer: Called after each layer.
 
         Returns:
             Hidden states after the last norm, [outputs, hidden].

@@ -55,9 +55,6 @@ class TorchBackend:
     """Runs a Decoder eagerly.
 
     Args:
-        model: The decoder.
-        kv_cache: The blocks.
-        attention: Implementation of attention.
         linear_name: Name of the linear implementation the decoder was built with.
         on_layer: Called after each layer, to report progress.
         is_exact: Whether decoder, attention and linear layers are all batch invariant.

@@ -69,9 +69,7 @@ def find_variant(*, architecture: str, device: str, attention: str, quantization
 
     Args:
         architecture: Of the model, as in config.json.
-        device: Type of the device.
         attention: Name of the implementation; not "auto".
-        quantization: Of the linear layers.
 
     Raises:
         UnsupportedModelError: No row has the architecture.

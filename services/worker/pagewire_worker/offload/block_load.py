@@ -21,8 +21,6 @@ class BlockLoad(LoadRun):
     """One order until its answer.
 
     Args:
-        order: What to load.
-        connector: Client of the store.
         submit: See Submit.
         write: See Write.
         max_blocks: Most blocks that one job writes.

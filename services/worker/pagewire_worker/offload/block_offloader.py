@@ -7,8 +7,8 @@ copied, so a slow store costs neither memory nor time.
 
 import logging
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -18,12 +18,47 @@ import numpy as np
 from pagewire_shared.steps.columns import Ints
 from pagewire_shared.steps.plan import NO_SLOT, StepPlan
 from pagewire_worker.kv.block_copy import copy_out, make_staging
+from pagewire_worker.kv.block_observer import BlockObserver
 from pagewire_worker.kv.device_copies import DeviceCopies, ImmediateCopies
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.offload import metrics
-from pagewire_worker.offload.known_names import DECLINED_SECONDS, KNOWN_SECONDS, KnownNames
 from pagewire_worker.offload.put_batch import PutBatch, PutOutlet
 from pagewire_worker.offload.unsent_blocks import UnsentBlock, UnsentBlocks
+
+MAX_NAMES = 65_536
+KNOWN_SECONDS = 60.0
+"""A store evicts without telling workers. If a name is computed again after this time, it was most
+likely not found there."""
+DECLINED_SECONDS = 5.0
+"""A store that had no room for a block may soon have some."""
+
+
+class KnownNames:
+    """The newest names, each until its time is over."""
+
+    def __init__(self, max_names: int = MAX_NAMES) -> None:
+        self._max_names = max_names
+        self._until: OrderedDict[bytes, float] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._until)
+
+    def add(self, names: Iterable[bytes], until: float) -> None:
+        """Note that `names` are not offered before the time `until`, in seconds."""
+        for name in names:
+            self._until[name] = until
+            self._until.move_to_end(name)
+        while len(self._until) > self._max_names:
+            self._until.popitem(last=False)
+
+    def holds(self, name: bytes, now: float) -> bool:
+        """Whether `name` is not offered at the time `now`."""
+        return self._until.get(name, -1.0) > now
+
+    def clear(self) -> None:
+        """Forget all names, because the store has changed."""
+        self._until.clear()
+
 
 _logger = logging.getLogger(__name__)
 
@@ -73,11 +108,10 @@ def staging_size(bytes_per_block: int, num_blocks: int, *, is_device: bool) -> S
     return StagingSize(rows, max(MIN_DEVICE_STAGING, min(NUM_STAGING, affordable)))
 
 
-class BlockOffloader:
+class BlockOffloader(BlockObserver):
     """Follows the blocks of one pool and hands blocks to be stored to an outlet.
 
     Args:
-        cache: The pool.
         is_writeback: See UnsentBlocks.
         clock: Returns the time in seconds.
         copies: How blocks are copied; at once by default.
@@ -121,11 +155,9 @@ class BlockOffloader:
         self._finished.append(_FinishedPut(batch, names, is_new_store))
 
     def leave(self, slots: Ints) -> None:
-        """See BlockObserver."""
         self._unsent.leave(np.asarray(slots, dtype=np.int64).tolist())
 
     def follow(self, plan: StepPlan) -> None:
-        """See BlockObserver."""
         for request in plan.new_sequences:
             self._tenant_of[request.slot] = request.tenant or None
         sources = [self._tenant_of.get(int(slot)) for slot in plan.fork_sources]
@@ -145,17 +177,7 @@ class BlockOffloader:
         metrics.FLUSHED_BLOCKS.inc(sent)
         metrics.DROPPED_BLOCKS.labels("queue_full").inc(len(entries) - sent)
 
-    def begin(self, plan: StepPlan) -> None:
-        """See BlockObserver: nothing is sent before it has its name."""
-
-    def launched(self, plan: StepPlan) -> None:
-        """See BlockObserver."""
-
-    def failed(self) -> None:
-        """See BlockObserver."""
-
     def named(self, plan: StepPlan) -> None:
-        """See BlockObserver."""
         if self._outlet is None or len(plan.named_slots) == 0:
             return
         for block, name, slot in zip(plan.named_blocks, plan.names, plan.named_slots, strict=True):
@@ -165,7 +187,6 @@ class BlockOffloader:
                 self._unsent.add(entry)
 
     def drop_slots(self) -> None:
-        """See BlockObserver."""
         self._unsent.leave(tuple(self._tenant_of))
         self._tenant_of.clear()
 

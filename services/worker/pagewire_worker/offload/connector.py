@@ -51,7 +51,6 @@ class LoadedBlock:
     """A block that was loaded and verified.
 
     Attributes:
-        name: Its name.
         payload: Its bytes, valid until the next block is requested or the load ends.
         tier: Its tier: "memory", "disk", "redis" or a name that the connector chooses, of 1 to 32
             characters of a-z, 0-9, _ and -, not "worker"; at most 8 different ones in one load.

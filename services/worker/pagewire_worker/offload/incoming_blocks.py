@@ -15,7 +15,6 @@ class IncomingBlocks:
 
     Args:
         names: Requested names, in order.
-        bytes_per_block: Size of every payload.
 
     Attributes:
         damage: Why the load ended at a damaged block; None without damage.

@@ -28,10 +28,6 @@ class KvOffload:
     Args:
         model_runner: Writes blocks, in `thread` only.
         offloader: Copies blocks out, in `thread` only.
-        thread: The model thread.
-        connector: Client of the store.
-        layout: Of the blocks.
-        num_blocks: Size of the pool.
 
     Attributes:
         loads: Loads under way.

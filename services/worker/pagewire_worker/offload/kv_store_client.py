@@ -4,11 +4,12 @@ It runs in the event loop of the worker: grpc.aio serves one loop per process we
 is about 0.1 ms of work here; whole payloads are checked in threads.
 """
 
+import importlib
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
-from pagewire_shared.errors import WireError
-from pagewire_worker.offload.connector import BlockLayout, LoadedBlock, OutgoingBlock
+from pagewire_shared.errors import StartupError, WireError
+from pagewire_worker.offload.connector import BlockLayout, KvConnector, LoadedBlock, OutgoingBlock
 from pagewire_worker.offload.kv_store_link import KvStoreLink
 from pagewire_worker.offload.layout_convert import layout_to_message
 
@@ -31,12 +32,10 @@ class KvStoreConnector:
 
     @property
     def store_id(self) -> bytes:
-        """See KvConnector."""
         link = self._put_links.get(self._addresses[0]) if self._addresses else None
         return b"" if link is None else link.store_id
 
     async def register(self, layout: BlockLayout, addresses: Sequence[str]) -> None:
-        """See KvConnector."""
         if self._addresses == tuple(addresses):
             return
         await self.close()
@@ -48,20 +47,17 @@ class KvStoreConnector:
                 links[address].prepare()
 
     async def put(self, blocks: Sequence[OutgoingBlock]) -> frozenset[bytes]:
-        """See KvConnector."""
         return await self._link(self._put_links, self._addresses[0]).put(blocks)
 
     async def get(
         self, address: str, names: Sequence[bytes], timeout_seconds: float
     ) -> AsyncGenerator[LoadedBlock, None]:
-        """See KvConnector."""
         link = self._link(self._get_links, address)
         async with aclosing(link.get(names, timeout_seconds)) as blocks:
             async for block in blocks:
                 yield block
 
     async def close(self) -> None:
-        """See KvConnector."""
         links = [*self._put_links.values(), *self._get_links.values()]
         self._put_links, self._get_links, self._addresses = {}, {}, ()
         for link in links:
@@ -71,3 +67,29 @@ class KvStoreConnector:
         if address not in links:
             raise WireError(f"kvstore_address: {address!r} was not in the welcome")
         return links[address]
+
+
+_FIELD = "kv_connector"
+_METHODS = ("register", "put", "get", "close")
+
+
+def make_connector(name: str) -> KvConnector:
+    """Return the connector `name`: "pagewire", or MODULE:CLASS, called without arguments.
+
+    Raises:
+        StartupError: There is no such class, or it is not a connector.
+    """
+    if name == "pagewire":
+        return KvStoreConnector()
+    module_name, separator, class_name = name.partition(":")
+    if not separator or not module_name or not class_name:
+        raise StartupError(f"--kv-connector: {name!r} is no MODULE:CLASS", field=_FIELD)
+    try:
+        made = getattr(importlib.import_module(module_name), class_name)()
+    except (ImportError, AttributeError, TypeError) as error:
+        raise StartupError(f"--kv-connector: {name}: {error}", field=_FIELD) from error
+    lacking = [method for method in _METHODS if not callable(getattr(made, method, None))]
+    if lacking:
+        raise StartupError(f"--kv-connector: {name} has no {', '.join(lacking)}", field=_FIELD)
+    connector: KvConnector = made
+    return connector

@@ -14,22 +14,60 @@ from pagewire_protos.kvstore.v1 import kv_store_pb2 as wire
 from pagewire_protos.kvstore.v1 import kv_store_pb2_grpc
 from pagewire_shared.convert import protocol_range
 from pagewire_shared.errors import (
+    DeadlineError,
     InternalError,
     InvalidRequestError,
     PagewireError,
     UnavailableError,
     WireError,
 )
-from pagewire_shared.kv.arena_facts import ArenaFacts
+from pagewire_shared.kv.arena import ArenaFacts
 from pagewire_shared.kv.streams import deserializer, serializer
 from pagewire_shared.process.cancellation import is_cancelled
 from pagewire_shared.rpc.errors import from_rpc_error
 from pagewire_shared.rpc.options import kv_channel_options
 from pagewire_worker.offload.connector import LoadedBlock, OutgoingBlock
 from pagewire_worker.offload.get_stream import blocks_per_stream, read_blocks
-from pagewire_worker.offload.opening_calls import OpeningCalls
 from pagewire_worker.offload.put_stream import PutStream
 from pagewire_worker.offload.shared_arena import SharedArena, open_arena
+
+
+class OpeningCalls:
+    """Calls that wait to send their first message.
+
+    When a channel is closed, gRPC ends the calls over it that have begun. Other calls wait for ever
+    (seen with grpcio 1.85).
+    """
+
+    def __init__(self) -> None:
+        self._timeouts: set[asyncio.Timeout] = set()
+
+    @asynccontextmanager
+    async def opening(self, seconds: float) -> AsyncIterator[None]:
+        """Surround the first messages of a call.
+
+        Raises:
+            DeadlineError: The call has not sent them after `seconds`.
+            UnavailableError: The channel was closed.
+        """
+        timeout = asyncio.timeout(seconds)
+        try:
+            async with timeout:
+                self._timeouts.add(timeout)
+                yield
+        except TimeoutError as error:
+            if timeout not in self._timeouts:
+                raise UnavailableError("the link to the store was closed") from error
+            raise DeadlineError(f"the store took no request for {seconds:g} s") from error
+        finally:
+            self._timeouts.discard(timeout)
+
+    def end(self) -> None:
+        """End all calls: their channel is closed."""
+        timeouts, self._timeouts = self._timeouts, set()
+        for timeout in timeouts:
+            timeout.reschedule(0.0)
+
 
 _logger = logging.getLogger(__name__)
 
@@ -47,8 +85,6 @@ class KvStoreLink:
     own.
 
     Args:
-        address: Address of the store.
-        layout: Layout of all blocks.
         stall_seconds: Longest time that the store may take to answer a hello or a put.
     """
 

@@ -25,7 +25,6 @@ class LoadRun(ABC):
     """One order until its answer.
 
     Args:
-        order: What to load.
         submit: See Submit.
     """
 

@@ -15,7 +15,6 @@ class OpenLoads(Generic[Load]):
     """Loads into one pool.
 
     Args:
-        num_blocks: Size of the pool.
         max_loads: Most loads at once; each holds some MiB.
     """
 
@@ -43,7 +42,6 @@ class OpenLoads(Generic[Load]):
 
         Args:
             order: A checked order.
-            make: Makes the load.
             note: Called with the answer, and with the load or None if there were too many.
         """
         if len(self._loads) >= self._max_loads:

@@ -41,7 +41,6 @@ class PutBatch:
     """Some blocks in one buffer.
 
     Attributes:
-        entries: The blocks, n of them.
         payloads: uint8 [n, bytes_per_block], the first rows of `staging`.
         staging: The buffer; free again when the batch is returned.
     """

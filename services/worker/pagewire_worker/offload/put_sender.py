@@ -36,12 +36,10 @@ class PutSender:
     """The outlet of a BlockOffloader.
 
     Args:
-        connector: Where blocks go.
         finish_put: Gives a batch back: with the names that are stored, or None, and whether the
             store is another one than before.
         nudge: Tells the model thread that there is something to do.
         put_seconds: How long a put may take.
-        backoff: Makes the pauses.
     """
 
     def __init__(

@@ -29,8 +29,6 @@ class PutStream:
     """A stream that is used until it breaks.
 
     Args:
-        call: The stream.
-        layout: Layout of all blocks.
         stall_seconds: Longest wait for one answer of the store, or for room for one message.
         arena: The store's memory; None to send chunks.
     """

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from pagewire_shared.errors import WireError
-from pagewire_shared.kv.arena_facts import ArenaFacts, boot_id
+from pagewire_shared.kv.arena import ArenaFacts, boot_id
 from pagewire_shared.kv.checksum import crc32c
 
 _logger = logging.getLogger(__name__)
@@ -21,9 +21,6 @@ _TOUCHED_BYTES = 4 * 1024 * 1024
 
 class SharedArena:
     """A mapped file of payloads.
-
-    Args:
-        mapped: The file.
 
     Attributes:
         is_doubtful: Whether data was not where the store said: it may have another file by now.

@@ -14,7 +14,6 @@ class UnsentBlock:
     """A named block that was not sent.
 
     Attributes:
-        block: Its id in the pool.
         name: Hash of its content.
         tenant: Its tenant; None for the default tenant.
         slot: Slot of the sequence that computed it.

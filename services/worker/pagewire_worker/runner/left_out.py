@@ -23,7 +23,6 @@ class AwaitedMasks:
     """Waits for the masks of a step, and keeps the rows that have no mask.
 
     Attributes:
-        wait: Returns the masks.
         late: Rows without a mask in time, [n]; their samples mean nothing.
         given_up: Late rows that will never have a mask, with the reason.
     """
@@ -66,9 +65,7 @@ def leave_out(
 
     Args:
         result: Result of the rows that were run, late ones included.
-        plan: The plan as it was received.
         sampling_slots: Slots that sampled, [samples].
-        awaited: The late rows.
     """
     samples = np.asarray(plan.samples, dtype=bool)
     if len(awaited.late) == 0 and len(result.slots) == samples.sum():

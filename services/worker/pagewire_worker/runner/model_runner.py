@@ -31,7 +31,7 @@ from pagewire_worker.grammars.bitmask_source import BitmaskSource, NoBitmasks
 from pagewire_worker.grammars.table import follow_grammars, forget_grammars
 from pagewire_worker.kv.block_holder import BlockHolder
 from pagewire_worker.kv.block_names import BlockNames
-from pagewire_worker.kv.block_observer import BlockObserver, NullObserver
+from pagewire_worker.kv.block_observer import BlockObserver
 from pagewire_worker.kv.device_copies import DeviceCopies, ImmediateCopies
 from pagewire_worker.plan.plan_error import PlanError
 from pagewire_worker.runner.audit import SlotAudit, walk_slots
@@ -51,10 +51,7 @@ class ModelRunner:
     """One model replica as a function from plans to results.
 
     Args:
-        backend: The loaded model.
-        limits: Bounds of slots, blocks and tokens.
         max_num_batched_tokens: Most tokens per step.
-        device: Where the backend runs.
         steps_in_flight: Steps that may have been planned before the result of one is known.
         grammars: Says which tokens requests with a grammar may sample; without it they are refused.
         observer: Called when blocks get names and when they are written anew.
@@ -86,7 +83,7 @@ class ModelRunner:
         self._device = device
         self._slots = SlotTable(limits, device) if slots is None else slots
         self._names = BlockNames() if names is None else names
-        self._observer = NullObserver() if observer is None else observer
+        self._observer = observer or BlockObserver()
         copies = ImmediateCopies() if copies is None else copies
         self._blocks = BlockHolder(backend.kv_cache, self._names, self._observer, copies)
         self._grammars = NoBitmasks() if grammars is None else grammars

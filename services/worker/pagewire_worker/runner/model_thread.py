@@ -19,11 +19,7 @@ MAX_QUEUED_JOBS = 64
 
 
 class ModelThread:
-    """Runs jobs in order in one daemon thread, with gradients off.
-
-    Args:
-        loop: Event loop that gets the results.
-    """
+    """Runs jobs in order in one daemon thread, with gradients off."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -25,10 +25,7 @@ class StepOutputs:
     """Outputs of a step, on the host.
 
     Attributes:
-        sampled: Sampled tokens with their log-probabilities.
-        token_ids: The sampled tokens alone.
         prompt: Log-probabilities of prompt tokens; None if none were requested.
-        pooled: Vectors and sums.
     """
 
     sampled: SampledTokens
@@ -53,7 +50,6 @@ def step_outputs(
     """Return the sampled tokens of a step, and what its other states give.
 
     Args:
-        step: The step.
         hidden: [outputs, hidden], on the device.
         sampled: On the host.
         logits: Returns logits [rows, vocab] for states [rows, hidden].

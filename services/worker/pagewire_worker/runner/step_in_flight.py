@@ -17,7 +17,6 @@ class LaunchedStep:
     """Work that the device does for a step.
 
     Attributes:
-        step: The step.
         hidden: [outputs, hidden], on the device.
         copy: Its sampled tokens, on their way to the host.
         masks: The masks of its rows, and the rows without a mask in time.
@@ -52,7 +51,6 @@ class StepInFlight:
     """A plan that was applied, or failed.
 
     Attributes:
-        plan: The plan.
         launched: Its work on the device; None if it has none.
         result: The result; None until it is read.
         gives_names: Whether its named blocks get their names when the result is read.

@@ -41,7 +41,6 @@ class StepRunner:
 
     Args:
         model_runner: Runs plans, in `thread` only.
-        thread: The model thread.
         loop: Event loop in which the callbacks are called.
         on_result: Called for each step, in order.
         on_failure: Called when the device is lost, or when a step fails in a way that no result

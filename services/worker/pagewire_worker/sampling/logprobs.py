@@ -28,7 +28,6 @@ def token_logprobs(logits: Tensor, token_ids: Tensor, num_top: int) -> TokenLogp
 
     Args:
         logits: Not changed.
-        token_ids: The tokens.
         num_top: Alternatives per row; a number above the vocabulary means all of it.
     """
     own = logits.gather(1, token_ids.unsqueeze(1))

@@ -37,7 +37,6 @@ class SamplingRows:
         num_logprobs: [rows] int64 on the host; NO_LOGPROBS for rows that want none.
         banned: Ids that may not be sampled now, as (row, ids), for rows that have any.
         rules: Tokens that are allowed, banned or biased.
-        penalties: Penalties on tokens that occurred.
         history: The tokens of the rows; None if no rule needs them.
     """
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from pagewire_shared.kv.layers_convert import MAX_DATA_BYTES, LayerRange
 from pagewire_shared.steps.plan import StepPlan
 from pagewire_worker.kv.block_names import BlockNames
-from pagewire_worker.kv.block_observer import NullObserver
+from pagewire_worker.kv.block_observer import BlockObserver
 from pagewire_worker.kv.device_copies import DeviceCopies, ImmediateCopies
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_copy import block_index, bytes_per_layer, copy_layers_out
@@ -29,11 +29,10 @@ TURN_BYTES: Final = 4 * 1024 * 1024
 """Bytes copied between two jobs, in about a millisecond."""
 
 
-class BlockSharer(NullObserver):
+class BlockSharer(BlockObserver):
     """Follows the blocks of one pool for open pulls.
 
     Args:
-        cache: The pool.
         names: Names of its VALID blocks.
         copies: How blocks are copied; at once by default.
     """
@@ -73,7 +72,6 @@ class BlockSharer(NullObserver):
             self._nudge()
 
     def begin(self, plan: StepPlan) -> None:
-        """See BlockObserver."""
         self._take_in()
         if not self._pulls or len(plan.named_blocks) == 0:
             return
@@ -109,12 +107,10 @@ class BlockSharer(NullObserver):
         self._computing.clear()
 
     def named(self, plan: StepPlan) -> None:
-        """See BlockObserver."""
         if self._pulls:
             self.wake()
 
     def failed(self) -> None:
-        """See BlockObserver."""
         self._computing.clear()
         for pull in self._pulls:
             runs = [number for number, run in enumerate(pull.runs) if run.index is not None]

@@ -39,8 +39,6 @@ class BlockSource:
     """Hands out the blocks of one pool. Belongs to one event loop.
 
     Args:
-        sharer: Copies the blocks.
-        staging: Memory for the copies.
         layout, worker_id, num_blocks: Facts about this worker that a receiver must know.
     """
 

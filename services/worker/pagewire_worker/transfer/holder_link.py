@@ -13,7 +13,7 @@ import grpc.aio
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.worker.v1 import kv_transfer_pb2 as wire
 from pagewire_shared.errors import InternalError, PagewireError, UnavailableError
-from pagewire_shared.kv.arena_facts import ArenaFacts
+from pagewire_shared.kv.arena import ArenaFacts
 from pagewire_shared.kv.layers_convert import decode_response
 from pagewire_shared.kv.transport import KvTransport
 from pagewire_shared.process.cancellation import is_cancelled
@@ -37,9 +37,6 @@ class HolderLink:
     """One worker at one address.
 
     Args:
-        address: Address of its KvTransferService.
-        worker_id: Its id.
-        layout: Layout of all blocks.
         may_share_memory: Whether this worker may map its memory.
     """
 

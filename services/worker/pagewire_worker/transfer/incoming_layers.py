@@ -15,7 +15,6 @@ class ArrivedLayers:
     """Some layers that have come and were verified.
 
     Attributes:
-        range: The layers.
         payload: Their bytes, see layer_copy, uint8 [bytes]; not shared with other code.
     """
 
@@ -27,8 +26,6 @@ class IncomingLayers:
     """The layers of one pull: those of a block in order, each once.
 
     Args:
-        num_blocks: Requested blocks.
-        num_layers: Layers per block.
         bytes_per_layer: Bytes of one layer of one block.
     """
 

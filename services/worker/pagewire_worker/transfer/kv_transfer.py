@@ -25,9 +25,6 @@ class KvTransfer:
 
     Args:
         model_runner: Writes blocks, in `thread` only.
-        thread: The model thread.
-        layout: Layout of the blocks.
-        num_blocks: Size of the pool.
         may_share_memory: Whether blocks may come through memory of the same host.
 
     Attributes:

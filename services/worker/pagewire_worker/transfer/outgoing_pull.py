@@ -16,13 +16,7 @@ from pagewire_worker.transfer.staging import Staging
 
 @dataclass(frozen=True, slots=True)
 class StagedLayers:
-    """Some layers of some blocks in the staging memory.
-
-    Attributes:
-        range: The layers.
-        offset: Offset of the region.
-        num_bytes: Size of the payload.
-    """
+    """Some layers of some blocks in the staging memory."""
 
     range: LayerRange
     offset: int
@@ -45,7 +39,6 @@ class Run:
 
     Attributes:
         first: Index of the first block among the names.
-        num_blocks: Number of blocks.
         next_layer: The layers before it are copied.
         index: The blocks in the pool while a step computes them, [n] int64; else None.
     """
@@ -64,7 +57,6 @@ class OutgoingPull:
         staging: Where copies lie until they are sent.
         max_staged_bytes: Most that lies there for this pull, but one piece may always.
         notify: Called from the model thread when there is news for the event loop.
-        num_layers: Layers of a block.
 
     Attributes:
         num_done: Leading blocks of which all layers are copied, or are being copied.

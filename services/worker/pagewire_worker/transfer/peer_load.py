@@ -42,11 +42,7 @@ class PeerLoad(LoadRun):
     """One order until its answer.
 
     Args:
-        order: What to load.
-        link: Link to the other worker.
         submit: See Submit.
-        pool: Blocks to write to.
-        num_layers: Layers of a block.
         bytes_per_layer: Bytes of one layer of one block.
     """
 

@@ -25,11 +25,6 @@ Call = Any
 class PullClient:
     """Reads the layers of one stream.
 
-    Args:
-        call: The stream.
-        names: Requested names.
-        incoming: Tracks the layers that came.
-
     Attributes:
         is_damaged: Whether the stream ended because of a wrong checksum.
     """

@@ -7,7 +7,7 @@ from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.worker.v1 import kv_transfer_pb2 as wire
 from pagewire_shared.convert import agree_protocol, protocol_range
 from pagewire_shared.errors import PeerRefusedError, WireError
-from pagewire_shared.kv.arena_facts import ArenaFacts
+from pagewire_shared.kv.arena import ArenaFacts
 from pagewire_shared.kv.arrays import pack_names, unpack_names
 from pagewire_worker.offload.connector import BlockLayout
 from pagewire_worker.offload.layout_convert import layout_to_message
@@ -38,12 +38,6 @@ def pull_from_message(
     message: wire.PullOpen, *, layout: BlockLayout, worker_id: bytes, num_blocks: int
 ) -> PullRequest:
     """Return the request in `message`.
-
-    Args:
-        message: The first message of a receiver.
-        layout: Layout of the blocks here.
-        worker_id: Id of this worker.
-        num_blocks: Size of the pool.
 
     Raises:
         PeerRefusedError: The request does not fit this worker, or is invalid.

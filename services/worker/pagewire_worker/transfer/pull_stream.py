@@ -38,10 +38,7 @@ class PullStream:
     """Sends the layers of one pull.
 
     Args:
-        pull: The pull.
-        staging: Memory of its layers.
         wake: Called when a region is free again.
-        read, write: The stream.
         news: Set when the pull has new pieces or is complete.
         in_shared_memory: Whether the receiver reads `staging` itself.
         seconds: How long the receiver waits.

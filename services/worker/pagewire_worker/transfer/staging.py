@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from pagewire_shared.errors import StartupError
-from pagewire_shared.kv.arena import Arena
-from pagewire_shared.kv.arena_facts import ArenaFacts
+from pagewire_shared.kv.arena import Arena, ArenaFacts
 from pagewire_shared.kv.arena_folder import (
     DEFAULT_FOLDER,
     arena_facts,

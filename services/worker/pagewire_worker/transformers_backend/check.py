@@ -44,10 +44,7 @@ def check_against_plain(
     """Raise Refusal if the model over the paged cache differs from the model alone.
 
     Args:
-        model: The model to check.
-        make_backend: Makes the model over a cache.
         max_length: Longest sequence that the model takes; at least 2.
-        vocab_size, device, dtype: Of the model.
     """
     cache = KvCache(
         shape=model.cache_shape,

@@ -31,7 +31,6 @@ class SplitModel:
         base: Its first half.
         head: Its second half.
         layers: Calls of attention in `base`, in order.
-        hidden_size: Length of a hidden state.
     """
 
     causal: Any

@@ -47,13 +47,7 @@ _FAR = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionLayer:
-    """One call of attention in a forward pass.
-
-    Attributes:
-        module: The calling module.
-        num_heads, num_kv_heads, head_dim: Shapes of its arguments.
-        kind: How it attends.
-    """
+    """One call of attention in a forward pass."""
 
     module: Module
     num_heads: int

@@ -1,4 +1,4 @@
-"""Kernels for CUDA in Triton. Each file has a kernel, its launch function, and an oracle in torch.
+"""Kernels for CUDA in Triton. Each file has a kernel and its launch function.
 
 Imported only where a CUDA device or Triton's interpreter runs them.
 """

@@ -19,8 +19,8 @@ def add_rms_norm(
 ) -> Tensor:
     """Add `x` to `residual` in place and return the sum's RMS norm, of the residual's type.
 
-    The norm is that of layers/norm.py: computed in float32 from the rounded residual, and rounded
-    before the product with the weight. A row's result depends on no other row.
+    The norm is that of RmsNorm: computed in float32 from the rounded residual, and rounded before
+    the product with the weight. A row's result depends on no other row.
 
     Args:
         x: [tokens, hidden]; None to add nothing, as before the first layer. Rows are contiguous.
@@ -101,18 +101,3 @@ def _add_rms_norm(
     unit = (wide * tl.rsqrt(mean_square + epsilon)).to(dtype).to(tl.float32)
     product = (unit * scales).to(dtype)
     tl.store(normed + output_row * HIDDEN + columns, product, mask=is_inside)
-
-
-def add_rms_norm_oracle(
-    x: Tensor | None,
-    residual: Tensor,
-    weight: Tensor,
-    epsilon: float,
-    rows: Tensor | None = None,
-) -> Tensor:
-    """Compute the same as `add_rms_norm`, in torch."""
-    if x is not None:
-        residual += x
-    wide = (residual if rows is None else residual.index_select(0, rows)).float()
-    scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon)
-    return weight * (wide * scale).to(residual.dtype)

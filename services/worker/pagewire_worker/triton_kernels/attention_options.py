@@ -4,9 +4,12 @@ With each choice the kernels fit in registers, on every device that benchmarks/g
 compiles for.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
+
+from pagewire_worker.backend.attention import AttentionKind
 
 LEAST_ROWS = 16
 """Rows of the smallest matrix product; the query heads of a KV head fill some of them."""
@@ -33,9 +36,6 @@ class AttentionOptions:
         """Return the options of a tile; decodes and chunks with as many rows get the same.
 
         Args:
-            dtype: Type of the queries.
-            cache_dtype: Type of keys and values.
-            num_rows: Rows of the tile.
             width: Width of a head, a power of 2.
         """
         if dtype != torch.float32:
@@ -48,3 +48,27 @@ class AttentionOptions:
         # Narrow numbers are widened in registers, which leaves no registers for loads ahead.
         num_warps = 4 if is_small and width < WIDE_HEADS else 8
         return cls(num_warps, num_stages=1)
+
+
+LOG2_E = math.log2(math.e)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreScale:
+    """Factors for the products of queries and keys.
+
+    Attributes:
+        factor: Factor of a product: inside the tanh with a softcap, else for powers of 2.
+        softcap: The softcap c for powers of 2; 0 without a softcap.
+    """
+
+    factor: float
+    softcap: float
+
+    @classmethod
+    def of(cls, kind: AttentionKind, head_dim: int, key_scale: float) -> "ScoreScale":
+        """Return the scale for a kind of attention over keys that are stored with a scale."""
+        scale = (head_dim**-0.5 if kind.scale is None else kind.scale) * key_scale
+        if kind.softcap is None:
+            return cls(scale * LOG2_E, 0.0)
+        return cls(scale / kind.softcap, kind.softcap * LOG2_E)

@@ -19,7 +19,6 @@ def check_triton(wanted: str, field: str, device: torch.device, instead: str = "
 
     Args:
         wanted: The setting with its value, such as "--attention-backend: triton".
-        field: Name of the setting.
         device: Device of the model. A CPU runs kernels in Triton's interpreter only.
         instead: Alternatives on CPUs.
     """

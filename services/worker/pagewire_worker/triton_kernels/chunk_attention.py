@@ -13,8 +13,11 @@ from torch import Tensor
 
 from pagewire_worker.backend.attention import AttentionKind, AttentionMetadata, Int64Array
 from pagewire_worker.backend.device_copy import rows_to_device
-from pagewire_worker.triton_kernels.attention_options import LEAST_ROWS, AttentionOptions
-from pagewire_worker.triton_kernels.attention_scores import ScoreScale
+from pagewire_worker.triton_kernels.attention_options import (
+    LEAST_ROWS,
+    AttentionOptions,
+    ScoreScale,
+)
 from pagewire_worker.triton_kernels.attention_split import HIDDEN, attend_split, merge_split
 from pagewire_worker.triton_kernels.interpreter import INTERPRETED
 from pagewire_worker.triton_kernels.paged_sequences import PagedLayer, PagedSequences, SplitPlan
@@ -72,10 +75,7 @@ def chunk_attention(
     Args:
         query: [tokens, heads, head_dim], contiguous, of all sequences of the step.
         layer: Keys and values, with those of this step.
-        sequences: The sequences of the step.
-        tiles: The tokens to compute.
         attended: As `query`; rows of the tokens of the tiles are written.
-        kind, split_plan: How.
     """
     if len(tiles.sequences) == 0:
         return

@@ -12,8 +12,11 @@ import triton.language as tl
 from torch import Tensor
 
 from pagewire_worker.backend.attention import AttentionKind, Int64Array
-from pagewire_worker.triton_kernels.attention_options import LEAST_ROWS, AttentionOptions
-from pagewire_worker.triton_kernels.attention_scores import ScoreScale
+from pagewire_worker.triton_kernels.attention_options import (
+    LEAST_ROWS,
+    AttentionOptions,
+    ScoreScale,
+)
 from pagewire_worker.triton_kernels.attention_split import HIDDEN, attend_split, merge_split
 from pagewire_worker.triton_kernels.interpreter import INTERPRETED
 from pagewire_worker.triton_kernels.paged_sequences import PagedLayer, PagedSequences, SplitPlan
@@ -70,7 +73,6 @@ class Partials:
     Attributes:
         sums: [splits * heads, head_dim] float32.
         greatest, total: [splits * heads] float32.
-        num_splits: Number of splits that fit.
     """
 
     sums: Tensor
@@ -112,11 +114,8 @@ def decode_attention(
     Args:
         query: [tokens, heads, head_dim], contiguous, of all sequences of the step.
         layer: Keys and values, those of this step already written.
-        sequences: Of the step.
-        decodes: Which sequences.
         attended: As `query`; rows of the tokens of `decodes` are written.
         partials: Scratch, with room for the splits of all `decodes`.
-        kind, split_plan: How.
     """
     if len(decodes.which) == 0:
         return

@@ -14,8 +14,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pagewire_worker.sampling.filters import apply_filters
-
 _BLOCK = 4096
 _MAX_BLOCKS = 512
 """More blocks could overflow the sums of `_fixed_point`."""
@@ -246,11 +244,3 @@ def _narrowed(low, high, key1, key2, key3, reached1, reached2, reached3):
     new_low = tl.where(reached3, key3, tl.where(reached2, key2, tl.where(reached1, key1, low)))
     below = tl.where(reached2, key3, tl.where(reached1, key2, key1)) - 1
     return new_low, tl.where(reached3, high, below)
-
-
-def filter_thresholds_oracle(
-    logits: Tensor, temperature: Tensor, min_p: Tensor, top_k: Tensor, top_p: Tensor
-) -> Tensor:
-    """Return logits / temperature, with -inf below the result of `filter_thresholds`."""
-    scaled = logits / temperature.unsqueeze(1)
-    return apply_filters(scaled, min_p.cpu().numpy(), top_k.cpu().numpy(), top_p.cpu().numpy())

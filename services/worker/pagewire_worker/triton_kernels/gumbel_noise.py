@@ -9,8 +9,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pagewire_worker.sampling.sampler import TokenNoise
-
 _BLOCK = 1024
 
 
@@ -28,7 +26,6 @@ def gumbel_noise(
         seed_low, seed_high: [rows] int64, halves of the 64-bit seeds.
         position: [rows] int64, index of the token in the output of its choice.
         choice: [rows] int64.
-        vocab_size: Any number of tokens.
         block: Tokens of one program, a power of two and at least 4.
     """
     rows = (seed_low, seed_high, position, choice)
@@ -92,10 +89,3 @@ def uniform(words) -> tl.tensor:
 def gumbel(words) -> tl.tensor:
     """Return -log(-log(u)) in float64, rounded to float32."""
     return (-tl.log(-tl.log(uniform(words).to(tl.float64)))).to(tl.float32)
-
-
-def gumbel_noise_oracle(
-    seed_low: Tensor, seed_high: Tensor, position: Tensor, choice: Tensor, vocab_size: int
-) -> Tensor:
-    """Compute the same as `gumbel_noise`, in torch."""
-    return TokenNoise(seed_low, seed_high, position, choice).dense(vocab_size)

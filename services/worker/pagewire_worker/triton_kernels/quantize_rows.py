@@ -66,10 +66,3 @@ def _quantize_rows(x, quantized, scales, x_stride, SIZE: tl.constexpr, BLOCK: tl
         numbers = tl.load(source + begin + columns, mask=is_inside, other=0.0).to(tl.float32)
         scaled = tl.clamp(numbers / scale, -_FP8_MAX, _FP8_MAX, propagate_nan=nan)
         tl.store(target + begin + columns, scaled.to(quantized.dtype.element_ty), mask=is_inside)
-
-
-def quantize_rows_oracle(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute the same as `quantize_rows`, in torch."""
-    wide = x.float()
-    scales = wide.abs().amax(dim=1, keepdim=True).clamp(min=LEAST_LARGEST) / FP8_MAX
-    return (wide / scales).clamp(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn), scales

@@ -45,7 +45,7 @@ def rotary_kv_write(
 ) -> Tensor:
     """Write rotated keys, and values, to the cache; return the rotated queries.
 
-    Computed in float32. Norms round as in layers/norm.py. A rotation is rounded once, to the type
+    Computed in float32. Norms round as RmsNorm. A rotation is rounded once, to the type
     in which it is stored, also for keys of an fp8 cache.
 
     Args:
@@ -243,54 +243,3 @@ def _store(target, first, second, scales, index, mask, faults, token, HEAD_DIM: 
         second = tl.clamp(second / scale, -_FP8_MAX, _FP8_MAX, propagate_nan=nan)
     tl.store(target, first.to(target.dtype.element_ty), mask=mask)
     tl.store(target + HEAD_DIM // 2, second.to(target.dtype.element_ty), mask=mask)
-
-
-def rotary_kv_write_oracle(
-    qkv: Tensor,
-    positions: Tensor,
-    slot_mapping: Tensor,
-    cosines: Tensor,
-    sines: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    norms: HeadNorms | None = None,
-    scales: Tensor | None = None,
-    faults: Tensor | None = None,
-) -> Tensor:
-    """Compute the same as `rotary_kv_write`, in torch."""
-    num_kv_heads, head_dim = key_cache.shape[2:]
-    heads = qkv.unflatten(1, (-1, head_dim))
-    query, key, value = heads.split((heads.shape[1] - 2 * num_kv_heads, *2 * (num_kv_heads,)), 1)
-    if norms is not None:
-        query = _normed(query, norms.query, norms.epsilon)
-        key = _normed(key, norms.key, norms.epsilon)
-    cosine, sine = (table[positions].float().unsqueeze(1) for table in (cosines, sines))
-    key, value = _rotated(key, cosine, sine), value.float()
-    if faults is not None:
-        dtype = qkv.dtype if scales is None else torch.float32
-        is_finite = [x.to(dtype).isfinite() for x in (key, value)]
-        is_broken = ~(is_finite[0].all(2).all(1) & is_finite[1].all(2).all(1))
-        faults.logical_or_(is_broken & (slot_mapping >= 0))
-        key, value = key.where(is_finite[0], 0.0), value.where(is_finite[1], 0.0)
-    if scales is not None:
-        key, value = (
-            (x / scale).clamp(-FP8_MAX, FP8_MAX)
-            for x, scale in zip((key, value), scales, strict=True)
-        )
-    is_kept = slot_mapping >= 0
-    places = slot_mapping[is_kept]
-    index = (places // key_cache.shape[1], places % key_cache.shape[1])
-    key_cache[index] = key[is_kept].to(key_cache.dtype)
-    value_cache[index] = value[is_kept].to(value_cache.dtype)
-    return _rotated(query, cosine, sine).to(qkv.dtype)
-
-
-def _normed(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-    wide = x.float()
-    scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon)
-    return weight * (wide * scale).to(x.dtype)
-
-
-def _rotated(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    first, second = x.float().chunk(2, dim=-1)
-    return x.float() * cosine + torch.cat((-second, first), dim=-1) * sine

@@ -9,7 +9,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pagewire_worker.sampling.sampler import TokenNoise, gumbel_argmax
 from pagewire_worker.triton_kernels.gumbel_noise import gumbel, token_words, uniform
 
 _SPLIT = 2048
@@ -163,21 +162,3 @@ def _best_of_row(sums, split_ids, token_ids, faults, num_splits, vocab_size, WID
     if faults is not None:
         is_broken = tl.max((best_sums != best_sums).to(tl.int32), axis=0)
         tl.store(faults + row, is_broken.to(tl.int64))
-
-
-def sample_tokens_oracle(
-    logits: Tensor,
-    temperature: Tensor,
-    seed_low: Tensor,
-    seed_high: Tensor,
-    position: Tensor,
-    choice: Tensor,
-    threshold: Tensor | None = None,
-) -> Tensor:
-    """Compute the same as `sample_tokens`, in torch."""
-    is_random = temperature > 0
-    scaled = logits / temperature.masked_fill(~is_random, 1.0).unsqueeze(1)
-    if threshold is not None:
-        scaled = scaled.masked_fill(scaled < threshold.unsqueeze(1), float("-inf"))
-    noise = TokenNoise(seed_low, seed_high, position, choice)
-    return torch.where(is_random, gumbel_argmax(scaled, noise), logits.argmax(dim=1))

@@ -4,7 +4,6 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.nn import functional
 
 _BLOCK = 1024
 
@@ -33,9 +32,3 @@ def _silu_mul(gate_up, product, gate_up_stride, size, BLOCK: tl.constexpr):
     up = tl.load(gates + size, mask=is_inside, other=0.0).to(tl.float32)
     value = gate / (1.0 + tl.exp(-gate)) * up
     tl.store(product + row * size + columns, value.to(product.dtype.element_ty), mask=is_inside)
-
-
-def silu_mul_oracle(gate_up: Tensor) -> Tensor:
-    """Compute the same as `silu_mul`, in torch."""
-    gate, up = gate_up.float().chunk(2, dim=-1)
-    return (functional.silu(gate) * up).to(gate_up.dtype)

@@ -27,7 +27,6 @@ class Tile:
     """Part of the product that one program computes; never chosen by the number of rows.
 
     Attributes:
-        rows, columns: Size in the product.
         depth: Inputs that are multiplied at a time; with the instruction for `rows`, it fixes the
             order of sums.
         num_stages: Loads ahead; like `num_warps`, without effect on the order of sums.
@@ -158,11 +157,3 @@ def _place(
     height = tl.minimum(tile_rows - first, GROUP)
     within = program % (GROUP * tile_columns)
     return first + within % height, within // height
-
-
-def tile_matmul_oracle(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Compute the same as `tile_matmul`, except the order of sums, in torch."""
-    product = x.double() @ weight.double().T
-    if bias is not None:
-        product += bias.double()
-    return product.to(x.dtype)

@@ -5,7 +5,6 @@ import pytest
 from pagewire_frontend.engine import request_fit
 from pagewire_frontend.engine.embedding import MAX_INPUTS
 from pagewire_frontend.grpc_api import convert as grpc_convert
-from pagewire_frontend.grpc_api import embed_convert
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_shared.errors import InvalidRequestError
 
@@ -16,8 +15,7 @@ MANY = [1] * (request_fit.MAX_PROMPT_IDS // 2 + 1)
 def made(monkeypatch):
     """Lengths of the prompts that were made."""
     lengths = []
-    for module in (grpc_convert, embed_convert):
-        monkeypatch.setattr(module, "TokenPrompt", lambda ids: lengths.append(len(ids)))
+    monkeypatch.setattr(grpc_convert, "TokenPrompt", lambda ids: lengths.append(len(ids)))
     return lengths
 
 
@@ -32,7 +30,7 @@ def test_too_many_ids_of_a_completion(made):
 def test_too_many_ids_of_all_inputs(made):
     inputs = [pb.EmbedInput(token_ids=pb.TokenIds(ids=MANY))] * 2
     with pytest.raises(InvalidRequestError, match="input: at most 2097152") as caught:
-        embed_convert.requests(pb.EmbedRequest(inputs=inputs), None, None)
+        grpc_convert.embedding_requests(pb.EmbedRequest(inputs=inputs), None, None)
     assert caught.value.field == "input"
     assert made == []
 
@@ -40,5 +38,5 @@ def test_too_many_ids_of_all_inputs(made):
 def test_too_many_inputs(made):
     inputs = [pb.EmbedInput(token_ids=pb.TokenIds(ids=[1]))] * (MAX_INPUTS + 1)
     with pytest.raises(InvalidRequestError, match=f"at most {MAX_INPUTS} inputs"):
-        embed_convert.requests(pb.EmbedRequest(inputs=inputs), None, None)
+        grpc_convert.embedding_requests(pb.EmbedRequest(inputs=inputs), None, None)
     assert made == []

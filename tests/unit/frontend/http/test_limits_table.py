@@ -14,7 +14,7 @@ from pagewire_frontend.engine import embedding, request_fit, tokenization
 from pagewire_frontend.http.body import json_body, json_reader
 from pagewire_frontend.http.openai import options as http_options
 from pagewire_frontend.http.openai import schemas
-from pagewire_frontend.http.responses import pages as responses_pages
+from pagewire_frontend.http.responses import kept as responses_kept
 from pagewire_frontend.http.responses import schemas as responses_schemas
 from pagewire_frontend.http.server import bounded_protocol
 from pagewire_frontend.models.template_arguments import MAX_ARGUMENTS
@@ -130,7 +130,7 @@ NUMBERS: dict[str, list[float]] = {
         responses_schemas.MAX_METADATA_KEY_CHARS,
         responses_schemas.MAX_METADATA_VALUE_CHARS,
     ],
-    "limit of input items": [1, responses_pages.MAX_PAGE, responses_pages.DEFAULT_PAGE],
+    "limit of input items": [1, responses_kept.MAX_PAGE, responses_kept.DEFAULT_PAGE],
     "prompt and answer": [],
     "tokens of a sequence": [StreamLimits().longest_sequence(16), 16, 5, 4],
     "a request besides its tokens": [StreamLimits().max_condition_bytes],

@@ -4,7 +4,7 @@ import pytest
 
 from pagewire_frontend.http.responses import ids, items
 from pagewire_frontend.http.responses.input import input_items
-from pagewire_frontend.http.responses.pages import page
+from pagewire_frontend.http.responses.kept import page
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.identity.frontend_tag import mint_tag
 from support.oracles.response_shapes import check_kept_item

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from pagewire_frontend.http.responses.output import Output
-from pagewire_frontend.http.responses.text_logprobs import TextLogprobs
+from pagewire_frontend.http.responses.run import TextLogprobs
 from pagewire_frontend.message.pieces import MessagePieces, ToolCallDelta
 from pagewire_frontend.session.journal_records import TokenLogprob
 

@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from pagewire_frontend.http.responses.errors import gone, not_found
 from pagewire_frontend.http.responses.event_log import ResponseEventLog
+from pagewire_frontend.http.responses.ids import gone, not_found
 from pagewire_frontend.http.responses.store import ResponseStore, StoredResponse, StoreLimits
 
 LIMITS = StoreLimits(max_responses=3, max_bytes=100, max_seconds=10.0)

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagewire_frontend.chat.hidden_text import HiddenText
-from pagewire_frontend.chat.plan import plan_message
+from pagewire_frontend.chat.plan import HiddenText, plan_message
 from pagewire_frontend.chat.tool_use import Tool, ToolUse
 from pagewire_frontend.message.formats import load_plugin, parse_formats
 from pagewire_frontend.message.pieces import PlainReader

@@ -9,9 +9,8 @@ from pagewire_frontend.metrics import load as load_gauges
 from pagewire_frontend.metrics import requests as metrics
 from pagewire_frontend.metrics import stages as stage_metrics
 from pagewire_frontend.metrics.model_load import ModelLoad, total
-from pagewire_frontend.metrics.renamed_metric import Renaming
 from pagewire_frontend.metrics.timeline import CellTimeline
-from pagewire_frontend.metrics.vllm_names import NAMES, VllmNames
+from pagewire_frontend.metrics.vllm_names import NAMES, Renaming, VllmNames
 
 # The names that existing dashboards and autoscalers ask for.
 WANTED = {

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from pagewire_frontend.models.bad_words import with_bad_sequences
+from pagewire_frontend.engine.request_fit import with_bad_sequences
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.sampling.params import SamplingParams
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from pagewire_frontend.models.tokenizer import load_tokenizer
-from pagewire_shared.identity.builtin_models import BUILTIN_NAME, builtin_folder
+from pagewire_shared.identity.model_folder import BUILTIN_NAME, builtin_folder
 
 NUM_CHARS = 600_000
 NUM_IDS = 400_000

@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 
 from pagewire_frontend.models.text_bound import max_chars_per_token
 from pagewire_frontend.models.tokenizer import TextTokenizer, load_tokenizer
-from pagewire_shared.identity.builtin_models import BUILTIN_NAME, builtin_folder
+from pagewire_shared.identity.model_folder import BUILTIN_NAME, builtin_folder
 from support.checkpoints.tokenizer_kinds import byte_fallback, byte_level, metaspace, word_piece
 
 # Signs that compose, blanks, controls, and what a vocabulary may lack.

@@ -5,8 +5,7 @@ from unit.frontend.session.test_broken_sessions import Link
 
 from pagewire_frontend.scheduler import convert as link_messages
 from pagewire_frontend.scheduler import link_sessions
-from pagewire_frontend.session.holdings import Finding, HeldResources
-from pagewire_frontend.session.journal_records import HeldRecord
+from pagewire_frontend.session.journal_records import Finding, HeldRecord, HeldResources
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.rpc.send_queue import MESSAGE_BYTES

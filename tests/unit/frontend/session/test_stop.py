@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagewire_frontend.session.stop import StopMatcher
+from pagewire_frontend.session.choice_text import StopMatcher
 
 
 def run(stops, pieces, *, is_kept=False):

@@ -4,7 +4,7 @@ import pytest
 
 from pagewire_kvstore.blocks.types import BlockKey, BlockRecord, StoreLayout
 from pagewire_kvstore.streams.assembly import Assembly
-from pagewire_kvstore.streams.layout_convert import store_layout
+from pagewire_kvstore.streams.convert import store_layout
 from pagewire_kvstore.streams.limits import ByteBudget
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_shared.errors import InvalidRequestError

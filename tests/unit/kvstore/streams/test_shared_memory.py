@@ -14,8 +14,8 @@ import grpc
 import grpc.aio
 import pytest
 
+from pagewire_kvstore.store_process import arena_path
 from pagewire_kvstore.streams import get_stream
-from pagewire_kvstore.tiers.shared_arena import arena_path
 from pagewire_protos.kvstore.v1 import kv_store_pb2
 from pagewire_shared.convert import protocol_range
 from pagewire_shared.errors import StartupError

@@ -99,16 +99,19 @@ def test_a_flood_of_a_tenant_with_a_quota_spares_the_others() -> None:
 def test_a_pinned_block_keeps_its_bytes_when_it_is_removed() -> None:
     tier = make(2)
     tier.put(block(1))
-    with tier.read_in_place(key_of(1)) as outer:
-        with tier.read_in_place(key_of(1)) as inner:
-            assert tier.remove(key_of(1))
-            for number in range(2, 9):
-                tier.put(block(number))
-            assert inner == block(1)
-        tier.put(block(9))
-        assert outer == block(1)
-        assert tier.get(key_of(1)) is None
-        assert tier.stats().used_bytes == 2 * GRANULE_BYTES
+    outer, inner = tier.pin(key_of(1)), tier.pin(key_of(1))
+    assert outer is not None
+    assert inner is not None
+    assert tier.remove(key_of(1))
+    for number in range(2, 9):
+        tier.put(block(number))
+    assert inner.record == block(1)
+    tier.unpin(inner)
+    tier.put(block(9))
+    assert outer.record == block(1)
+    assert tier.get(key_of(1)) is None
+    assert tier.stats().used_bytes == 2 * GRANULE_BYTES
+    tier.unpin(outer)
     assert tier.stats().used_bytes == GRANULE_BYTES
     assert tier.put(block(1)) == []
 
@@ -120,18 +123,20 @@ def test_a_pinned_block_is_not_evicted() -> None:
     hold = tier.pin(key_of(1))
     assert hold is not None
     assert tier.put(block(3)) == [key_of(2)]
-    with tier.read_in_place(key_of(3)), pytest.raises(OverloadedError):
+    newer = tier.pin(key_of(3))
+    assert newer is not None
+    with pytest.raises(OverloadedError):
         tier.put(block(4))
+    tier.unpin(newer)
     tier.unpin(hold)
     assert tier.put(block(4)) == [key_of(1)]
     with pytest.raises(AssertionError, match="nobody reads"):
         tier.unpin(hold)
 
 
-def test_reading_an_absent_block_in_place_is_a_miss() -> None:
+def test_pinning_an_absent_block_is_a_miss() -> None:
     tier = make()
-    with tier.read_in_place(key_of(1)) as record:
-        assert record is None
+    assert tier.pin(key_of(1)) is None
     assert tier.stats().num_misses == 1
 
 

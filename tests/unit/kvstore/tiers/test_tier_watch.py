@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from prometheus_client import CollectorRegistry, generate_latest
 
+from pagewire_kvstore.blocks.types import TierState
 from pagewire_kvstore.store.watch import TierWatch
-from pagewire_kvstore.tiers.loaded import TierState
 
 DISK = TierState(
     tier="disk", num_blocks=3, used_bytes=30, capacity_bytes=100, num_hits=5, num_misses=6

@@ -65,7 +65,7 @@ async def test_chunks_of_both_encoders_decode_to_equal_pieces():
     assert first == second == publish
     for got in (ours, theirs):
         assert isinstance(got, KvPiece)
-        assert got.is_intact
+        assert got.data_checksum is not None
         assert (got.name, got.group, got.offset, got.is_last) == (NAME, 1, 5, True)
         assert bytes(got.data) == b"data"
 
@@ -78,4 +78,4 @@ def test_a_chunk_among_other_fields_is_a_chunk():
     read = deserializer(pb.PutRequest)(data)
     assert isinstance(read, KvPiece)
     assert bytes(read.data) == b"x"
-    assert not read.is_intact
+    assert read.data_checksum is None

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from pagewire_worker.cpu_kernels import probe
+from pagewire_worker.cpu_kernels import backend
+from pagewire_worker.cpu_kernels.backend import numerics_probe
 from pagewire_worker.cpu_kernels.library import KernelPool
-from pagewire_worker.cpu_kernels.probe import numerics_probe
 from support.kernels.fused_kernels import pools
 
 
@@ -17,14 +17,14 @@ def test_it_does_not_depend_on_the_threads(pool: KernelPool, dtype: torch.dtype)
 
 @pytest.mark.parametrize("pool", pools(1))
 def test_a_small_difference_is_seen(pool: KernelPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    numbers, before = probe._numbers, numerics_probe(pool, torch.float32)
+    numbers, before = backend._numbers, numerics_probe(pool, torch.float32)
 
     def nudged(num_rows: int, num_columns: int) -> torch.Tensor:
         found = numbers(num_rows, num_columns).float()
         found[0, 0] += 1e-5
         return found
 
-    monkeypatch.setattr(probe, "_numbers", nudged)
+    monkeypatch.setattr(backend, "_numbers", nudged)
     assert numerics_probe(pool, torch.float32) != before
 
 

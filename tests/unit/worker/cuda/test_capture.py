@@ -8,10 +8,9 @@ import torch
 
 from pagewire_worker.attention.triton import TritonAttention
 from pagewire_worker.backend.sampled_tokens import SampledTokens
-from pagewire_worker.cuda import capture
 from pagewire_worker.runner.readback import CudaReadback
 from support.cells.worker_driver import PROMPT, Driver, load
-from support.kernels.captured_decodes import capture_decodes
+from support.kernels.captured_decodes import NoCapture, capture_decodes
 
 
 def test_a_stand_in_for_graphs_keeps_nothing_alive():
@@ -22,7 +21,7 @@ def test_a_stand_in_for_graphs_keeps_nothing_alive():
     def work(read=read):
         read.add_(1)
 
-    captured = capture.NoCapture()(work)
+    captured = NoCapture()(work)
     replay = captured.replay
     del read, work
     replay()

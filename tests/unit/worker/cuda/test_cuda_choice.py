@@ -6,16 +6,16 @@ import torch
 from pagewire_shared.errors import StartupError
 from pagewire_worker.attention.registry import pick_attention
 from pagewire_worker.backend.backend import DecodeBounds
+from pagewire_worker.cuda import backend as choice
 from pagewire_worker.cuda import sampler as kernels
-from pagewire_worker.cuda import selection as choice
 from pagewire_worker.cuda.backend import CudaBackend
-from pagewire_worker.cuda.capture import NoCapture
 from pagewire_worker.loading.loader import pick_sampler
 from pagewire_worker.loading.native_source import CudaModel
 from pagewire_worker.sampling import sampler
 from pagewire_worker.triton_kernels import availability as triton_choice
 from pagewire_worker.triton_kernels.availability import check_triton
 from support.cells.worker_driver import PROMPT, Driver, load
+from support.kernels.captured_decodes import NoCapture
 
 CPU = torch.device("cpu")
 

@@ -10,7 +10,7 @@ import torch
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams as Params
 from pagewire_worker.batch.slots import SlotLimits
-from pagewire_worker.loading.grammars import make_grammars
+from pagewire_worker.loading.loader import make_grammars
 from pagewire_worker.runner.model_runner import ModelRunner
 from support.cells.worker_driver import GREEDY, PROMPT, Driver, Running, request
 from support.oracles.grammars import LANGUAGES

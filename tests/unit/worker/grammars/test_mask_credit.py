@@ -19,8 +19,12 @@ from pagewire_worker.grammars.mask_credit import (
     MaskCredits,
 )
 from pagewire_worker.grammars.mask_jobs import Bill, MaskJob
-from pagewire_worker.grammars.mask_threads import REST_SECONDS, MaskThreads, _cpu_seconds
-from pagewire_worker.grammars.tenant_turns import TenantTurns
+from pagewire_worker.grammars.mask_threads import (
+    REST_SECONDS,
+    MaskThreads,
+    TenantTurns,
+    _cpu_seconds,
+)
 from support.cells.grammar_bench import Bench
 from support.oracles.grammars import LANGUAGES
 

@@ -8,7 +8,7 @@ import pytest
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
 from pagewire_shared.errors import StartupError
-from pagewire_shared.kv.arena_facts import boot_id
+from pagewire_shared.kv.arena import boot_id
 from pagewire_shared.kv.arrays import pack_names, pack_u32
 from pagewire_shared.process.settings import load_config
 from pagewire_shared.rpc.address import Address

@@ -20,8 +20,8 @@ from pagewire_worker.kv.layer_copy import (
     copy_layers_out,
 )
 from pagewire_worker.layers.fp8_linear import Fp8Linear
-from pagewire_worker.triton_kernels.quantize_rows import quantize_rows_oracle
 from support.cells.worker_driver import GREEDY, Running
+from support.oracles.kernels import quantize_rows_oracle
 
 CPU = torch.device("cpu")
 TOLERANCES = {torch.float16: 2e-3, torch.bfloat16: 2e-2}

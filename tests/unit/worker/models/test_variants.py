@@ -13,9 +13,8 @@ from pagewire_worker import config as worker_config
 from pagewire_worker.attention import registry as attentions
 from pagewire_worker.attention.reference import ReferenceAttention
 from pagewire_worker.checkpoint.window import UnsupportedModelError
-from pagewire_worker.cuda import selection as cuda_selection
+from pagewire_worker.cuda import backend as cuda_backend
 from pagewire_worker.cuda.backend import CudaBackend
-from pagewire_worker.cuda.capture import NoCapture
 from pagewire_worker.cuda.triton_decoder import TritonDecoder, load_triton_decoder
 from pagewire_worker.layers import linear
 from pagewire_worker.loading import native_source
@@ -26,6 +25,7 @@ from pagewire_worker.models.linear_choice import LINEARS
 from pagewire_worker.models.registry import TRAITS
 from pagewire_worker.models.variants import FUSED, VARIANTS, Variant, find_variant
 from support.cells.worker_driver import PROMPT, Driver, load
+from support.kernels.captured_decodes import NoCapture
 from support.kernels.fused_kernels import needs_kernels
 
 PRETEND = "PretendForCausalLM"
@@ -189,7 +189,7 @@ def test_on_cuda_the_default_is_attention_that_the_architecture_has(pretend, mon
 
 
 def test_a_captured_decode_runs_the_decoder_of_the_architecture(pretend, checkpoint, monkeypatch):
-    monkeypatch.setattr(cuda_selection, "CudaCapture", NoCapture)
+    monkeypatch.setattr(cuda_backend, "CudaCapture", NoCapture)
 
     def build(config, weights, linears, num_positions, device):
         decoder = load_triton_decoder(config, weights, linears, num_positions)

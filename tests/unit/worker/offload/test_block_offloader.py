@@ -7,8 +7,7 @@ import torch
 from pagewire_shared.steps.plan import NO_SLOT, StepPlan
 from pagewire_worker.kv.kv_cache import CacheShape, KvCache
 from pagewire_worker.offload import block_offloader, metrics
-from pagewire_worker.offload.block_offloader import NUM_STAGING, BlockOffloader
-from pagewire_worker.offload.known_names import KnownNames
+from pagewire_worker.offload.block_offloader import NUM_STAGING, BlockOffloader, KnownNames
 from support.cells.worker_driver import request
 
 NUM_BLOCKS = 64

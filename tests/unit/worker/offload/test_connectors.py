@@ -10,8 +10,7 @@ import pytest
 from pagewire_shared.errors import StartupError
 from pagewire_worker.kv.kv_cache import CacheGroup
 from pagewire_worker.offload.connector import BlockLayout, OutgoingBlock
-from pagewire_worker.offload.connector_registry import make_connector
-from pagewire_worker.offload.kv_store_client import KvStoreConnector
+from pagewire_worker.offload.kv_store_client import KvStoreConnector, make_connector
 from support.source_tree import ROOT
 
 LAYOUT = BlockLayout(b"m" * 32, b"n" * 32, (CacheGroup(1, 16, 64, "float32"),))

@@ -10,7 +10,7 @@ from pagewire_shared.errors import DeadlineError, UnavailableError
 from pagewire_worker.kv.kv_cache import CacheGroup
 from pagewire_worker.offload.connector import BlockLayout, OutgoingBlock
 from pagewire_worker.offload.kv_store_client import KvStoreConnector
-from pagewire_worker.offload.opening_calls import OpeningCalls
+from pagewire_worker.offload.kv_store_link import OpeningCalls
 from support.fakes.kv_fake_store import FakeStore, storing
 
 LONG_SECONDS = 300.0

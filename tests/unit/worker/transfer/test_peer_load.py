@@ -6,7 +6,7 @@ import pytest
 
 from pagewire_protos.worker.v1 import kv_transfer_pb2 as wire
 from pagewire_shared.errors import WireError
-from pagewire_shared.kv.arena_facts import boot_id
+from pagewire_shared.kv.arena import boot_id
 from pagewire_shared.kv.arrays import pack_names
 from pagewire_shared.kv.load import LoadOrder, LoadOutcome, WorkerSource
 from pagewire_shared.kv.transport import KvTransport

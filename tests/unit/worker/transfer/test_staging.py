@@ -2,7 +2,7 @@
 
 import pytest
 
-from pagewire_shared.kv.arena_facts import boot_id
+from pagewire_shared.kv.arena import boot_id
 from pagewire_shared.kv.extents import GRANULE_BYTES
 from pagewire_worker.offload.shared_arena import open_arena
 from pagewire_worker.transfer import staging as staging_module

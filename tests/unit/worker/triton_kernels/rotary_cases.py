@@ -7,11 +7,8 @@ import torch
 from torch import Tensor
 from unit.worker.triton_kernels.conftest import TOLERANCES
 
-from pagewire_worker.triton_kernels.rotary_kv_write import (
-    HeadNorms,
-    rotary_kv_write,
-    rotary_kv_write_oracle,
-)
+from pagewire_worker.triton_kernels.rotary_kv_write import HeadNorms, rotary_kv_write
+from support.oracles.kernels import rotary_kv_write_oracle
 
 FP8 = torch.float8_e4m3fn
 NUM_POSITIONS = 40

@@ -5,8 +5,9 @@ import torch
 from unit.worker.triton_kernels.conftest import TOLERANCES
 from unit.worker.triton_kernels.device_casts import round_as_devices_do
 
-from pagewire_worker.layers.norm import RmsNorm
-from pagewire_worker.triton_kernels.add_rms_norm import add_rms_norm, add_rms_norm_oracle
+from pagewire_worker.models.decoder import RmsNorm
+from pagewire_worker.triton_kernels.add_rms_norm import add_rms_norm
+from support.oracles.kernels import add_rms_norm_oracle
 
 EPSILON = 1e-5
 

@@ -13,10 +13,10 @@ from pagewire_worker.triton_kernels.add_rms_norm import add_rms_norm
 from pagewire_worker.triton_kernels.filter_thresholds import filter_thresholds
 from pagewire_worker.triton_kernels.paged_sequences import PagedLayer, PagedSequences
 from pagewire_worker.triton_kernels.quantize_rows import quantize_rows
-from pagewire_worker.triton_kernels.rotary_kv_write import rotary_kv_write_oracle
 from pagewire_worker.triton_kernels.sample_tokens import greedy_tokens, sample_tokens
 from pagewire_worker.triton_kernels.silu_mul import silu_mul
 from pagewire_worker.triton_kernels.tile_matmul import Tile, tile_matmul
+from support.oracles.kernels import rotary_kv_write_oracle
 from support.oracles.paged_cases import CPU, PagedCase, assert_right, chunks, decode, draw
 from support.poison import is_on
 from support.poison.far import BEYOND, far_rows, far_tensor

@@ -3,10 +3,8 @@
 import pytest
 import torch
 
-from pagewire_worker.triton_kernels.filter_thresholds import (
-    filter_thresholds,
-    filter_thresholds_oracle,
-)
+from pagewire_worker.triton_kernels.filter_thresholds import filter_thresholds
+from support.oracles.kernels import filter_thresholds_oracle
 
 NOWHERE = float("-inf")
 

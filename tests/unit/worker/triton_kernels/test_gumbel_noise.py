@@ -10,13 +10,8 @@ import triton.language as tl
 from unit.worker.sampling.test_philox import VECTORS, words_of
 
 from pagewire_worker.sampling import philox
-from pagewire_worker.triton_kernels.gumbel_noise import (
-    gumbel,
-    gumbel_noise,
-    gumbel_noise_oracle,
-    philox4x32,
-    uniform,
-)
+from pagewire_worker.triton_kernels.gumbel_noise import gumbel, gumbel_noise, philox4x32, uniform
+from support.oracles.kernels import gumbel_noise_oracle
 
 
 @triton.jit

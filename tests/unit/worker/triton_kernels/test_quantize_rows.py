@@ -5,11 +5,8 @@ import torch
 from unit.worker.triton_kernels.conftest import TOLERANCES
 from unit.worker.triton_kernels.device_casts import round_as_devices_do
 
-from pagewire_worker.triton_kernels.quantize_rows import (
-    LEAST_LARGEST,
-    quantize_rows,
-    quantize_rows_oracle,
-)
+from pagewire_worker.triton_kernels.quantize_rows import LEAST_LARGEST, quantize_rows
+from support.oracles.kernels import quantize_rows_oracle
 
 FP8_MAX = 448.0
 

@@ -21,13 +21,10 @@ from unit.worker.triton_kernels.rotary_cases import (
 
 from pagewire_worker.checkpoint.model_config import RopeConfig
 from pagewire_worker.kv.kv_cache import LayerCache
-from pagewire_worker.layers.norm import RmsNorm
 from pagewire_worker.layers.rotary import RotaryTable
-from pagewire_worker.triton_kernels.rotary_kv_write import (
-    FP8_MAX,
-    rotary_kv_write,
-    rotary_kv_write_oracle,
-)
+from pagewire_worker.models.decoder import RmsNorm
+from pagewire_worker.triton_kernels.rotary_kv_write import FP8_MAX, rotary_kv_write
+from support.oracles.kernels import rotary_kv_write_oracle
 
 
 @pytest.fixture(autouse=True)

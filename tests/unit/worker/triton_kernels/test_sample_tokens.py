@@ -6,11 +6,8 @@ from unit.worker.sampling.test_sampler import params, rows_of
 
 from pagewire_worker.sampling.sampler import TokenNoise, sample
 from pagewire_worker.triton_kernels.filter_thresholds import filter_thresholds
-from pagewire_worker.triton_kernels.sample_tokens import (
-    greedy_tokens,
-    sample_tokens,
-    sample_tokens_oracle,
-)
+from pagewire_worker.triton_kernels.sample_tokens import greedy_tokens, sample_tokens
+from support.oracles.kernels import sample_tokens_oracle
 
 NOWHERE = float("-inf")
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 from unit.worker.triton_kernels.conftest import TOLERANCES
 
-from pagewire_worker.triton_kernels.silu_mul import silu_mul, silu_mul_oracle
+from pagewire_worker.triton_kernels.silu_mul import silu_mul
+from support.oracles.kernels import silu_mul_oracle
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)

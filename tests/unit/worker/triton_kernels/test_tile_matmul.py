@@ -5,7 +5,8 @@ import torch
 from unit.worker.triton_kernels.conftest import TOLERANCES
 
 from pagewire_worker.layers.tile_linear import TileLinear
-from pagewire_worker.triton_kernels.tile_matmul import Tile, tile_matmul, tile_matmul_oracle
+from pagewire_worker.triton_kernels.tile_matmul import Tile, tile_matmul
+from support.oracles.kernels import tile_matmul_oracle
 
 SMALL = Tile(rows=16, columns=16, depth=16, num_stages=2)
 WIDE = Tile(rows=16, columns=32, depth=32, num_stages=2)

@@ -14,7 +14,7 @@ from typing import Final
 from pagewire_frontend.http.body.json_body import parse_object
 from pagewire_frontend.http.body.value_pieces import cut
 from pagewire_shared.errors import InvalidRequestError
-from pagewire_shared.process.heap import give_back_free_memory
+from pagewire_shared.process.allocator import give_back_free_memory
 
 HEAD: Final = struct.Struct("<QB")
 """Bytes of a frame, and its kind."""

@@ -49,8 +49,6 @@ class JsonReader:
         begins.
 
         Args:
-            tenant: Tenant of the request.
-            chunks: The body.
             shaped: Converts the object; for a large body it runs in a thread.
 
         Raises:

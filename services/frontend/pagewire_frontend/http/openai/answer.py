@@ -8,8 +8,11 @@ from itertools import accumulate, chain
 
 from pagewire_frontend.engine.engine import Engine
 from pagewire_frontend.metrics.timeline import Timelines, joined
-from pagewire_frontend.prompts.generation_request import GenerationRequest
-from pagewire_frontend.prompts.prompt_echo import echo_text, without_tokens
+from pagewire_frontend.prompts.generation_request import (
+    GenerationRequest,
+    echo_text,
+    without_tokens,
+)
 from pagewire_frontend.session.events import Closed, Delta, Finished, OnText, PromptLogprobs, Usage
 from pagewire_frontend.session.journal_records import TokenLogprob
 from pagewire_frontend.session.session import Session

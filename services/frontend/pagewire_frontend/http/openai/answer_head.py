@@ -21,7 +21,6 @@ class AnswerParts:
 
     Attributes:
         request_id, model, created: As they stand in every body; seconds since 1970.
-        tokenizer: Of the model.
         asked: The parts that the client wants to see.
         prompts: The prompts in order; the log-probabilities of each are complete before the first
             event of its choices.
@@ -60,10 +59,6 @@ class AnswerFormat(Protocol):
 
     def text_line(self, number: int) -> TextLine | None:
         """Return a function that makes chunks of a choice's text; None where they show more."""
-        ...
-
-    def line(self, number: int, event: Delta | Finished) -> bytes:
-        """Return the chunk of an event as it is streamed, empty when it has nothing to show."""
         ...
 
     def chunk(self, number: int, event: Delta | Finished) -> Json | None:

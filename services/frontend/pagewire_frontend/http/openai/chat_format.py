@@ -32,12 +32,6 @@ class ChatFormat:
     def __init__(
         self, parts: AnswerParts, *, new_reader: Callable[[], MessageReader] = PlainReader
     ) -> None:
-        """Create the chat format.
-
-        Args:
-            parts: The data of the answer.
-            new_reader: Makes a reader for each choice.
-        """
         self._parts = parts
         self._asked = parts.asked
         self._head = AnswerHead(parts)
@@ -56,15 +50,6 @@ class ChatFormat:
         ]
         chunks[0].update(self._parts.about_prompt(0))
         return chunks
-
-    def line(self, number: int, event: Delta | Finished) -> bytes:
-        """Return the chunk of an event as it is streamed, empty when it has nothing to show."""
-        if isinstance(event, Delta):
-            text_line = self.text_line(number)
-            if text_line is not None:
-                return text_line(event.text)
-        chunk = self.chunk(number, event)
-        return b"" if chunk is None else event_bytes(chunk)
 
     def text_line(self, number: int) -> TextLine | None:
         """Return a function that makes chunks of a choice's text; None where they show more."""

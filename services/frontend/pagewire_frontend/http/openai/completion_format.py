@@ -12,7 +12,7 @@ from pagewire_frontend.http.openai.answer_head import (
     usage_body,
 )
 from pagewire_frontend.http.openai.logprob_shapes import CompletionLogprobs
-from pagewire_frontend.http.streaming.event_stream import TextLine, event_bytes, ready_line
+from pagewire_frontend.http.streaming.event_stream import TextLine, ready_line
 from pagewire_frontend.session.events import Delta, Finished, Usage
 from pagewire_frontend.session.journal_records import TokenLogprob
 
@@ -37,15 +37,6 @@ class CompletionFormat:
     def opening(self, num_choices: int) -> list[Json]:
         """Return nothing: completions begin with text."""
         return []
-
-    def line(self, number: int, event: Delta | Finished) -> bytes:
-        """Return the chunk of an event as it is streamed, empty when it has nothing to show."""
-        if isinstance(event, Delta):
-            text_line = self.text_line(number)
-            if text_line is not None:
-                return text_line(event.text)
-        chunk = self.chunk(number, event)
-        return b"" if chunk is None else event_bytes(chunk)
 
     def text_line(self, number: int) -> TextLine | None:
         """Return a function that makes chunks of a choice's text; None where they show more."""

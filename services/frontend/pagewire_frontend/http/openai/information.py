@@ -9,7 +9,7 @@ from pagewire_frontend.engine.engine import Engine
 from pagewire_frontend.http.server.errors import json_response
 from pagewire_frontend.models.model_registry import LoadedModel
 from pagewire_shared.errors import UnavailableError
-from pagewire_shared.process.version import package_version
+from pagewire_shared.process.metrics import package_version
 
 
 def make_router(engine: Engine) -> APIRouter:

@@ -59,7 +59,6 @@ class CompletionLogprobs:
         """Create the completion logprobs.
 
         Args:
-            tokenizer: Tokenizer of the model.
             num_top: Likeliest tokens shown of each position.
         """
         self._tokenizer = tokenizer

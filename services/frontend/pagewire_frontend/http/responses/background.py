@@ -25,7 +25,6 @@ class BackgroundRun:
         """Create the background run.
 
         Args:
-            run: The response.
             on_end: Called once, at the end.
             hold: Counts bytes of events, negative ones when released; returns whether they fit.
         """

@@ -52,9 +52,6 @@ def make_router(
     """Return the endpoint.
 
     Args:
-        engine: Generates.
-        responses: Responses of this process.
-        bodies: Reads the bodies of requests.
         directory: Finds the responses of earlier turns by their ids.
     """
     router = APIRouter()

@@ -10,8 +10,8 @@ import orjson
 
 from pagewire_frontend.engine.engine import Engine
 from pagewire_frontend.http.responses.background import BackgroundRun
-from pagewire_frontend.http.responses.errors import not_found
 from pagewire_frontend.http.responses.event_log import ResponseEventLog
+from pagewire_frontend.http.responses.ids import not_found
 from pagewire_frontend.http.responses.items import Item, is_whole
 from pagewire_frontend.http.responses.pending_response import Body, PendingResponse
 from pagewire_frontend.http.responses.run import ResponseRun
@@ -34,7 +34,6 @@ class LocalResponses:
         Args:
             engine: Opens the sessions.
             tag: Tag of this process in the ids of its responses.
-            limits: Limits of stored responses.
         """
         self.tag = tag
         self.keeps_any = limits.max_responses > 0

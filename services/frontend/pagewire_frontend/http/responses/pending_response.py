@@ -23,13 +23,10 @@ class PendingResponse:
     """The data that one response is made from.
 
     Attributes:
-        response_id: Its id.
         created_at: Seconds since 1970.
-        request: The request to the engine.
         new_reader: Makes a reader of the model's text.
         echo: The parameters as every body shows them.
         input_items: The whole conversation before the answer, oldest first.
-        has_logprobs: Log-probabilities are shown with the text.
         is_background: It goes on without its client.
         is_stored: It can be retrieved by its id.
         has_replay: Its events are kept, for readers that come later.

@@ -25,7 +25,6 @@ class StoredResponse:
     """A response that has ended.
 
     Attributes:
-        tenant: The tenant that may retrieve it.
         is_background: It went on without its client.
         body: The response object as JSON text.
         input_items: The conversation before the answer, a JSON list.

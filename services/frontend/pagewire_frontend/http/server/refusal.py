@@ -27,9 +27,7 @@ def refusal_bytes(refusal: RefusedError, asked: Headers, default_headers: Header
     """Return a whole HTTP/1.1 response with the error envelope, which ends the connection.
 
     Args:
-        refusal: Status and message.
         asked: Headers of the request as far as they are known, for its request id.
-        default_headers: Headers of every response.
     """
     status = HTTPStatus(refusal.status)
     body = orjson.dumps(envelope(status, refusal.message, code=CODE_BY_STATUS[status]))

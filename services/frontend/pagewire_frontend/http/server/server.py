@@ -44,10 +44,8 @@ class HttpServer:
         """Bind and accept connections, which wait until `run`.
 
         Args:
-            app: The application.
             address: Address to listen on; port 0 picks one.
             grace_seconds: Time that open requests get in `stop`.
-            limits: Limits of each connection.
             is_port_shared: Several processes of this user may listen on this port.
 
         Raises:

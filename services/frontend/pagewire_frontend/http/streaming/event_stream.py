@@ -22,9 +22,6 @@ _MARK: Final = uuid.uuid4().hex
 def ready_line(chunk: Callable[[str], Any]) -> TextLine:
     """Return a function that puts text into a prepared line: building the whole chunk for each
     token takes ten times as long.
-
-    Args:
-        chunk: Returns the chunk of a text.
     """
     head, _, tail = event_bytes(chunk(_MARK)).partition(orjson.dumps(_MARK))
 
@@ -54,7 +51,6 @@ class EventStream(Response, Generic[Value]):
         """Create the event stream.
 
         Args:
-            request: The HTTP request.
             chunks: Lists of values that are ready together.
             close: Called at the end, whatever happens.
             frame: Turns a value into bytes; JSON as `data` by default.

@@ -83,8 +83,6 @@ class LiveStream(Response):
         """Create the live stream.
 
         Args:
-            request: The HTTP request.
-            source: The events.
             close: Called at the end, whatever happens.
             rounds: Writes all streams of the process together.
         """

@@ -58,7 +58,6 @@ class FoundFile(NamedTuple):
 
     Attributes:
         key: Key of the block, from the file's name.
-        num_bytes: Size of the file.
         used_at: Seconds since the epoch, from the file's modification time.
         tenant: Tenant in the header; None when the header does not fit name and size.
     """
@@ -134,7 +133,6 @@ class DiskFiles:
 
         Args:
             header: Header of the record, see record_codec.
-            record: Record to write.
             now: Modification time of the file, in seconds since the epoch. The file system's own
                 time would be equal for files of the same few milliseconds.
             sync: Wait until the file is on the medium.

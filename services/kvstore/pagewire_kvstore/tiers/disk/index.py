@@ -16,12 +16,7 @@ block would cost a metadata write; the order after a restart need not be finer."
 
 
 class DiskIndex:
-    """A ledger under a lock, with the modification time of each block's file.
-
-    Attributes:
-        num_hits: Uses counted.
-        num_misses: Misses counted.
-    """
+    """A ledger under a lock, with the modification time of each block's file."""
 
     def __init__(
         self,

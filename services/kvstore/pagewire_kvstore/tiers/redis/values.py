@@ -53,8 +53,6 @@ class RedisUsage:
     """Usage of the whole Redis, other applications' keys included.
 
     Attributes:
-        num_keys: Keys of the database.
-        used_bytes: Memory used.
         max_bytes: Value of `maxmemory`; 0 for no bound.
     """
 
