@@ -160,11 +160,11 @@ def everything_is_free(world: World) -> None:
             require(name, not worker.loads.under_way, "loads are left")
             require(
                 name,
-                not worker.outgoing_handoffs and not worker.incoming_handoffs,
+                not worker.handoffs.outgoing and not worker.handoffs.incoming,
                 "hand-offs are left",
             )
             require(name, not worker.probe_blocks, "blocks of probes are left")
-            free = sorted(worker.free_slots) == list(range(len(worker.slots)))
+            free = sorted(worker.slots.free) == list(range(len(worker.slots)))
             require(name, free, "slots are missing")
         for frontend in cell.core.frontends.values():
             require(name, not frontend.requests and not frontend.handles, "handles are left")

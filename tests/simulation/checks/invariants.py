@@ -77,7 +77,7 @@ def holders_of(worker: WorkerState) -> Counter[int]:
             holders.update(block for block in release.table.blocks if block != RELEASED)
     for load in worker.loads.under_way.values():
         holders.update(load.table.blocks)
-    leases = [handoff.lease for handoff in worker.outgoing_handoffs if handoff.lease is not None]
+    leases = [handoff.lease for handoff in worker.handoffs.outgoing if handoff.lease is not None]
     for table in (*leases, *worker.probe_blocks.values()):
         holders.update(table.blocks)
     return holders
@@ -178,10 +178,10 @@ def _may_wait(worker: WorkerState) -> bool:
     """Whether what is missing is held, for a while, by loads, by hand-offs or by probes."""
     oldest = min(sequence.key for sequence in (*worker.running, *worker.waiting))
     loads_yield = all(
-        load.is_cancelled or any(one.load is load and one.key < oldest for one in load.sequences)
+        load.is_cancelled or any(one.key < oldest for one in worker.loads.waiting_for(load))
         for load in worker.loads.under_way.values()
     )
-    leases = [handoff for handoff in worker.outgoing_handoffs if handoff.lease is not None]
+    leases = [handoff for handoff in worker.handoffs.outgoing if handoff.lease is not None]
     leases_yield = all(one.load is not None or one.sequence.key < oldest for one in leases)
     holds_any = bool(worker.loads.under_way or leases or worker.probe_blocks)
     return holds_any and loads_yield and leases_yield

@@ -7,7 +7,7 @@ from simulation.processes.cell import Cell
 from simulation.processes.stores import Store
 
 from pagewire_scheduler.core.data.state_machine import State
-from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_scheduler.core.state.worker import WorkerState, worker_of
 
 
 def loads_are_alone(worker: WorkerState, holders: Counter[int], coverage: Coverage) -> None:
@@ -29,17 +29,17 @@ def loads_end(worker: WorkerState, cell: Cell, coverage: Coverage) -> None:
     name, under_way = "loads_end", worker.loads.under_way
     for sequence in worker.loading:
         load = sequence.load
-        if load is None and sequence.handoff is not None:
+        if load is None and sequence in worker.handoffs.incoming:
             continue
         if load is None or under_way.get(load.order.load_id) is not load:
             raise Violation(name, f"{sequence.key} waits for a load that is over")
         if cell.last_tick >= load.overdue_at:
             raise Violation(name, f"{sequence.key} waits for a load that is overdue")
-        if sequence not in load.sequences:
+        if sequence not in worker.loads.waiting_for(load):
             raise Violation(name, f"{sequence.key} is not told when its load ends")
         coverage.invariants[name] += 1
     for load in under_way.values():
-        awaited = any(one.load is load and one.queue is worker.loading for one in load.sequences)
+        awaited = any(one.queue is worker.loading for one in worker.loads.waiting_for(load))
         if not awaited and not load.is_cancelled:
             raise Violation(name, f"load {load.order.load_id} is for nobody")
 
@@ -56,7 +56,9 @@ def cached_tokens_add_up(cell: Cell, coverage: Coverage) -> None:
             if min((count for _, count in sequence.cached_tokens), default=1) < 1:
                 raise Violation(name, "a tier has no tokens")
             coverage.invariants[name] += len(tiers - {"worker"}) > 0
-            is_promised = sequence.load is not None or sequence.handoff is not None
+            worker = worker_of(sequence)
+            is_handed_off = worker is not None and sequence in worker.handoffs.incoming
+            is_promised = sequence.load is not None or is_handed_off
             if sequence.state is State.WAITING_FOR_REMOTE_KV and not is_promised:
                 raise Violation(name, f"{sequence.key} waits for nothing")
 

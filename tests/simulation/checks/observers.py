@@ -183,7 +183,7 @@ def _would_fit(worker: WorkerState, sequence: Sequence) -> bool:
         return False
     num_free = worker.pool.num_free - worker.reservations.num_blocks - len(worker.running)
     needed = -(-len(sequence.tokens) // worker.info.model.block_size)
-    return worker.num_free_slots > 0 and needed <= num_free
+    return worker.slots.num_free > 0 and needed <= num_free
 
 
 def _may_have_room(worker: WorkerState, sequence: Sequence, started: Sequence) -> bool:

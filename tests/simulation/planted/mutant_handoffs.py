@@ -35,7 +35,7 @@ HANDOFFS: list[Mutant] = [
         "lost_receiver_served",
         "A source computes for a worker that is gone.",
         CORE + "routing.queues",
-        "        for handoff in list(worker.incoming_handoffs):\n"
+        "        for handoff in list(worker.handoffs.incoming.values()):\n"
         "            end_handoff(handoff)\n",
         "",
         "handoffs_end",
@@ -45,8 +45,8 @@ HANDOFFS: list[Mutant] = [
         "late_source_awaited",
         "A hand-off has no deadline.",
         CORE + "transfers.handoffs",
-        "    for handoff in [one for one in receiver.incoming_handoffs if now >= one.deadline]:\n",
-        "    for handoff in []:\n",
+        "[one for one in receiver.handoffs.incoming.values() if now >= one.deadline]",
+        "()",
         "handoffs_end",
         "everything_ends",
     ),
@@ -62,7 +62,7 @@ HANDOFFS: list[Mutant] = [
         "prefill_blamed",
         "What makes a prefill fail ends it, and who waits for it is not told.",
         CORE + "results.broken_rows",
-        "            if sequence.prefills_for is not None:\n",
+        "            if sequence.is_prefill:\n",
         "            if False:\n",
         "handoffs_end",
         "no_crash",

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from pagewire_scheduler.core.blocks.block_pool import BlockPool
 from pagewire_scheduler.core.blocks.block_table import RELEASED
+from pagewire_scheduler.core.data.account import AccountKey
 from pagewire_scheduler.core.data.settings import CoreCounts
 from pagewire_scheduler.core.data.state_machine import WAITING, State
 from pagewire_scheduler.core.data.tally import Tally, new_tally, place_of
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
-from pagewire_scheduler.core.state.accounts import AccountKey
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerCounts, WorkerState
 
@@ -63,7 +63,7 @@ def audit(core: SchedulerCore) -> CoreReport:
     prefills = [
         handoff.prefill
         for worker in core.workers.values()
-        for handoff in worker.outgoing_handoffs
+        for handoff in worker.handoffs.outgoing
         if handoff.prefill is not None
     ]
     findings = [*_audit_requests(core), *_audit_accounts(core), *_audit_counts(core)]
@@ -85,7 +85,7 @@ def audit(core: SchedulerCore) -> CoreReport:
 
 def held_slots(worker: WorkerState) -> set[int]:
     """Return the slots a worker may still hold: used, named by a step, or not reported as freed."""
-    free = set(worker.free_slots) - set(worker.freed_slots_to_report)
+    free = set(worker.slots.free) - set(worker.slots.freed_to_report)
     return set(range(len(worker.slots))) - free
 
 
@@ -109,7 +109,7 @@ def _holders(worker: WorkerState) -> Counter[int]:
             holders.update(b for b in release.table.blocks if b != RELEASED)
     for load in worker.loads.under_way.values():
         holders.update(load.table.blocks)
-    for handoff in worker.outgoing_handoffs:
+    for handoff in worker.handoffs.outgoing:
         if handoff.lease is not None:
             holders.update(handoff.lease.blocks)
     for table in worker.probe_blocks.values():
@@ -277,9 +277,9 @@ def _audit_names(pool: BlockPool) -> Iterator[AuditFinding]:
 
 
 def _audit_slots(worker: WorkerState) -> Iterator[AuditFinding]:
-    taken = [slot for slot, sequence in enumerate(worker.slots) if sequence is not None]
+    taken = [slot for slot, sequence in enumerate(worker.slots.owners) if sequence is not None]
     leaving = [release.slot for step in worker.outstanding for release in step.releases]
-    everywhere = Counter([*worker.free_slots, *taken, *leaving])
+    everywhere = Counter([*worker.slots.free, *taken, *leaving])
     for slot in range(len(worker.slots)):
         if everywhere[slot] != 1:
             yield AuditFinding("leaked_slot", f"slot {slot} has {everywhere[slot]} places")
@@ -287,17 +287,17 @@ def _audit_slots(worker: WorkerState) -> Iterator[AuditFinding]:
     groups = [request.beams for request in worker.branched]
     moves = [group.moves for group in groups if group is not None and group.moves is not None]
     forked = {slot for one in moves for slot, _, _ in one.forks}
-    if not set(worker.freed_slots_to_report) - forked <= set(worker.free_slots):
+    if not set(worker.slots.freed_to_report) - forked <= set(worker.slots.free):
         yield AuditFinding("leaked_slot", "a slot in use is about to be told as freed")
     for sequence in worker.running:
-        if sequence.slot is None or worker.slots[sequence.slot] is not sequence:
+        if sequence.slot is None or worker.slots.owners[sequence.slot] is not sequence:
             yield AuditFinding("leaked_slot", f"{sequence.key} does not own slot {sequence.slot}")
     if len(taken) != len(worker.running):
         yield AuditFinding("leaked_slot", f"{len(taken)} slots for {len(worker.running)} sequences")
     reserved = sum(sequence.num_reserved_slots for sequence in worker.running)
-    if reserved != worker.num_reserved_slots or reserved > len(worker.free_slots):
+    if reserved != worker.slots.num_reserved or reserved > len(worker.slots.free):
         yield AuditFinding(
-            "leaked_slot", f"{worker.num_reserved_slots} slots are kept, not {reserved}"
+            "leaked_slot", f"{worker.slots.num_reserved} slots are kept, not {reserved}"
         )
     growing = {sequence for sequence in worker.running if sequence.is_growing}
     if worker.growing.keys() != growing:
@@ -333,7 +333,7 @@ def _audit_loads(worker: WorkerState) -> Iterator[AuditFinding]:
                 )
     for sequence in worker.loading:
         load_of = sequence.load
-        if load_of is None and sequence.handoff in worker.incoming_handoffs:
+        if load_of is None and sequence in worker.handoffs.incoming:
             continue
         is_under_way = load_of is not None and load_of.order.load_id in loads.under_way
         if load_of is None or not is_under_way or load_of.is_overdue:

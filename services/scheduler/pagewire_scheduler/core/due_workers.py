@@ -41,7 +41,7 @@ class DueWorkers:
         is_waiting = len(worker.waiting) > 0 or (worker.is_draining and worker.num_sequences > 0)
         for members, is_one in (
             (self._stuck, is_waiting and not worker.outstanding),
-            (self.timed, bool(worker.incoming_handoffs or worker.loads.under_way)),
+            (self.timed, bool(worker.handoffs.incoming or worker.loads.under_way)),
         ):
             if is_one:
                 members[worker] = None

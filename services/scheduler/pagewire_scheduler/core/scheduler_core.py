@@ -219,7 +219,7 @@ class SchedulerCore:
             return []
         applied = apply_result(worker, result, self.now)
         for prefill in applied.prefilled:
-            complete_prefill(prefill, self.now)
+            complete_prefill(worker, prefill, self.now)
         finished = self._conclude(applied.finished)
         return [*applied.timelines, *applied.prompts, *applied.tokens, *applied.vectors, *finished]
 

@@ -96,7 +96,7 @@ def test_a_source_that_was_never_measured_takes_its_turn() -> None:
     assert cell.worker(P).loads.prefill.seconds_per_token is not None
     for number in (2, 3):
         cell.submit(number, [number, *PROMPT])
-    begun = [cell.sequence(number).handoff for number in (2, 3)]
+    begun = [cell.handoff(number) for number in (2, 3)]
     assert [one.source for one in begun if one] == [cell.worker(P), cell.worker(E)]
 
 
@@ -216,7 +216,7 @@ def test_the_client_goes_away(moment: str) -> None:
 def test_nobody_waits_beyond_the_deadline() -> None:
     cell = HandoffCell()
     cell.submit(1)
-    (handoff,) = cell.worker(D).incoming_handoffs
+    (handoff,) = cell.worker(D).handoffs.incoming.values()
     cell.tick(handoff.deadline - cell.now)  # the prefill was never started
     assert not cell.worker(P).num_sequences
     assert len(finished(cell.run_out())) == 1

@@ -12,8 +12,7 @@ from array import array
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.parallel.forks import follow
 from pagewire_scheduler.core.state.beam_search import Beam, BeamSearch, Branch
-from pagewire_scheduler.core.state.beams import BeamGroup, BeamMoves
-from pagewire_scheduler.core.state.request import Request, Sequence
+from pagewire_scheduler.core.state.request import BeamGroup, BeamMoves, Request, Sequence
 from pagewire_scheduler.core.state.request_creation import create_sequences
 from pagewire_scheduler.core.state.reservations import update_reservation
 from pagewire_scheduler.core.state.worker import WorkerState
@@ -139,10 +138,9 @@ def _fork_into(worker: WorkerState, parent: Sequence, child: Sequence) -> None:
         assert leader is not None
         leader.followers.remove(child)
         child.leader = None
-        worker.release_reserved_slot(leader)
+        worker.slots.reserve(leader, -1)
         child.worker = worker
         child.advance(State.RUNNING)
-        worker.take_slot(child)
         worker.enter_running(child)
     child.table = parent.table.fork()
     child.chain = parent.chain.fork()

@@ -70,12 +70,12 @@ def share_slots(worker: WorkerState, step_id: int) -> None:
 
     It is not queued meanwhile: it would be first in the queue, since it is older.
     """
-    if worker.resting and worker.num_free_slots > len(worker.waiting):
+    if worker.resting and worker.slots.num_free > len(worker.waiting):
         rested = [one for one in worker.resting if one.pauses_until <= step_id]
-        for sequence in rested[: worker.num_free_slots - len(worker.waiting)]:
+        for sequence in rested[: worker.slots.num_free - len(worker.waiting)]:
             _leave_rest(worker, sequence)
     first = worker.waiting.at(0)
-    if worker.num_free_slots or first is None or first.lateness:
+    if worker.slots.num_free or first is None or first.lateness:
         return
     pausing = [one for one in worker.running if _is_pausing(one, step_id)]
     if pausing:

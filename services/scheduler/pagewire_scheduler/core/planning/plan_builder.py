@@ -219,7 +219,7 @@ class PlanBuilder:
         followers, leader.followers = leader.followers, []
         for follower in followers:
             follower.leader, follower.worker = None, worker
-            is_room = worker.num_free_slots > 0 and may_fork(worker, leader)
+            is_room = worker.slots.num_free > 0 and may_fork(worker, leader)
             # Each copy is sent the blocks that its source grows by.
             if is_room and self.take_bytes(4 * len(fresh_blocks)):
                 self._fork(leader, follower, fresh_blocks)
@@ -232,8 +232,7 @@ class PlanBuilder:
         assert chain is not None
         assert leader.slot is not None
         follower.advance(State.RUNNING)
-        slot = worker.take_slot(follower)
-        worker.enter_running(follower)
+        slot = worker.enter_running(follower)
         follower.table, follower.chain = table.fork(), chain.fork()
         follower.num_computed = leader.num_computed
         follower.num_cached_tokens = leader.num_cached_tokens

@@ -26,7 +26,7 @@ from pagewire_scheduler.core.state.capacity import (
     num_blocks_ever,
     num_blocks_to_start,
 )
-from pagewire_scheduler.core.state.lack import note_lack
+from pagewire_scheduler.core.state.lack import Lack
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.reservations import guarantee, is_to_be_private
 from pagewire_scheduler.core.state.worker import WorkerState
@@ -68,7 +68,7 @@ def schedule_waiting(builder: PlanBuilder) -> None:
     worker = builder.worker
     blocked: list[Sequence] = []
     while builder.num_tokens_left > 0 and len(blocked) < MAX_BLOCKED:
-        if blocked and not worker.num_free_slots:
+        if blocked and not worker.slots.num_free:
             break
         sequence = worker.waiting.at(len(blocked))
         if sequence is None:
@@ -129,9 +129,9 @@ def _place_for(builder: PlanBuilder, sequence: Sequence) -> _Place | None:
     steps.
     """
     worker, pool = builder.worker, builder.worker.pool
-    if worker.num_free_slots < _num_slots(sequence):
+    if worker.slots.num_free < _num_slots(sequence):
         return None
-    if sequence.lack is not None and sequence.lack.is_left(worker, sequence):
+    if sequence.lack is not None and sequence.lack.is_left(pool, worker.num_aside(sequence)):
         return None
     block_size = worker.info.model.block_size
     chain = worker.chain_for(sequence)
@@ -158,7 +158,13 @@ def _place_for(builder: PlanBuilder, sequence: Sequence) -> _Place | None:
     if worker.info.window is None:  # else it depends on the budget of the step, too
         is_more = is_looking and len(hits) < (len(sequence.tokens) - 1) // block_size
         next_name = chain.name(len(hits), sequence.tokens) if is_more else None
-        sequence.lack = note_lack(worker, sequence, num_missing, next_name)
+        sequence.lack = Lack(
+            pool=pool,
+            num_missing=num_missing,
+            num_released=pool.num_released,
+            num_aside=worker.num_aside(sequence),
+            next_name=next_name,
+        )
     return None
 
 
@@ -167,7 +173,6 @@ def _enter(builder: PlanBuilder, sequence: Sequence, num_cached: int, prefix: Kn
     worker, table = builder.worker, sequence.table
     assert table is not None
     sequence.advance(State.RUNNING)
-    worker.take_slot(sequence)
     worker.enter_running(sequence)
     sequence.num_computed = num_cached
     sequence.times.note_begun(builder.now)
@@ -184,8 +189,7 @@ def _enter(builder: PlanBuilder, sequence: Sequence, num_cached: int, prefix: Kn
             worker.totals.note_prefix(sequence.num_prompt, tiers, num_computed)
     if sequence.is_beam:
         start_group(sequence)
-        sequence.num_reserved_slots = _num_slots(sequence) - 1
-        worker.num_reserved_slots += sequence.num_reserved_slots
+        worker.slots.reserve(sequence, _num_slots(sequence) - 1)
     worker.counts.num_queried_tokens += len(sequence.tokens) - 1
     worker.counts.num_hit_tokens += num_cached
     builder.policy.charge_admission(sequence, sequence.num_to_hold - num_cached)
@@ -238,7 +242,7 @@ def _preempt_for_blocks(
     leaving = worker.leaving_blocks()
     is_waiting_for_steps = leaving.num_free > 0
     num_free = worker.num_free_for(sequence)
-    num_slots = worker.num_free_slots + worker.num_releasing_slots
+    num_slots = worker.slots.num_free + worker.num_releasing_slots
     evicted: list[Sequence] = []
     others = (one for one in younger if one not in displaceable)
     for victim in itertools.chain(displaceable, others):

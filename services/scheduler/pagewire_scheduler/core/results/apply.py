@@ -67,14 +67,14 @@ def apply_result(worker: WorkerState, result: StepResult, now: float) -> Applied
         sequence.num_outstanding -= 1
     applied = Applied()
     if step.is_void:
-        worker.void_blocks.update(dict.fromkeys(step.named_blocks, step.step_id))
+        worker.void_names.steps.update(dict.fromkeys(step.named_blocks, step.step_id))
     elif (failure := _failure_of_all(worker, step, result)) is not None:
         _apply_failure(worker, step, failure, applied, now)
     else:
         if result.failed_slots:
             broken = broken_units(step, result.failed_slots)
             forget_names(worker, step, broken)
-            applied.finished += fail_units(broken, result.failed_reason, now)
+            applied.finished += fail_units(worker, broken, result.failed_reason, now)
             pieces = [one for one in pieces if not one[0].is_finished]
         if step.num_tokens > len(step.sequences):
             seconds = result.model_time_us / 1e6
@@ -316,7 +316,8 @@ def _apply_failure(
     if live and not slots:
         alone = worker.fault_isolation.isolate(chunk.sequence for chunk in live)
         culprits = {alone} if alone is not None else set()
-    applied.finished += fail_units(culprits, f"the step failed: {failure.message}", now)
+    message = f"the step failed: {failure.message}"
+    applied.finished += fail_units(worker, culprits, message, now)
     for void in steps:
         for sequence in void.sequences:
             _roll_back(worker, sequence)

@@ -6,9 +6,8 @@ from pagewire_scheduler.core.parallel.beam_group import leave_group
 from pagewire_scheduler.core.parallel.forks import follow
 from pagewire_scheduler.core.queueing.enqueue import enqueue
 from pagewire_scheduler.core.state.accounts import count_follower_gone
-from pagewire_scheduler.core.state.request import Request, Sequence
-from pagewire_scheduler.core.state.waiting_queue import WaitingQueue
-from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_scheduler.core.state.request import Request, Sequence, SequenceQueue
+from pagewire_scheduler.core.state.worker import WorkerState, worker_of
 from pagewire_scheduler.core.transfers.handoffs import end_handoff
 from pagewire_shared.errors import PagewireError
 
@@ -31,7 +30,7 @@ def stop_reason_of(sequence: Sequence) -> State | None:
 
 def end_sequence(sequence: Sequence, state: State) -> None:
     """Finish `sequence` and release what it holds, wherever it stands."""
-    worker, queue = sequence.worker, sequence.queue
+    worker, queue = worker_of(sequence), sequence.queue
     if worker is not None:
         worker.touch()  # others may find room
     if sequence.state is State.RUNNING:
@@ -39,14 +38,14 @@ def end_sequence(sequence: Sequence, state: State) -> None:
         worker.leave_running(sequence)
     elif queue is not None:
         queue.remove(sequence)
-    if sequence.handoff is not None:
-        end_handoff(sequence.handoff)
+    if worker is not None and sequence in worker.handoffs.incoming:
+        end_handoff(worker.handoffs.incoming[sequence])
     sequence.advance(state)
     sequence.worker = sequence.candidates = None
     sequence.num_in_flight = 0
     if sequence.leader is not None:
         if sequence.leader.queue is not None:
-            sequence.leader.queue.sums.drop_follower()
+            sequence.leader.queue.drop_follower()
             count_follower_gone(sequence)
         sequence.leader.followers.remove(sequence)
         sequence.leader = None
@@ -84,7 +83,7 @@ def _end_beam(sequence: Sequence, worker: WorkerState | None) -> None:
         leave_group(worker, sequence.request)
 
 
-def _succeed(leader: Sequence, worker: WorkerState | None, queue: WaitingQueue | None) -> None:
+def _succeed(leader: Sequence, worker: WorkerState | None, queue: SequenceQueue | None) -> None:
     """The next choice takes the place of one that ended before the prompt was computed."""
     successor, *others = leader.followers
     leader.followers, successor.leader = [], None

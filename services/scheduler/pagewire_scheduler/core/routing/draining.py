@@ -10,10 +10,9 @@ from pagewire_scheduler.core.planning.preemption import roll_back
 from pagewire_scheduler.core.queueing.enqueue import enqueue, take_compiling
 from pagewire_scheduler.core.routing.handoff_placement import choose_move, may_hand_off
 from pagewire_scheduler.core.routing.queues import ModelQueues
-from pagewire_scheduler.core.state.handoff import Phase
 from pagewire_scheduler.core.state.pairs import refusal
 from pagewire_scheduler.core.state.request import Sequence
-from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_scheduler.core.state.worker import Phase, WorkerState
 from pagewire_scheduler.core.transfers.handoffs import begin_move, end_handoff
 from pagewire_scheduler.core.transfers.loading import take_loading
 
@@ -46,7 +45,7 @@ class Draining:
     def is_drained(self, worker: WorkerState) -> bool:
         """Whether a draining worker has nothing left to do, and keeps nothing for others."""
         is_idle = not worker.num_sequences and not worker.outstanding
-        return worker.is_draining and is_idle and not worker.outgoing_handoffs
+        return worker.is_draining and is_idle and not worker.handoffs.outgoing
 
     def set_roles(self, worker: WorkerState, roles: frozenset[Role]) -> None:
         """Use `worker` for `roles` from now on.
@@ -79,7 +78,7 @@ class Draining:
 
     def _send_away(self, worker: WorkerState) -> None:
         """Place again what waits on `worker` for slots, a grammar or the turn of its prefill."""
-        for handoff in [one for one in worker.outgoing_handoffs if one.phase is Phase.QUEUED]:
+        for handoff in [one for one in worker.handoffs.outgoing if one.phase is Phase.QUEUED]:
             sequence = handoff.sequence
             handoff.receiver.loading.remove(sequence)
             end_handoff(handoff)

@@ -117,7 +117,7 @@ def has_room(worker: WorkerState, sequence: Sequence) -> bool:
     num_waiting = sum(len(one.tokens) for one in (*worker.waiting, *worker.loading))
     needed = -(-(len(sequence.tokens) + num_waiting) // block_size) + len(worker.running)
     num_free = worker.pool.num_free - worker.reservations.num_blocks
-    return worker.num_free_slots > num_before and num_free > needed + num_before
+    return worker.slots.num_free > num_before and num_free > needed + num_before
 
 
 def _is_source(source: WorkerState, receiver: WorkerState, num_tokens: int) -> bool:

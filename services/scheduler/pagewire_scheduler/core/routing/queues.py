@@ -133,9 +133,9 @@ class ModelQueues:
         self._workers[name].remove(worker)
         self.forget_takers(name)
         self._balances[name].forget(worker)
-        for handoff in list(worker.outgoing_handoffs):
+        for handoff in list(worker.handoffs.outgoing):
             give_up_source(handoff, self._now())
-        for handoff in list(worker.incoming_handoffs):
+        for handoff in list(worker.handoffs.incoming.values()):
             end_handoff(handoff)
         for other in self._workers[name]:
             forget_source(other, worker)
@@ -205,8 +205,8 @@ class ModelQueues:
         """Return the workers that take new sequences, by kind: those of a role, or all for None."""
         key = model, role
         if key not in self._takers:
-            incoming_handoffs = [one for one in self.workers(model) if not one.is_draining]
-            meant = [one for one in incoming_handoffs if role is None or role in one.roles]
+            takers = [one for one in self.workers(model) if not one.is_draining]
+            meant = [one for one in takers if role is None or role in one.roles]
             self._takers[key] = by_kind(meant)
         return self._takers[key]
 
@@ -263,7 +263,7 @@ class ModelQueues:
                 self._pull(taker, [worker])
 
     def _pull(self, worker: WorkerState, donors: list[WorkerState]) -> None:
-        for _ in range(worker.num_free_slots):
+        for _ in range(worker.slots.num_free):
             sequence = self._placement.take_over(
                 donors,
                 worker,

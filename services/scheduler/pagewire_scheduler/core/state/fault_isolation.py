@@ -7,12 +7,8 @@ fails alone gets a second try, because a fault may be transient. All other seque
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
-from pagewire_scheduler.core.state.request import Request, Sequence
-
-if TYPE_CHECKING:
-    from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_scheduler.core.state.request import Request, Sequence, SequenceWorker
 
 Unit = Sequence | Request
 """What is tried as one: a sequence, or the beams of one search."""
@@ -98,8 +94,8 @@ class FaultIsolation:
                 group[:] = [unit for unit in group if unit not in innocent]
             self._tidy()
 
-    def forget_absent(self, worker: "WorkerState") -> None:
-        """Drop who has ended meanwhile or is with another worker than this one."""
+    def forget_absent(self, worker: SequenceWorker) -> None:
+        """Drop the suspects that have ended or are not on `worker`."""
         for group in self._groups:
             group[:] = [
                 unit

@@ -2,66 +2,15 @@
 sources. A load holds its destination blocks until the answer. `core.transfers` decides about loads
 and orders them."""
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from pagewire_scheduler.core.blocks.block_table import BlockTable
 from pagewire_scheduler.core.costs.load_cost import PrefillSpeed, StoreLink
 from pagewire_scheduler.core.data.kv_load import LoadOrder
+from pagewire_scheduler.core.state.kv_load import KvLoad, Look
+from pagewire_scheduler.core.state.request import Sequence
 from pagewire_shared.identity.ids import BlockName
 
-if TYPE_CHECKING:
-    from pagewire_scheduler.core.state.handoff import Handoff
-    from pagewire_scheduler.core.state.request import Sequence
-
 LOOK_SECONDS: Final = 0.05
-
-Look = tuple[int, int, int, int]
-"""When a sequence was looked at: the index, loads ordered and under way, and the time."""
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class KvLoad:
-    """A load that was ordered and not answered.
-
-    Attributes:
-        first: Index of its first block among those of the sequences.
-        table: The blocks it goes to, behind the cached ones that it continues: these must not be
-            evicted meanwhile, or what comes would be of no use.
-        num_bytes: Of all its blocks.
-        num_bytes_ahead: Of the loads that were under way from that store when it was ordered.
-        overdue_at: Instant from which no sequence waits for it.
-        ordered_at: When it was ordered.
-        sequences: Who waits for it, and some who did.
-        handoff: What brings its blocks from another worker; None for those of a store.
-        is_cancelled: Whether the worker is sent a cancel.
-        is_overdue: Whether its answer did not come in time.
-        is_forgotten: Whether its blocks get no names: cached prefixes were forgotten meanwhile.
-    """
-
-    order: LoadOrder
-    first: int
-    table: BlockTable
-    num_bytes: int
-    num_bytes_ahead: int
-    overdue_at: float
-    ordered_at: float
-    sequences: list["Sequence"] = field(default_factory=list)
-    handoff: "Handoff | None" = None
-    is_cancelled: bool = False
-    is_overdue: bool = False
-    is_forgotten: bool = False
-
-    @property
-    def waiting(self) -> list["Sequence"]:
-        """Who waits for it, by age."""
-        waiting = [one for one in self.sequences if one.load is self and one.queue is not None]
-        return sorted(waiting, key=lambda sequence: sequence.key)
-
-    @property
-    def is_joinable(self) -> bool:
-        """Whether another sequence may wait for it."""
-        return not (self.is_cancelled or self.is_overdue or self.is_forgotten)
 
 
 class Loads:
@@ -79,6 +28,7 @@ class Loads:
         "_num_ordered",
         "_to_cancel",
         "_to_order",
+        "_waiting",
         "is_forced",
         "prefill",
         "under_way",
@@ -91,6 +41,7 @@ class Loads:
         self._links: dict[str, StoreLink] = {}
         self._by_name: dict[BlockName, KvLoad] = {}
         self._to_order: list[LoadOrder] = []
+        self._waiting: dict[KvLoad, list[Sequence]] = {}
         self._to_cancel: list[int] = []
         self._num_ordered = 0
 
@@ -101,7 +52,7 @@ class Loads:
 
     def num_under_way(self, *, of_workers: bool) -> int:
         """Return how many loads come from other workers, or from stores."""
-        return sum((one.handoff is not None) == of_workers for one in self.under_way.values())
+        return sum(one.is_pull == of_workers for one in self.under_way.values())
 
     @property
     def num_bytes(self) -> int:
@@ -128,6 +79,16 @@ class Loads:
         load = self._by_name.get(name)
         return load if load is not None and load.is_joinable else None
 
+    def wait(self, sequence: Sequence, load: KvLoad) -> None:
+        """Let `sequence` wait for `load`, which is under way."""
+        sequence.load = load
+        self._waiting[load].append(sequence)
+
+    def waiting_for(self, load: KvLoad) -> list[Sequence]:
+        """Return the sequences that wait for a load under way, by age."""
+        waiting = [one for one in self._waiting[load] if one.load is load and one.queue is not None]
+        return sorted(waiting, key=lambda sequence: sequence.key)
+
     def look(self, version: int, now: float) -> Look:
         """Return what a second look in the same state need not be taken for.
 
@@ -145,10 +106,11 @@ class Loads:
         self.under_way[load.order.load_id] = load
         self._by_name.update(dict.fromkeys(load.order.names, load))
         self._to_order.append(load.order)
+        self._waiting[load] = []
 
     def leave(self, load: KvLoad) -> None:
         """A load was answered: give its blocks back."""
-        del self.under_way[load.order.load_id]
+        del self.under_way[load.order.load_id], self._waiting[load]
         for name in load.order.names:
             if self._by_name.get(name) is load:
                 del self._by_name[name]
@@ -175,7 +137,7 @@ class Loads:
     def take_cancelled(self) -> list[int]:
         """Return the ids of the loads to cancel on the worker."""
         for load in self.under_way.values():
-            if not load.is_cancelled and not load.waiting:
+            if not load.is_cancelled and not self.waiting_for(load):
                 self.cancel(load)
         taken, self._to_cancel = self._to_cancel, []
         return taken

@@ -1,9 +1,6 @@
 """Sums over the sequences of several queues, updated as sequences enter and leave."""
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pagewire_scheduler.core.state.request import Sequence
+from pagewire_scheduler.core.state.request import Sequence
 
 
 class QueueSums:
@@ -22,7 +19,7 @@ class QueueSums:
         self._whole = whole
         self.num_sequences = self.num_choices = self.num_tokens = 0
 
-    def enter(self, sequence: "Sequence") -> None:
+    def enter(self, sequence: Sequence) -> None:
         """A sequence waits."""
         self.num_sequences += 1
         if sequence.is_asked_for:
@@ -31,7 +28,7 @@ class QueueSums:
         if self._whole is not None:
             self._whole.enter(sequence)
 
-    def leave(self, sequence: "Sequence") -> None:
+    def leave(self, sequence: Sequence) -> None:
         """It waits no more."""
         self.num_sequences -= 1
         if sequence.is_asked_for:

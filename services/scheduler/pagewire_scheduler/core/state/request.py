@@ -1,33 +1,25 @@
 """Requests and their sequences (one per choice): input, output so far, and progress. A sequence
 checks the moves of its state; other modules decide about them."""
 
+from array import array
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from pagewire_scheduler.core.blocks.block_table import BlockTable
 from pagewire_scheduler.core.blocks.prefix_cache import NameChain
+from pagewire_scheduler.core.data.account import Account
 from pagewire_scheduler.core.data.state_machine import State, require_move
+from pagewire_scheduler.core.data.submission import Submission
 from pagewire_scheduler.core.data.tally import Tally, place_of
 from pagewire_scheduler.core.data.timeline import Times
-from pagewire_scheduler.core.data.token_logprobs import OutputLogprobs
+from pagewire_scheduler.core.data.token_logprobs import OutputLogprobs, PromptPiece
+from pagewire_scheduler.core.state.beam_search import BeamSearch
+from pagewire_scheduler.core.state.kv_load import KvLoad, Look
+from pagewire_scheduler.core.state.lack import Lack
 from pagewire_shared.errors import PagewireError
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
-
-if TYPE_CHECKING:
-    from array import array
-
-    from pagewire_scheduler.core.data.token_logprobs import PromptPiece
-    from pagewire_scheduler.core.state.accounts import Account
-    from pagewire_scheduler.core.state.beams import BeamGroup
-    from pagewire_scheduler.core.state.handoff import Handoff
-    from pagewire_scheduler.core.state.lack import Lack
-    from pagewire_scheduler.core.state.loads import KvLoad, Look
-    from pagewire_scheduler.core.state.probes import Probe
-    from pagewire_scheduler.core.state.waiting_queue import WaitingQueue
-    from pagewire_scheduler.core.state.worker import WorkerState
-from pagewire_scheduler.core.data.submission import Submission
 
 LOADS_PER_STAY: Final = 2
 
@@ -74,8 +66,8 @@ class Request:
     grammar_key: bytes | None = None
     arrived_at: float = 0.0
     num_prompt_logprobs_reported: int = 1
-    prompt_pieces: list["PromptPiece"] = field(default_factory=list)
-    account: "Account | None" = None
+    prompt_pieces: list[PromptPiece] = field(default_factory=list)
+    account: Account | None = None
     num_bytes: int = 0
     bytes_at_most: int = 0
     tally: Tally | None = None
@@ -146,8 +138,6 @@ class Sequence:
         load: The load it waits for.
         load_look: When a load for it was last thought of.
         loaded: The tier of each block that came of those it waited for, by index.
-        handoff: The hand-off it waits for; None for a prefill.
-        prefills_for: The hand-off that this prefill is for.
         is_prefill: Whether it computes a prompt for a sequence elsewhere: then it samples nothing,
             and is not a choice of its request.
         probe: The probe that it belongs to, if any; then it never runs.
@@ -188,8 +178,8 @@ class Sequence:
     state: State = State.WAITING
     max_len: int = 2**31
     chain: NameChain | None = None
-    worker: "WorkerState | None" = None
-    queue: "WaitingQueue | None" = None
+    worker: "SequenceWorker | None" = None
+    queue: "SequenceQueue | None" = None
     slot: int | None = None
     table: BlockTable | None = None
     num_computed: int = 0
@@ -199,15 +189,13 @@ class Sequence:
     num_expected: int = 0
     num_cached_tokens: int | None = None
     cached_tokens: tuple[tuple[str, int], ...] = ()
-    lack: "Lack | None" = None
+    lack: Lack | None = None
     num_loads_left: int = LOADS_PER_STAY
-    load: "KvLoad | None" = None
-    load_look: "Look | None" = None
+    load: KvLoad | None = None
+    load_look: Look | None = None
     loaded: dict[int, str] = field(default_factory=dict)
-    handoff: "Handoff | None" = None
-    prefills_for: "Handoff | None" = None
     is_prefill: bool = False
-    probe: "Probe | None" = None
+    probe: "SequenceProbe | None" = None
     handed_off: tuple[int, int] = (0, 0)
     times: Times = field(default_factory=Times)
     is_timeline_due: bool = True
@@ -260,7 +248,7 @@ class Sequence:
         for follower in self.followers:
             follower.recount()
 
-    def begin_stay(self, worker: "WorkerState") -> None:
+    def begin_stay(self, worker: "SequenceWorker") -> None:
         """It is placed on `worker`, and holds nothing there."""
         self.worker, self.load, self.load_look = worker, None, None
         self.num_loads_left, self.loaded = LOADS_PER_STAY, {}
@@ -300,3 +288,64 @@ class Sequence:
     def emitted_from(self, position: int) -> Seq[int]:
         """Return the output tokens from `position`."""
         return self.tokens[self.num_prompt + position :]
+
+
+@dataclass(slots=True)
+class BeamMoves:
+    """Moves of a beam search that the next plan sends: forks first, then appended tokens.
+
+    Attributes:
+        forks: (slot, slot it becomes a copy of, its choice).
+        appended: (slot, token).
+    """
+
+    forks: list[tuple[int, int, int]] = field(default_factory=list)
+    appended: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class BeamGroup:
+    """A beam search under way.
+
+    Attributes:
+        live: The sequences that carry the running beams, the best first.
+        scores: The sum of log-probabilities of each running beam.
+        moves: Moves that were not sent to the worker yet.
+    """
+
+    search: BeamSearch
+    live: list[Sequence]
+    scores: list[float]
+    moves: BeamMoves | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every beam has its candidates."""
+        return all(sequence.candidates is not None for sequence in self.live)
+
+
+class SequenceWorker(Protocol):
+    """The worker of a sequence; `core.state.worker.worker_of` returns its whole state."""
+
+    def touch(self) -> None:
+        """Note that the next plan of the worker may differ."""
+
+
+class SequenceQueue(Protocol):
+    """The queue that a sequence waits in."""
+
+    def push(self, sequence: Sequence) -> None:
+        """Enter `sequence`."""
+
+    def remove(self, sequence: Sequence) -> None:
+        """Take `sequence` out."""
+
+    def drop_follower(self) -> None:
+        """Count a choice less that follows a member."""
+
+
+class SequenceProbe(Protocol):
+    """The probe that a sequence belongs to."""
+
+    def end(self, sequence: Sequence, now: float) -> None:
+        """End the probe; `sequence` waits no longer."""

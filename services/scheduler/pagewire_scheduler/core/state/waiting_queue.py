@@ -68,3 +68,7 @@ class WaitingQueue:
         self.sums.leave(sequence)
         if sequence.is_asked_for:
             count_waiting(sequence, -1)
+
+    def drop_follower(self) -> None:
+        """Count a choice less that follows a member."""
+        self.sums.drop_follower()

@@ -17,7 +17,7 @@ from pagewire_scheduler.core.data.settings import CoreCounts, LoadCounts
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.planning.schedule_waiting import MAX_SKIPS
 from pagewire_scheduler.core.state.capacity import MAX_PREEMPTIONS
-from pagewire_scheduler.core.state.loads import KvLoad
+from pagewire_scheduler.core.state.kv_load import KvLoad
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
 from pagewire_scheduler.core.transfers.handoffs import end_handoff, go_on
@@ -98,9 +98,9 @@ def finish_load(
         # A name that another block has by now: the worker would offer this one, too.
         if load.is_forgotten or not pool.publish(block, name):
             worker.forget_on_worker(block)
-    waiting = load.waiting
+    waiting = worker.loads.waiting_for(load)
     worker.loads.leave(load)
-    if load.handoff is not None:
+    if load.is_pull:
         finish_pull(worker, load, answer, waiting, counts.handoffs, now)
         return
     _judge(worker, load, answer, now)
@@ -126,7 +126,7 @@ def give_up_overdue(worker: WorkerState, counts: LoadCounts, now: float) -> None
         load.is_overdue = True
         counts.num_overdue += 1
         worker.loads.link(load.order.store).breaker.fail(now)
-        for sequence in load.waiting:
+        for sequence in worker.loads.waiting_for(load):
             sequence.num_loads_left = 0
             go_on(worker, sequence, now)
 
@@ -141,7 +141,7 @@ def yield_blocks(worker: WorkerState) -> None:
         return
     oldest = min(sequence.key for sequence in stuck)
     for load in worker.loads.under_way.values():
-        if all(sequence.key > oldest for sequence in load.waiting):
+        if all(sequence.key > oldest for sequence in worker.loads.waiting_for(load)):
             worker.loads.cancel(load)
 
 
@@ -152,8 +152,8 @@ def take_loading(worker: WorkerState) -> list[Sequence]:
     for sequence in taken:
         worker.loading.remove(sequence)
         sequence.load = None
-        if sequence.handoff is not None:
-            end_handoff(sequence.handoff)
+        if sequence in worker.handoffs.incoming:
+            end_handoff(worker.handoffs.incoming[sequence])
         sequence.advance(State.WAITING)
     return taken
 
@@ -215,8 +215,7 @@ def _wait_for(worker: WorkerState, load: KvLoad, sequence: Sequence) -> None:
     if sequence.state is not State.WAITING:
         sequence.advance(State.WAITING)  # preempted
     sequence.advance(State.WAITING_FOR_REMOTE_KV)
-    sequence.load = load
-    load.sequences.append(sequence)
+    worker.loads.wait(sequence, load)
     worker.loading.push(sequence)
 
 
