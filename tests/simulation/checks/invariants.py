@@ -113,14 +113,14 @@ def one_writer(worker: WorkerState, holders: Counter[int], coverage: Coverage) -
     size = worker.info.model.block_size
     for sequence in worker.running:
         assert sequence.table is not None
-        computed = sequence.num_computed
+        computed = sequence.progress.num_computed
         for index in range(-(-computed // size), len(sequence.table.blocks)):
             block = sequence.table.blocks[index]
             if holders[block] != 1:
                 raise Violation("one_writer", f"{sequence.key} will write shared block {block}")
         is_partial = computed % size and computed // size < len(sequence.table.blocks)
         if is_partial and holders[sequence.table.blocks[computed // size]] > 1:
-            if not sequence.is_tail_shared:
+            if not sequence.progress.is_tail_shared:
                 raise Violation("one_writer", f"{sequence.key} does not know of its shared tail")
             coverage.facts["shared tails"] += 1
     if len(worker.running) > 1:
@@ -153,8 +153,8 @@ def tables_cover(worker: WorkerState, coverage: Coverage) -> None:
     for sequence in worker.running:
         assert sequence.table is not None
         num_blocks = len(sequence.table.blocks)
-        least = -(-sequence.num_computed // size)
-        most = -(-(len(sequence.tokens) + sequence.num_in_flight) // size)
+        least = -(-sequence.progress.num_computed // size)
+        most = -(-(len(sequence.tokens) + sequence.progress.num_in_flight) // size)
         if not least <= num_blocks <= most:
             detail = f"{sequence.key} has {num_blocks} blocks, needs {least} to {most}"
             raise Violation("tables_cover", detail)

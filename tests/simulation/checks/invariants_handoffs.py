@@ -34,7 +34,7 @@ def _problem(handoff: Handoff, worker: WorkerState, cell: Cell) -> str | None:
         return "its receiver is gone"
     if receiver.handoffs.incoming.get(sequence) is not handoff:
         return "nobody waits for it"
-    is_waiting = sequence.queue is receiver.loading
+    is_waiting = sequence.placement.queue is receiver.loading
     if not is_waiting or sequence.state is not State.WAITING_FOR_REMOTE_KV:
         return f"who should wait is {sequence.state.value}"
     if (handoff.lease is not None) != (handoff.phase is Phase.HELD):

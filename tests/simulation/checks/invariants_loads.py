@@ -28,7 +28,7 @@ def loads_end(worker: WorkerState, cell: Cell, coverage: Coverage) -> None:
     for is cancelled."""
     name, under_way = "loads_end", worker.loads.under_way
     for sequence in worker.loading:
-        load = sequence.load
+        load = sequence.remote.load
         if load is None and sequence in worker.handoffs.incoming:
             continue
         if load is None or under_way.get(load.order.load_id) is not load:
@@ -39,7 +39,8 @@ def loads_end(worker: WorkerState, cell: Cell, coverage: Coverage) -> None:
             raise Violation(name, f"{sequence.key} is not told when its load ends")
         coverage.invariants[name] += 1
     for load in under_way.values():
-        awaited = any(one.queue is worker.loading for one in worker.loads.waiting_for(load))
+        queues = [one.placement.queue for one in worker.loads.waiting_for(load)]
+        awaited = any(queue is worker.loading for queue in queues)
         if not awaited and not load.is_cancelled:
             raise Violation(name, f"load {load.order.load_id} is for nobody")
 
@@ -49,16 +50,17 @@ def cached_tokens_add_up(cell: Cell, coverage: Coverage) -> None:
     name = "cached_tokens_add_up"
     for request in cell.core.requests.values():
         for sequence in request.sequences:
-            total = sum(count for _, count in sequence.cached_tokens)
-            if total != (sequence.num_cached_tokens or 0):
-                raise Violation(name, f"{total} of {sequence.num_cached_tokens} tokens have a tier")
-            tiers = {tier for tier, _ in sequence.cached_tokens}
-            if min((count for _, count in sequence.cached_tokens), default=1) < 1:
+            times = sequence.times
+            total = sum(count for _, count in times.cached_tokens)
+            if total != (times.num_cached_tokens or 0):
+                raise Violation(name, f"{total} of {times.num_cached_tokens} tokens have a tier")
+            tiers = {tier for tier, _ in times.cached_tokens}
+            if min((count for _, count in times.cached_tokens), default=1) < 1:
                 raise Violation(name, "a tier has no tokens")
             coverage.invariants[name] += len(tiers - {"worker"}) > 0
             worker = worker_of(sequence)
             is_handed_off = worker is not None and sequence in worker.handoffs.incoming
-            is_promised = sequence.load is not None or is_handed_off
+            is_promised = sequence.remote.load is not None or is_handed_off
             if sequence.state is State.WAITING_FOR_REMOTE_KV and not is_promised:
                 raise Violation(name, f"{sequence.key} waits for nothing")
 

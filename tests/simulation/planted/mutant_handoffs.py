@@ -54,7 +54,7 @@ HANDOFFS: list[Mutant] = [
         "prefill_samples",
         "A token is sampled on the worker that only computes the prompt.",
         CORE + "planning.plan_builder",
-        "        is_sampled = end == len(sequence.tokens) + sequence.num_in_flight\n",
+        "        is_sampled = end == len(sequence.tokens) + progress.num_in_flight\n",
         "        is_sampled = end >= sequence.num_prompt\n",
         "no_crash",
     ),

@@ -152,8 +152,8 @@ STEPS: list[Mutant] = [
         "skips_unbounded",
         "Who does not fit is passed for ever.",
         CORE + "planning.schedule_waiting",
-        "    if sequence.num_skipped >= MAX_SKIPS:\n",
-        "    if sequence.num_skipped >= 10**6:\n",
+        "    if sequence.fairness.num_skipped >= MAX_SKIPS:\n",
+        "    if sequence.fairness.num_skipped >= 10**6:\n",
         "order_of_service",
     ),
     mutant(

@@ -62,8 +62,8 @@ OUTCOMES: list[Mutant] = [
         "vectors_swapped",
         "Every sequence of a step gets the vector of the first.",
         CORE + "results.apply",
-        "sequence.vector = vectors[index * size : (index + 1) * size]",
-        "sequence.vector = vectors[:size]",
+        "sequence.outcome.vector = vectors[index * size : (index + 1) * size]",
+        "sequence.outcome.vector = vectors[:size]",
         "vectors_of_the_model",
     ),
     mutant(

@@ -95,7 +95,7 @@ def running_slots(worker: WorkerState) -> set[int]:
     return {
         sequence.slot
         for sequence in worker.running
-        if sequence.slot is not None and sequence.num_computed and not unanswered[sequence]
+        if sequence.slot is not None and sequence.progress.num_computed and not unanswered[sequence]
     }
 
 
@@ -195,8 +195,8 @@ def _audit_sequences(core: SchedulerCore, sequences: list[Sequence]) -> Iterator
         yield AuditFinding("ghost_sequence", f"{sequence.key} has ended and is queued or running")
     for sequence in live:
         is_running = sequence.state is State.RUNNING
-        leader = sequence.leader
-        if leader is not None and (leader not in live or sequence not in leader.followers):
+        leader = sequence.branch.leader
+        if leader is not None and (leader not in live or sequence not in leader.branch.followers):
             yield AuditFinding(
                 "lost_sequence", f"{sequence.key} follows {leader.key}, which is gone"
             )
@@ -205,12 +205,13 @@ def _audit_sequences(core: SchedulerCore, sequences: list[Sequence]) -> Iterator
             yield AuditFinding(
                 "lost_sequence", f"{sequence.key} in {sequence.state.value} is misplaced"
             )
-        if sequence.num_outstanding != steps[sequence]:
+        if sequence.progress.num_outstanding != steps[sequence]:
             yield AuditFinding(
-                "wrong_steps", f"{sequence.key} counts {sequence.num_outstanding} steps"
+                "wrong_steps", f"{sequence.key} counts {sequence.progress.num_outstanding} steps"
             )
-        if sequence.num_in_flight != samples[sequence]:
-            yield AuditFinding("wrong_samples", f"{sequence.key} awaits {sequence.num_in_flight}")
+        if sequence.progress.num_in_flight != samples[sequence]:
+            num_awaited = sequence.progress.num_in_flight
+            yield AuditFinding("wrong_samples", f"{sequence.key} awaits {num_awaited}")
         if is_running and (sequence.slot is None or sequence.table is None):
             yield AuditFinding("no_slot", f"{sequence.key} runs without slot or blocks")
         if not is_running and (sequence.slot is not None or sequence.table is not None):
@@ -225,7 +226,7 @@ def _audit_counts(core: SchedulerCore) -> Iterator[AuditFinding]:
             tally = found.setdefault(request.submission.model, new_tally())
             for sequence in request.sequences:
                 if sequence.is_live:
-                    tally[place_of((sequence.leader or sequence).state)] += 1
+                    tally[place_of((sequence.branch.leader or sequence).state)] += 1
         for model in {*found, *frontend.tallies}:
             counted = frontend.tallies.get(model, new_tally())
             if counted != found.get(model, new_tally()):
@@ -241,7 +242,7 @@ def _audit_counts(core: SchedulerCore) -> Iterator[AuditFinding]:
                 "miscounted", f"{worker.queued.num_sequences} wait, and {len(own)} queues"
             )
     asked = [one for queue in queues for one in queue if one.is_asked_for]
-    num_choices = sum(1 + len(one.followers) for one in asked)
+    num_choices = sum(1 + len(one.branch.followers) for one in asked)
     num_tokens = sum(len(one.tokens) for one in asked)
     if (core.queues.num_waiting, core.queues.num_waiting_tokens) != (num_choices, num_tokens):
         yield AuditFinding(
@@ -294,7 +295,7 @@ def _audit_slots(worker: WorkerState) -> Iterator[AuditFinding]:
             yield AuditFinding("leaked_slot", f"{sequence.key} does not own slot {sequence.slot}")
     if len(taken) != len(worker.running):
         yield AuditFinding("leaked_slot", f"{len(taken)} slots for {len(worker.running)} sequences")
-    reserved = sum(sequence.num_reserved_slots for sequence in worker.running)
+    reserved = sum(sequence.placement.num_reserved_slots for sequence in worker.running)
     if reserved != worker.slots.num_reserved or reserved > len(worker.slots.free):
         yield AuditFinding(
             "leaked_slot", f"{worker.slots.num_reserved} slots are kept, not {reserved}"
@@ -308,7 +309,7 @@ def _audit_reserve(worker: WorkerState) -> Iterator[AuditFinding]:
     guaranteed = {
         sequence.request if sequence.is_beam else sequence
         for sequence in worker.running
-        if sequence.is_guaranteed
+        if sequence.placement.is_guaranteed
     }
     reservations = worker.reservations
     if len(guaranteed) != len(reservations):
@@ -332,7 +333,7 @@ def _audit_loads(worker: WorkerState) -> Iterator[AuditFinding]:
                     "early_block", f"block {block} is used before its load has ended"
                 )
     for sequence in worker.loading:
-        load_of = sequence.load
+        load_of = sequence.remote.load
         if load_of is None and sequence in worker.handoffs.incoming:
             continue
         is_under_way = load_of is not None and load_of.order.load_id in loads.under_way
@@ -350,12 +351,12 @@ def _audit_writers(worker: WorkerState) -> Iterator[AuditFinding]:
     for sequence in worker.running:
         if sequence.table is None:
             continue
-        if len(sequence.table.blocks) * size < sequence.num_computed:
+        if len(sequence.table.blocks) * size < sequence.progress.num_computed:
             yield AuditFinding("short_table", f"{sequence.key} has written beyond its blocks")
         # A partly written block may be in several tables until one of them goes on.
-        first = -(-sequence.num_computed // size)
-        if not sequence.is_tail_shared:
-            first = sequence.num_computed // size
+        first = -(-sequence.progress.num_computed // size)
+        if not sequence.progress.is_tail_shared:
+            first = sequence.progress.num_computed // size
         for block in sequence.table.blocks[first:]:
             if holders[block] != 1:
                 yield AuditFinding(

@@ -91,8 +91,8 @@ def cell_load(frontends: Iterable[FrontendState], workers: Iterable[WorkerState]
     sequences = {one.frontend_id: _sequences(one) for one in frontends}
     for worker in workers:
         for sequence in (*worker.waiting, *worker.returning) if worker.fault_isolation else ():
-            if sequence.is_live and sequence.place == FOR_CAPACITY:
-                request, num_choices = sequence.request, 1 + len(sequence.followers)
+            if sequence.is_live and sequence.placement.place == FOR_CAPACITY:
+                request, num_choices = sequence.request, 1 + len(sequence.branch.followers)
                 waiting = sequences[request.frontend_id][request.submission.model].num_waiting
                 waiting[WaitReason.CAPACITY] -= num_choices
                 waiting[WaitReason.TRIAL] += num_choices

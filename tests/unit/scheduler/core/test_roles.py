@@ -36,7 +36,7 @@ def two_decoders(**changes: object) -> HandoffCell:
 
 
 def worker_of(cell: HandoffCell, number: int) -> bytes:
-    worker = cell.sequence(number).worker
+    worker = cell.sequence(number).placement.worker
     assert worker is not None
     return worker.info.worker_id
 

@@ -160,14 +160,14 @@ def test_the_source_is_lost(moment: str) -> None:
 def test_the_receiver_is_lost(moment: str) -> None:
     cell = HandoffCell(exchanging(1, PREFILL), exchanging(2, DECODE), exchanging(3, DECODE))
     cell.submit(1)
-    first = cell.sequence(1).worker
+    first = cell.sequence(1).placement.worker
     assert first is not None
     lost = first.info.worker_id
     plan = cell.plan(P) if moment != "queued" else None
     if plan is not None and moment == "held":
         cell.answer(P, plan)
     cell.detach(lost)
-    other = cell.sequence(1).worker
+    other = cell.sequence(1).placement.worker
     assert other is not None
     assert other.info.worker_id in {D, E} - {lost}
     if plan is not None and moment == "computing":

@@ -115,8 +115,8 @@ def _wanted_tokens(builder: PlanBuilder) -> Counter[str]:
         waiting = worker.waiting.at(index)
         if waiting is None or waiting is builder.claimant:
             break  # none is started behind it
-        if waiting.lack is None or not waiting.lack.is_left(worker.pool, worker.num_aside(waiting)):
-            wants[waiting.request.submission.tenant] += max(1, waiting.num_expected)
+        if not worker.lacks_blocks(waiting):
+            wants[waiting.request.submission.tenant] += max(1, waiting.placement.num_expected)
     return wants
 
 
@@ -136,7 +136,7 @@ def _schedule_trial(builder: PlanBuilder) -> None:
             num_tokens = min(sequence.num_to_compute, builder.num_tokens_for(sequence))
             if num_tokens > 0:
                 schedule_one(builder, sequence, num_tokens)
-        elif sequence.queue is worker.waiting and builder.num_tokens_left > 0:
+        elif sequence.placement.queue is worker.waiting and builder.num_tokens_left > 0:
             start(builder, sequence)
     if not builder.sequences:
         # Others hold what the suspects need; let them go on, and try again when they have. Who is

@@ -64,7 +64,7 @@ def apply_result(worker: WorkerState, result: StepResult, now: float) -> Applied
         pieces = pieces_of(step, result.prompt)
     worker.outstanding.popleft()
     for sequence in step.sequences:
-        sequence.num_outstanding -= 1
+        sequence.progress.num_outstanding -= 1
     applied = Applied()
     if step.is_void:
         worker.void_names.steps.update(dict.fromkeys(step.named_blocks, step.step_id))
@@ -119,14 +119,14 @@ def _leave_out(
         elif sequence not in step.left_out:
             leave_out(worker, sequence)
             if slot in result.given_up and sequence.is_live:
-                sequence.error = given_up_error(result.given_up[slot])
-                end_sequence(sequence, State.FINISHED_FAILED)
+                error = given_up_error(result.given_up[slot])
+                end_sequence(sequence, State.FINISHED_FAILED, error)
                 applied.finished.append(sequence)
     return rest
 
 
 def _is_left_out(step: OutstandingStep, sequence: Sequence) -> bool:
-    return sequence.is_left_out or sequence in step.left_out
+    return sequence.fairness.is_left_out or sequence in step.left_out
 
 
 def _apply_tokens(sampled: list[Sequence], token_ids: list[int], applied: Applied) -> None:
@@ -136,15 +136,15 @@ def _apply_tokens(sampled: list[Sequence], token_ids: list[int], applied: Applie
         # After an abort or an end the token is dropped; after a preemption it is valid.
         if not sequence.is_live:
             continue
-        sequence.num_in_flight -= 1
+        sequence.progress.num_in_flight -= 1
         if sequence.lateness:
             note_sampled(sequence)
         tokens = sequence.tokens
         tokens.append(token)
         request = sequence.request
         if sequence.has_logprobs:
-            assert sequence.logprobs is not None
-            sequence.logprobs.append(math.nan, 0, (), ())
+            assert sequence.outcome.logprobs is not None
+            sequence.outcome.logprobs.append(math.nan, 0, (), ())
             _emit_next(sequence, token, applied)
         elif request.handle is not None:
             event = (
@@ -155,7 +155,7 @@ def _apply_tokens(sampled: list[Sequence], token_ids: list[int], applied: Applie
                 len(tokens) - sequence.num_prompt - 1,
                 (token,),
                 None,
-                sequence.num_cached_tokens or 0,
+                sequence.times.num_cached_tokens or 0,
             )
             events.append(create(TokensEvent, event))
         num_tokens = len(tokens)
@@ -184,15 +184,15 @@ def _apply_with_logprobs(
             top = end
         if not sequence.is_live:
             continue
-        sequence.num_in_flight -= 1
+        sequence.progress.num_in_flight -= 1
         if sequence.is_beam:
-            sequence.candidates = list(zip(ids, values, strict=True))
+            sequence.branch.candidates = list(zip(ids, values, strict=True))
             searches[sequence.request] = None
             continue
-        if sequence.logprobs is not None:
+        if sequence.outcome.logprobs is not None:
             logprob = result.logprobs[index] if result.logprobs else math.nan
             rank = result.ranks[index] if result.ranks else 0
-            sequence.logprobs.append(logprob, rank, ids, values)
+            sequence.outcome.logprobs.append(logprob, rank, ids, values)
         if sequence.lateness:
             note_sampled(sequence)
         token = result.token_ids[index]
@@ -222,8 +222,8 @@ def _apply_vectors(
     for index, sequence in enumerate(pooled):
         if not sequence.is_live:
             continue
-        sequence.num_in_flight -= 1
-        sequence.vector = vectors[index * size : (index + 1) * size]
+        sequence.progress.num_in_flight -= 1
+        sequence.outcome.vector = vectors[index * size : (index + 1) * size]
         event = vector_event(sequence)
         if event is not None:
             applied.vectors.append(event)
@@ -233,8 +233,8 @@ def _apply_vectors(
 
 def _emit_timeline(sequence: Sequence, applied: Applied, now: float) -> None:
     """Say where the time went before the first token of a sequence's stay on this worker."""
-    if sequence.is_timeline_due:
-        sequence.is_timeline_due = False
+    if sequence.progress.is_timeline_due:
+        sequence.progress.is_timeline_due = False
         sequence.times.note_token(now)
         event = timeline_event(sequence)
         if event is not None:
@@ -252,8 +252,8 @@ def _emit_next(sequence: Sequence, token: int, applied: Applied) -> None:
             request.submission.epoch,
             len(sequence.tokens) - sequence.num_prompt - 1,
             (token,),
-            sequence.logprobs,
-            sequence.num_cached_tokens or 0,
+            sequence.outcome.logprobs,
+            sequence.times.num_cached_tokens or 0,
         )
         applied.tokens.append(event)
 
@@ -324,12 +324,12 @@ def _apply_failure(
         # The worker also undoes forks and tokens of beams that the step did not compute.
         # A search that has restarted on another worker is not affected.
         for request in void.branched:
-            if request.beams is not None and request.beams.live[0].worker is worker:
+            if request.beams is not None and request.beams.live[0].placement.worker is worker:
                 _roll_back(worker, request.beams.live[0])
 
 
 def _roll_back(worker: WorkerState, sequence: Sequence) -> None:
-    sequence.num_in_flight = 0
+    sequence.progress.num_in_flight = 0
     if sequence.state is State.RUNNING:
         roll_back(worker, sequence)
 
@@ -339,6 +339,6 @@ def _requeue(worker: WorkerState) -> None:
     for sequence in sorted(worker.returning, key=lambda sequence: sequence.key):
         if not sequence.is_live:
             worker.returning.discard(sequence)
-        elif not sequence.num_outstanding:
+        elif not sequence.progress.num_outstanding:
             worker.returning.discard(sequence)
             worker.waiting.push(sequence)

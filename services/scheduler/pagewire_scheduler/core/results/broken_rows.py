@@ -40,8 +40,7 @@ def fail_units(
                 # The sequence that waits for the blocks computes them.
                 give_up_source(worker.handoffs.prefills[sequence], now)
                 continue
-            sequence.error = InternalError(message)
-            end_sequence(sequence, State.FINISHED_FAILED)
+            end_sequence(sequence, State.FINISHED_FAILED, InternalError(message))
             failed.append(sequence)
     return failed
 

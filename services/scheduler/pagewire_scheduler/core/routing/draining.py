@@ -66,7 +66,7 @@ class Draining:
             return
         num_leaving = len(worker.returning)
         for sequence in list(worker.running):
-            if sequence.is_beam or sequence.is_prefill or sequence.followers:
+            if sequence.is_beam or sequence.is_prefill or sequence.branch.followers:
                 continue
             if num_leaving >= MAX_LEAVING or self._queues.target(sequence, worker) is None:
                 break

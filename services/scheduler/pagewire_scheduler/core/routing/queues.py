@@ -143,8 +143,8 @@ class ModelQueues:
             del self._workers[name], self._balances[name]
         given_up: list[Sequence] = []
         for sequence in sorted(_sequences_of(worker), key=lambda sequence: sequence.key):
-            if sequence.queue is not None:
-                sequence.queue.remove(sequence)
+            if sequence.placement.queue is not None:
+                sequence.placement.queue.remove(sequence)
             if sequence.is_beam:
                 if sequence.state.is_finished:
                     continue  # it left with another beam of its search
@@ -166,7 +166,7 @@ class ModelQueues:
         workers = self.workers(submission.model)
         if workers:
             length = max_len(submission, workers[0].info.model)
-            for one in (sequence, *sequence.followers):
+            for one in (sequence, *sequence.branch.followers):
                 one.max_len = length
 
     def place(self, sequence: Sequence) -> None:
@@ -182,7 +182,7 @@ class ModelQueues:
             if model not in self._unplaced:
                 self._unplaced[model] = self.create_queue()
             self._unplaced[model].push(sequence)
-            sequence.worker = None
+            sequence.forget_worker()
         elif not self._hand_off(worker, sequence):
             enqueue(worker, sequence)
 
@@ -290,15 +290,13 @@ def _forget_worker(sequence: Sequence) -> None:
     """Put back to WAITING; the pool that its blocks were in is gone, so nothing is released."""
     if sequence.state is not State.WAITING:
         sequence.advance(State.WAITING)
-    sequence.worker = sequence.slot = sequence.table = None
-    sequence.num_computed = sequence.num_in_flight = sequence.num_outstanding = 0
+    sequence.forget_worker()
 
 
 def _forget_search(worker: WorkerState, sequence: Sequence) -> None:
     """Let a search start again elsewhere; the pool and the slots of its beams are gone."""
     for member in sequence.request.sequences:
         if member.state is State.RUNNING:
-            member.slot = member.table = None
-            member.num_computed = member.num_outstanding = 0
+            member.forget_worker()
             member.advance(State.FINISHED_ABORTED)
     restart_group(worker, sequence.request)

@@ -32,7 +32,8 @@ def count_waiting(sequence: Sequence, sign: int) -> None:
     """Count `sequence`, a choice of a request, as entering a queue (+1) or leaving it (-1)."""
     account = sequence.request.account
     if account is not None:
-        account.note_waiting(sign * (1 + len(sequence.followers)), sign * len(sequence.tokens))
+        num_sequences = 1 + len(sequence.branch.followers)
+        account.note_waiting(sign * num_sequences, sign * len(sequence.tokens))
 
 
 def count_follower_gone(sequence: Sequence) -> None:

@@ -100,7 +100,7 @@ class FaultIsolation:
             group[:] = [
                 unit
                 for unit in group
-                if any(sequence.worker is worker for sequence in sequences_of(unit))
+                if any(sequence.placement.worker is worker for sequence in sequences_of(unit))
             ]
         self._tidy()
 

@@ -81,12 +81,13 @@ class Loads:
 
     def wait(self, sequence: Sequence, load: KvLoad) -> None:
         """Let `sequence` wait for `load`, which is under way."""
-        sequence.load = load
+        sequence.remote.load = load
         self._waiting[load].append(sequence)
 
     def waiting_for(self, load: KvLoad) -> list[Sequence]:
         """Return the sequences that wait for a load under way, by age."""
-        waiting = [one for one in self._waiting[load] if one.load is load and one.queue is not None]
+        of_load = (one for one in self._waiting[load] if one.remote.load is load)
+        waiting = (one for one in of_load if one.placement.queue is not None)
         return sorted(waiting, key=lambda sequence: sequence.key)
 
     def look(self, version: int, now: float) -> Look:

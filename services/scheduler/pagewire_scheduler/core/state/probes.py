@@ -56,7 +56,6 @@ class Probe:
             error=f"{lacking} of {self.num_blocks} blocks did not come" if lacking else None,
         )
         sequence.advance(State.FINISHED_STOPPED)
-        sequence.worker = None
 
     def release(self) -> None:
         """Release the blocks that were kept for the comparison."""

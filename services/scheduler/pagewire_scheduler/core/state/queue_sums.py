@@ -23,7 +23,7 @@ class QueueSums:
         """A sequence waits."""
         self.num_sequences += 1
         if sequence.is_asked_for:
-            self.num_choices += 1 + len(sequence.followers)
+            self.num_choices += 1 + len(sequence.branch.followers)
             self.num_tokens += len(sequence.tokens)
         if self._whole is not None:
             self._whole.enter(sequence)
@@ -32,7 +32,7 @@ class QueueSums:
         """It waits no more."""
         self.num_sequences -= 1
         if sequence.is_asked_for:
-            self.num_choices -= 1 + len(sequence.followers)
+            self.num_choices -= 1 + len(sequence.branch.followers)
             self.num_tokens -= len(sequence.tokens)
         if self._whole is not None:
             self._whole.leave(sequence)

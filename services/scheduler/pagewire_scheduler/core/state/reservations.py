@@ -8,8 +8,8 @@ from pagewire_scheduler.core.state.worker import WorkerState
 
 def guarantee(worker: WorkerState, sequence: Sequence) -> None:
     """Set aside all that `sequence`, which has just been given its first blocks, may still take."""
-    sequence.is_guaranteed = True
-    sequence.is_private = is_to_be_private(worker)
+    sequence.placement.is_guaranteed = True
+    sequence.placement.is_private = is_to_be_private(worker)
     update_reservation(worker, sequence)
 
 
@@ -27,16 +27,16 @@ def may_fork(worker: WorkerState, leader: Sequence) -> bool:
 
     A guaranteed one then needs a block more, for a copy of the tail that it shares.
     """
-    if leader.is_private:
+    if leader.placement.is_private:
         return False
-    if not leader.is_guaranteed or not _has_open_tail(worker, leader):
+    if not leader.placement.is_guaranteed or not _has_open_tail(worker, leader):
         return True
-    return leader.is_tail_shared or worker.pool.num_free > worker.reservations.num_blocks
+    return leader.progress.is_tail_shared or worker.pool.num_free > worker.reservations.num_blocks
 
 
 def update_reservation(worker: WorkerState, sequence: Sequence) -> None:
     """The tables of a sequence or its search have changed."""
-    if not sequence.is_guaranteed:
+    if not sequence.placement.is_guaranteed:
         return
     request = sequence.request
     members = request.sequences if sequence.is_beam else [sequence]
@@ -53,10 +53,10 @@ def update_reservation(worker: WorkerState, sequence: Sequence) -> None:
 
 def _num_copies(worker: WorkerState, sequence: Sequence) -> int:
     """A tail that others hold, too, takes a block for its copy without making the table longer."""
-    is_shared = sequence.is_tail_shared and not sequence.is_beam
+    is_shared = sequence.progress.is_tail_shared and not sequence.is_beam
     return int(is_shared and _has_open_tail(worker, sequence))
 
 
 def _has_open_tail(worker: WorkerState, sequence: Sequence) -> bool:
     """Whether the next token goes into a block that has content already."""
-    return sequence.num_computed % worker.info.model.block_size > 0
+    return sequence.progress.num_computed % worker.info.model.block_size > 0

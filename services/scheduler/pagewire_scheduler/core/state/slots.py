@@ -55,5 +55,5 @@ class WorkerSlots:
 
     def reserve(self, leader: Sequence, count: int) -> None:
         """Keep `count` more slots free for the search of `leader`; fewer where negative."""
-        leader.num_reserved_slots += count
+        leader.placement.num_reserved_slots += count
         self.num_reserved += count

@@ -21,9 +21,11 @@ class WaitingQueue:
         sums: What this and other queues hold together.
     """
 
-    __slots__ = ("_keys", "_members", "num_expected", "sums")
+    __slots__ = ("_keys", "_members", "_whole", "num_expected", "sums")
 
-    def __init__(self, sums: QueueSums) -> None:
+    def __init__(self, sums: QueueSums, whole: "WaitingQueue | None" = None) -> None:
+        """Args: `whole` is the queue that this one is a part of, for its members."""
+        self._whole = self if whole is None else whole
         self._keys: list[Key] = []
         self._members: dict[Key, Sequence] = {}
         self.num_expected = 0
@@ -40,14 +42,14 @@ class WaitingQueue:
 
     def push(self, sequence: Sequence) -> None:
         """Enter a sequence at its place."""
-        assert sequence.queue is None, "a sequence is queued twice"
+        assert sequence.placement.queue is None, "a sequence is queued twice"
         assert sequence.key not in self._members, "two sequences have one key"
-        sequence.queue = self
-        if not sequence.num_expected:
+        sequence.placement.queue = self._whole
+        if not sequence.placement.num_expected:
             # Its cached prefix was not looked up.
-            sequence.num_expected = len(sequence.tokens)
+            sequence.placement.num_expected = len(sequence.tokens)
         self._members[sequence.key] = sequence
-        self.num_expected += sequence.num_expected
+        self.num_expected += sequence.placement.num_expected
         self.sums.enter(sequence)
         if sequence.is_asked_for:
             count_waiting(sequence, 1)
@@ -61,10 +63,10 @@ class WaitingQueue:
     def remove(self, sequence: Sequence) -> None:
         """Take a sequence out, wherever it stands."""
         assert sequence in self, "a sequence leaves a queue it is not in"
-        sequence.queue = None
+        sequence.placement.queue = None
         del self._members[sequence.key]
         del self._keys[bisect_left(self._keys, sequence.key)]
-        self.num_expected -= sequence.num_expected
+        self.num_expected -= sequence.placement.num_expected
         self.sums.leave(sequence)
         if sequence.is_asked_for:
             count_waiting(sequence, -1)

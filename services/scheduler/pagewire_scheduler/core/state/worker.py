@@ -237,6 +237,11 @@ class WorkerState:
         """Return how many free blocks are kept for others than `sequence`."""
         return self.pool.num_free - self.num_free_for(sequence) + len(self.running)
 
+    def lacks_blocks(self, sequence: Sequence) -> bool:
+        """Return whether `sequence`, which could not start, certainly still lacks blocks."""
+        lack = sequence.fairness.lack
+        return lack is not None and lack.is_left(self.pool, self.num_aside(sequence))
+
     @property
     def num_sequences(self) -> int:
         """Sequences placed here."""
@@ -262,7 +267,7 @@ class WorkerState:
 
     def chain_for(self, sequence: Sequence) -> NameChain:
         """Return the sequence's chain of block names under this worker's layout."""
-        key, chain = self.kind[0], sequence.chain
+        key, chain = self.kind[0], sequence.placement.chain
         if chain is None or chain.root_key != key:
             fingerprint, layout, dtype, block_size = key
             root = root_name(
@@ -271,7 +276,7 @@ class WorkerState:
                 dtype=dtype,
                 salt=sequence.request.submission.salt,
             )
-            chain = sequence.chain = NameChain(
+            chain = sequence.placement.chain = NameChain(
                 root, block_size, key, sequence.request.submission.given_names
             )
         return chain
@@ -298,15 +303,14 @@ class WorkerState:
         assert table is not None
         self.slots.leave(slot, sequence)
         sequence.slot = sequence.table = None
-        sequence.num_computed = sequence.fast_path_until = 0
-        sequence.is_tail_shared = False
-        if sequence.is_guaranteed:
-            sequence.is_guaranteed = sequence.is_private = False
+        sequence.progress.stop()
+        if sequence.placement.is_guaranteed:
+            sequence.placement.is_guaranteed = sequence.placement.is_private = False
             self.reservations.drop(sequence.request if sequence.is_beam else sequence)
-        self.slots.reserve(sequence, -sequence.num_reserved_slots)
+        self.slots.reserve(sequence, -sequence.placement.num_reserved_slots)
         release = Release(slot, table)
-        if sequence.num_outstanding:
-            self._step(sequence.last_step).releases.append(release)
+        if sequence.progress.num_outstanding:
+            self._step(sequence.progress.last_step).releases.append(release)
         else:
             self._release(release)
 
@@ -346,7 +350,7 @@ class WorkerState:
 
 def worker_of(sequence: Sequence) -> WorkerState | None:
     """Return the worker that `sequence` was placed on; None while it is on no worker."""
-    worker = sequence.worker
+    worker = sequence.placement.worker
     assert worker is None or isinstance(worker, WorkerState)
     return worker
 

@@ -10,7 +10,7 @@ from pagewire_scheduler.core.blocks.block_table import BlockTable
 from pagewire_scheduler.core.blocks.prefix_cache import find_prefix
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.queueing.enqueue import requeue
-from pagewire_scheduler.core.state.request import Sequence
+from pagewire_scheduler.core.state.request import Placement, Sequence
 from pagewire_scheduler.core.state.worker import Handoff, Phase, WorkerState
 
 
@@ -99,7 +99,7 @@ def end_handoff(handoff: Handoff) -> None:
 def give_up_source(handoff: Handoff, now: float) -> None:
     """Nothing more will come: who waits goes on with what has, as soon as that is known."""
     sequence, load = handoff.sequence, handoff.load
-    if load is not None and sequence.load is load:
+    if load is not None and sequence.remote.load is load:
         end_handoff(handoff)
         handoff.receiver.loads.cancel(load)
     else:
@@ -110,7 +110,7 @@ def go_on(receiver: WorkerState, sequence: Sequence, now: float) -> None:
     """Let a sequence that waits for blocks take its turn; a probe has ended."""
     receiver.loading.remove(sequence)
     receiver.touch()
-    sequence.load = sequence.load_look = None
+    sequence.remote.load = sequence.remote.load_look = None
     sequence.advance(State.WAITING)
     if sequence.probe is not None:
         sequence.probe.end(sequence, now)
@@ -167,9 +167,12 @@ def _queue_prefill(handoff: Handoff, num_tokens: int) -> None:
         key=(rank, arrival, -1 - choice),
         max_len=num_tokens + 1,
         is_prefill=True,
+        placement=Placement(
+            worker=source,
+            chain=sequence.placement.chain,
+            num_expected=num_tokens - handoff.num_cached * source.info.model.block_size,
+        ),
     )
-    prefill.chain, prefill.worker = sequence.chain, source
-    prefill.num_expected = num_tokens - handoff.num_cached * source.info.model.block_size
     handoff.prefill = prefill
     source.handoffs.prefills[prefill] = handoff
     source.waiting.push(prefill)
@@ -190,8 +193,6 @@ def _end_prefill(source: WorkerState, prefill: Sequence, state: State) -> None:
     del source.handoffs.prefills[prefill]
     if prefill.state is State.RUNNING:
         source.leave_running(prefill)
-    elif prefill.queue is not None:
-        prefill.queue.remove(prefill)
+    elif prefill.placement.queue is not None:
+        prefill.placement.queue.remove(prefill)
     prefill.advance(state)
-    prefill.worker = None
-    prefill.num_in_flight = 0

@@ -52,11 +52,11 @@ def order_loads(worker: WorkerState, index: RemoteIndex, counts: LoadCounts, now
     while num_looked_at < MAX_LOOKED_AT and at < _MAX_PASSED:
         sequence = worker.waiting.at(at)
         # No load takes blocks that a sequence passed MAX_SKIPS times waits for.
-        if sequence is None or sequence.num_skipped >= MAX_SKIPS:
+        if sequence is None or sequence.fairness.num_skipped >= MAX_SKIPS:
             return
-        if sequence.num_loads_left and sequence.load_look != look:
+        if sequence.remote.num_loads_left and sequence.remote.load_look != look:
             num_looked_at += 1
-            sequence.load_look = look
+            sequence.remote.load_look = look
             if _consider(worker, sequence, index, counts, now):
                 num_looked_at -= 1
                 look = worker.loads.look(index.version, now)
@@ -112,9 +112,9 @@ def finish_load(
     for sequence in waiting:
         sequence.times.note_transfer(now - load.ordered_at, answer.num_bytes, None)
         if answer.num_blocks and not load.is_forgotten:
-            sequence.loaded.update(_tiers_by_index(load.first, answer))
+            sequence.remote.loaded.update(_tiers_by_index(load.first, answer))
         else:
-            sequence.num_loads_left = 0
+            sequence.remote.num_loads_left = 0
         go_on(worker, sequence, now)
 
 
@@ -127,7 +127,7 @@ def give_up_overdue(worker: WorkerState, counts: LoadCounts, now: float) -> None
         counts.num_overdue += 1
         worker.loads.link(load.order.store).breaker.fail(now)
         for sequence in worker.loads.waiting_for(load):
-            sequence.num_loads_left = 0
+            sequence.remote.num_loads_left = 0
             go_on(worker, sequence, now)
 
 
@@ -151,7 +151,7 @@ def take_loading(worker: WorkerState) -> list[Sequence]:
     taken = sorted(there, key=lambda sequence: sequence.key)
     for sequence in taken:
         worker.loading.remove(sequence)
-        sequence.load = None
+        sequence.remote.load = None
         if sequence in worker.handoffs.incoming:
             end_handoff(worker.handoffs.incoming[sequence])
         sequence.advance(State.WAITING)
@@ -166,7 +166,7 @@ def _consider(
     now: float,
 ) -> bool:
     """Let `sequence` wait for a load if it should; return whether it does."""
-    if not sequence.request.reads_cache or sequence.num_preemptions >= MAX_PREEMPTIONS:
+    if not sequence.request.reads_cache or sequence.fairness.num_preemptions >= MAX_PREEMPTIONS:
         return False
     tokens, chain, loads = sequence.tokens, worker.chain_for(sequence), worker.loads
     hits = find_prefix(worker.pool.cache, chain, tokens)
@@ -175,7 +175,7 @@ def _consider(
         return False
     load = loads.find(chain.name(len(hits), tokens))
     if load is not None:
-        sequence.num_loads_left -= 1
+        sequence.remote.num_loads_left -= 1
         _wait_for(worker, load, sequence)
         return True
     room = _room(worker, hits)
@@ -187,7 +187,7 @@ def _consider(
         return False
     store, length, choice = choose_run(worker, runs, now)
     counts.verdicts[choice.verdict] += 1
-    sequence.num_loads_left = 0
+    sequence.remote.num_loads_left = 0
     if not choice.verdict.is_load:
         return False
     load = order_load(

@@ -59,11 +59,11 @@ def finish_pull(
     for sequence in waiting:
         sequence.times.note_transfer(exposed, answer.num_bytes, answer.transport)
         if answer.num_blocks and not load.is_forgotten:
-            sequence.num_loads_left = 0
+            sequence.remote.num_loads_left = 0
             if sequence is handoff.sequence and handoff.prefill is not None:
                 size = receiver.info.model.block_size
                 first = max(load.first, handoff.num_cached)
-                sequence.handed_off = (first * size, (load.first + answer.num_blocks) * size)
+                sequence.remote.handed_off = (first * size, (load.first + answer.num_blocks) * size)
                 sequence.times.is_handed_off = True
         go_on(receiver, sequence, now)
 
