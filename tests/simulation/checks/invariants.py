@@ -78,7 +78,7 @@ def holders_of(worker: WorkerState) -> Counter[int]:
     for load in worker.loads.under_way.values():
         holders.update(load.table.blocks)
     leases = [handoff.lease for handoff in worker.handoffs.outgoing if handoff.lease is not None]
-    for table in (*leases, *worker.probe_blocks.values()):
+    for table in (*leases, *worker.handoffs.probe_blocks.values()):
         holders.update(table.blocks)
     return holders
 
@@ -113,14 +113,14 @@ def one_writer(worker: WorkerState, holders: Counter[int], coverage: Coverage) -
     size = worker.info.model.block_size
     for sequence in worker.running:
         assert sequence.table is not None
-        computed = sequence.progress.num_computed
+        computed = sequence.num_computed
         for index in range(-(-computed // size), len(sequence.table.blocks)):
             block = sequence.table.blocks[index]
             if holders[block] != 1:
                 raise Violation("one_writer", f"{sequence.key} will write shared block {block}")
         is_partial = computed % size and computed // size < len(sequence.table.blocks)
         if is_partial and holders[sequence.table.blocks[computed // size]] > 1:
-            if not sequence.progress.is_tail_shared:
+            if not sequence.table.is_tail_shared:
                 raise Violation("one_writer", f"{sequence.key} does not know of its shared tail")
             coverage.facts["shared tails"] += 1
     if len(worker.running) > 1:
@@ -153,8 +153,8 @@ def tables_cover(worker: WorkerState, coverage: Coverage) -> None:
     for sequence in worker.running:
         assert sequence.table is not None
         num_blocks = len(sequence.table.blocks)
-        least = -(-sequence.progress.num_computed // size)
-        most = -(-(len(sequence.tokens) + sequence.progress.num_in_flight) // size)
+        least = -(-sequence.num_computed // size)
+        most = -(-(len(sequence.tokens) + sequence.num_in_flight) // size)
         if not least <= num_blocks <= most:
             detail = f"{sequence.key} has {num_blocks} blocks, needs {least} to {most}"
             raise Violation("tables_cover", detail)
@@ -168,7 +168,7 @@ def progress(worker: WorkerState, coverage: Coverage) -> None:
     if has_work and not worker.outstanding and not _may_wait(worker):
         what = f"{len(worker.running)} run, {len(worker.waiting)} wait, "
         raise Violation("progress", f"{what}{worker.pool.num_free} blocks are free, no step")
-    for sequence in worker.compiling:
+    for sequence in worker.aside.compiling:
         is_asked = sequence.request.grammar_key in worker.grammars._asked
         _need(is_asked, "progress", f"{sequence.key} waits for what nobody compiles")
     coverage.invariants["progress"] += has_work
@@ -183,7 +183,7 @@ def _may_wait(worker: WorkerState) -> bool:
     )
     leases = [handoff for handoff in worker.handoffs.outgoing if handoff.lease is not None]
     leases_yield = all(one.load is not None or one.sequence.key < oldest for one in leases)
-    holds_any = bool(worker.loads.under_way or leases or worker.probe_blocks)
+    holds_any = bool(worker.loads.under_way or leases or worker.handoffs.probe_blocks)
     return holds_any and loads_yield and leases_yield
 
 

@@ -20,7 +20,7 @@ def handoffs_end(worker: WorkerState, cell: Cell, coverage: Coverage) -> None:
     for handoff in worker.handoffs.incoming.values():
         if handoff not in handoff.source.handoffs.outgoing:
             raise Violation(name, f"{handoff.sequence.key} waits for what nobody gives")
-    queues = (worker.running, worker.waiting, worker.loading, worker.compiling)
+    queues = (worker.running, worker.waiting, worker.aside.loading, worker.aside.compiling)
     for sequence in (one for queue in queues for one in queue if one.is_prefill):
         if worker.handoffs.prefills.get(sequence) not in worker.handoffs.outgoing:
             raise Violation(name, f"the prefill {sequence.key} is for nobody")
@@ -34,7 +34,7 @@ def _problem(handoff: Handoff, worker: WorkerState, cell: Cell) -> str | None:
         return "its receiver is gone"
     if receiver.handoffs.incoming.get(sequence) is not handoff:
         return "nobody waits for it"
-    is_waiting = sequence.placement.queue is receiver.loading
+    is_waiting = sequence.placement.queue is receiver.aside.loading
     if not is_waiting or sequence.state is not State.WAITING_FOR_REMOTE_KV:
         return f"who should wait is {sequence.state.value}"
     if (handoff.lease is not None) != (handoff.phase is Phase.HELD):

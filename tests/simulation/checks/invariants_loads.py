@@ -27,7 +27,7 @@ def loads_end(worker: WorkerState, cell: Cell, coverage: Coverage) -> None:
     """Who waits for a load waits for one that will be answered, and not for ever; what nobody waits
     for is cancelled."""
     name, under_way = "loads_end", worker.loads.under_way
-    for sequence in worker.loading:
+    for sequence in worker.aside.loading:
         load = sequence.remote.load
         if load is None and sequence in worker.handoffs.incoming:
             continue
@@ -40,7 +40,7 @@ def loads_end(worker: WorkerState, cell: Cell, coverage: Coverage) -> None:
         coverage.invariants[name] += 1
     for load in under_way.values():
         queues = [one.placement.queue for one in worker.loads.waiting_for(load)]
-        awaited = any(queue is worker.loading for queue in queues)
+        awaited = any(queue is worker.aside.loading for queue in queues)
         if not awaited and not load.is_cancelled:
             raise Violation(name, f"load {load.order.load_id} is for nobody")
 
@@ -52,8 +52,8 @@ def cached_tokens_add_up(cell: Cell, coverage: Coverage) -> None:
         for sequence in request.sequences:
             times = sequence.times
             total = sum(count for _, count in times.cached_tokens)
-            if total != (times.num_cached_tokens or 0):
-                raise Violation(name, f"{total} of {times.num_cached_tokens} tokens have a tier")
+            if total != (sequence.num_cached_tokens or 0):
+                raise Violation(name, f"{total} of {sequence.num_cached_tokens} tokens have a tier")
             tiers = {tier for tier, _ in times.cached_tokens}
             if min((count for _, count in times.cached_tokens), default=1) < 1:
                 raise Violation(name, "a tier has no tokens")

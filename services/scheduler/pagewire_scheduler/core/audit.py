@@ -95,7 +95,7 @@ def running_slots(worker: WorkerState) -> set[int]:
     return {
         sequence.slot
         for sequence in worker.running
-        if sequence.slot is not None and sequence.progress.num_computed and not unanswered[sequence]
+        if sequence.slot is not None and sequence.num_computed and not unanswered[sequence]
     }
 
 
@@ -112,7 +112,7 @@ def _holders(worker: WorkerState) -> Counter[int]:
     for handoff in worker.handoffs.outgoing:
         if handoff.lease is not None:
             holders.update(handoff.lease.blocks)
-    for table in worker.probe_blocks.values():
+    for table in worker.handoffs.probe_blocks.values():
         holders.update(table.blocks)
     return holders
 
@@ -181,12 +181,12 @@ def _audit_sequences(core: SchedulerCore, sequences: list[Sequence]) -> Iterator
             if not step.is_void:
                 samples.update(one for one in step.sampled if one not in step.left_out)
     queued = Counter(
-        s for w in core.workers.values() for s in (*w.waiting, *w.compiling, *w.loading, *w.resting)
+        s for w in core.workers.values() for queue in (w.waiting, *w.aside.queues) for s in queue
     )
     queued.update(s for queue in core.queues.unplaced for s in queue)
     running = Counter(s for w in core.workers.values() for s in w.running)
     for worker in core.workers.values():
-        for sequence in worker.compiling:
+        for sequence in worker.aside.compiling:
             if sequence.state is not State.WAITING_FOR_GRAMMAR:
                 yield AuditFinding(
                     "lost_sequence", f"{sequence.key} waits for no grammar, and is there"
@@ -205,12 +205,12 @@ def _audit_sequences(core: SchedulerCore, sequences: list[Sequence]) -> Iterator
             yield AuditFinding(
                 "lost_sequence", f"{sequence.key} in {sequence.state.value} is misplaced"
             )
-        if sequence.progress.num_outstanding != steps[sequence]:
+        if sequence.num_outstanding != steps[sequence]:
             yield AuditFinding(
-                "wrong_steps", f"{sequence.key} counts {sequence.progress.num_outstanding} steps"
+                "wrong_steps", f"{sequence.key} counts {sequence.num_outstanding} steps"
             )
-        if sequence.progress.num_in_flight != samples[sequence]:
-            num_awaited = sequence.progress.num_in_flight
+        if sequence.num_in_flight != samples[sequence]:
+            num_awaited = sequence.num_in_flight
             yield AuditFinding("wrong_samples", f"{sequence.key} awaits {num_awaited}")
         if is_running and (sequence.slot is None or sequence.table is None):
             yield AuditFinding("no_slot", f"{sequence.key} runs without slot or blocks")
@@ -235,11 +235,11 @@ def _audit_counts(core: SchedulerCore) -> Iterator[AuditFinding]:
                 )
     queues = [*core.queues.unplaced]
     for worker in core.workers.values():
-        own = [worker.waiting, worker.compiling, worker.loading, worker.resting]
+        own = [worker.waiting, *worker.aside.queues]
         queues += own
-        if worker.queued.num_sequences != sum(map(len, own)):
+        if worker.waiting.sums.num_sequences != sum(map(len, own)):
             yield AuditFinding(
-                "miscounted", f"{worker.queued.num_sequences} wait, and {len(own)} queues"
+                "miscounted", f"{worker.waiting.sums.num_sequences} wait, and {len(own)} queues"
             )
     asked = [one for queue in queues for one in queue if one.is_asked_for]
     num_choices = sum(1 + len(one.branch.followers) for one in asked)
@@ -332,7 +332,7 @@ def _audit_loads(worker: WorkerState) -> Iterator[AuditFinding]:
                 yield AuditFinding(
                     "early_block", f"block {block} is used before its load has ended"
                 )
-    for sequence in worker.loading:
+    for sequence in worker.aside.loading:
         load_of = sequence.remote.load
         if load_of is None and sequence in worker.handoffs.incoming:
             continue
@@ -351,12 +351,12 @@ def _audit_writers(worker: WorkerState) -> Iterator[AuditFinding]:
     for sequence in worker.running:
         if sequence.table is None:
             continue
-        if len(sequence.table.blocks) * size < sequence.progress.num_computed:
+        if len(sequence.table.blocks) * size < sequence.num_computed:
             yield AuditFinding("short_table", f"{sequence.key} has written beyond its blocks")
         # A partly written block may be in several tables until one of them goes on.
-        first = -(-sequence.progress.num_computed // size)
-        if not sequence.progress.is_tail_shared:
-            first = sequence.progress.num_computed // size
+        first = -(-sequence.num_computed // size)
+        if not sequence.table.is_tail_shared:
+            first = sequence.num_computed // size
         for block in sequence.table.blocks[first:]:
             if holders[block] != 1:
                 yield AuditFinding(

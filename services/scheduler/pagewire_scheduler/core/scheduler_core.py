@@ -180,9 +180,9 @@ class SchedulerCore:
         if not worker.has_credit:
             self.kv_caches.order_loads(worker)  # they run beside the steps that are out
             return None
-        if worker.is_drain_due and not worker.fault_isolation:
+        if worker.duty.is_drain_due and not worker.fault_isolation:
             self.draining.drain(worker)
-        if worker.is_draining:
+        if worker.duty.is_draining:
             self.draining.migrate(worker, self.now)
         self.queues.balance(worker)
         self.kv_caches.order_loads(worker)

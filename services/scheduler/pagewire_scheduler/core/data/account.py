@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class Cost(NamedTuple):
-    """What a request adds when it comes; see `AccountSums`."""
+    """The amounts that a request adds when it comes; see `AccountSums`."""
 
     num_sequences: int
     num_tokens: int
@@ -14,7 +14,7 @@ class Cost(NamedTuple):
 
 
 class AccountKey(NamedTuple):
-    """Who is charged; what is `spare` stands beside the limits, see `load`."""
+    """The model and tenant that are charged; a spare account is beside the limits."""
 
     model: str
     tenant: str
@@ -26,11 +26,11 @@ class AccountSums:
     """Sums over requests.
 
     Attributes:
-        num_requests: How many.
-        num_waiting: Sequences that wait, choices that follow others among them.
-        num_tokens: Tokens of those that wait, each prompt counted once.
-        num_bytes: Memory held, and what is expected next.
-        bytes_at_most: What that comes to if every request takes all it may.
+        num_requests: Number of requests.
+        num_waiting: Waiting sequences, followers included.
+        num_tokens: Tokens of the waiting sequences, each prompt counted once.
+        num_bytes: Memory: held, and expected next.
+        bytes_at_most: The memory if every request takes all it may.
     """
 
     num_requests: int = 0
@@ -42,7 +42,7 @@ class AccountSums:
 
 @dataclass(slots=True, eq=False)
 class Account:
-    """What the requests of one key come to, which is in the sums of its model and the cell, too."""
+    """The sums of one key, which are in the sums of its model and the cell, too."""
 
     key: AccountKey
     model: AccountSums
@@ -50,19 +50,19 @@ class Account:
     own: AccountSums = field(default_factory=AccountSums)
 
     def note_waiting(self, num_sequences: int, num_tokens: int) -> None:
-        """So many more wait; fewer where negative."""
+        """Add waiting sequences and tokens; take them off where negative."""
         for tally in (self.own, self.model, self.cell):
             tally.num_waiting += num_sequences
             tally.num_tokens += num_tokens
 
     def note_request(self, count: int, num_bytes: int, bytes_at_most: int) -> None:
-        """A request comes (+1) or goes (-1) with the memory that it is charged."""
+        """Count a request that comes (+1) or goes (-1), with its memory."""
         for tally in (self.own, self.model, self.cell):
             tally.num_requests += count
             tally.num_bytes += num_bytes
             tally.bytes_at_most += bytes_at_most
 
     def note_growth(self, num_bytes: int) -> None:
-        """So much more memory is held, of what it was known may come."""
+        """Add memory that a counted request holds more."""
         for tally in (self.own, self.model, self.cell):
             tally.num_bytes += num_bytes

@@ -67,8 +67,8 @@ class Times:
         transfer_bytes, transport: Bytes that came, and transport of the newest from a worker.
         num_migrations: How often it was moved after it had begun to run.
         is_handed_off: Whether another worker computed some of its prompt.
-        num_cached_tokens: Prompt tokens found in the cache when it first ran; None before.
-        cached_tokens: (tier, number) of these tokens.
+        cached_tokens: (tier, number) of the prompt tokens found in the cache at the first start.
+        is_due: Whether the timeline is reported with the next token.
     """
 
     begun_at: float | None = None
@@ -80,13 +80,8 @@ class Times:
     transport: KvTransport | None = None
     num_migrations: int = 0
     is_handed_off: bool = False
-    num_cached_tokens: int | None = None
     cached_tokens: tuple[tuple[str, int], ...] = ()
-
-    def note_cached(self, num_tokens: int, loaded: Mapping[int, str], block_size: int) -> None:
-        """Note the prompt tokens found at the first start; see `tokens_by_tier`."""
-        self.num_cached_tokens = num_tokens
-        self.cached_tokens = tokens_by_tier(num_tokens, loaded, block_size)
+    is_due: bool = True
 
     def note_begun(self, now: float) -> None:
         """Note the first step, if it is the first."""

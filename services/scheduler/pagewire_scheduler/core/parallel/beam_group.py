@@ -8,6 +8,7 @@ that ended. The group runs, is preempted and restarts as a whole.
 """
 
 from array import array
+from dataclasses import replace
 
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.parallel.forks import follow, unfollow
@@ -41,7 +42,7 @@ def advance_group(worker: WorkerState, request: Request) -> list[Sequence]:
 
 
 def take_moves(request: Request) -> BeamMoves:
-    """Return what the plan being sent tells of the beams of `request`, and forget it."""
+    """Return the moves of the beams of `request` for the plan being sent, once."""
     group = request.beams
     assert group is not None
     assert group.moves is not None, "a group branched and has no moves"
@@ -123,7 +124,7 @@ def _vehicles(worker: WorkerState, request: Request, parents: list[Sequence]) ->
     for sequence in free:
         if sequence.state is State.RUNNING:
             # No step names it: the search waits for all answers before it goes on.
-            assert not sequence.progress.num_outstanding
+            assert not sequence.num_outstanding
             assert sequence.table is not None
             sequence.table.release()
     free.reverse()  # taken from the end: the lowest choice first
@@ -153,5 +154,5 @@ def _finish(worker: WorkerState, request: Request, group: BeamGroup) -> list[Seq
         last = hypothesis.tokens[-1]
         sequence.outcome.stop_token_id = last if last in request.stop_ids else None
         sequence.branch.leader, sequence.branch.followers = None, []
-        sequence.times = best.times
+        sequence.num_cached_tokens, sequence.times = best.num_cached_tokens, replace(best.times)
     return list(request.sequences)

@@ -29,7 +29,7 @@ def release_followers(leader: Sequence) -> list[Sequence]:
 
 
 def leaders(sequences: list[Sequence]) -> list[Sequence]:
-    """Let new choices with the same prompt follow the first of them; return who is to be queued."""
+    """Let new choices with the same prompt follow the first of them; return those to be queued."""
     fresh = [s for s in sequences if not s.num_emitted and s.branch == Branching()]
     by_request: dict[Request, list[Sequence]] = {}
     for sequence in fresh:

@@ -43,13 +43,13 @@ def leave_out(worker: WorkerState, sequence: Sequence) -> None:
             step.left_out.add(sequence)
     if not sequence.is_live:
         return
-    progress, fairness = sequence.progress, sequence.fairness
-    progress.num_in_flight = 0
+    fairness = sequence.fairness
+    sequence.num_in_flight = 0
     fairness.is_left_out = True
     sequence.lateness = min(sequence.lateness + LATE_COST, MAX_LATENESS)
     if sequence.state is State.RUNNING:
-        progress.num_computed = len(sequence.tokens) - 1
-        progress.fast_path_until = 0
+        sequence.num_computed = len(sequence.tokens) - 1
+        sequence.fast_path_until = 0
     pause = min(2 ** (sequence.lateness // LATE_COST), MAX_PAUSE)
     fairness.pauses_until = worker.next_step_id + pause
 
@@ -71,8 +71,8 @@ def share_slots(worker: WorkerState, step_id: int) -> None:
 
     It is not queued meanwhile: it would be first in the queue, since it is older.
     """
-    if worker.resting and worker.slots.num_free > len(worker.waiting):
-        rested = [one for one in worker.resting if one.fairness.pauses_until <= step_id]
+    if worker.aside.resting and worker.slots.num_free > len(worker.waiting):
+        rested = [one for one in worker.aside.resting if one.fairness.pauses_until <= step_id]
         for sequence in rested[: worker.slots.num_free - len(worker.waiting)]:
             _leave_rest(worker, sequence)
     first = worker.waiting.at(0)
@@ -85,24 +85,24 @@ def share_slots(worker: WorkerState, step_id: int) -> None:
         sequence.advance(State.PREEMPTED)
         sequence.remote.allow_loads()
         sequence.fairness.pauses_until = step_id + MAX_PAUSE
-        worker.resting.push(sequence)
+        worker.aside.resting.push(sequence)
 
 
 def wake(worker: WorkerState) -> None:
     """Let all that rest wait for slots again."""
-    for sequence in list(worker.resting):
+    for sequence in list(worker.aside.resting):
         _leave_rest(worker, sequence)
 
 
 def _leave_rest(worker: WorkerState, sequence: Sequence) -> None:
-    worker.resting.remove(sequence)
+    worker.aside.resting.remove(sequence)
     worker.waiting.push(sequence)
 
 
 def _is_pausing(sequence: Sequence, step_id: int) -> bool:
     fairness, is_free = sequence.fairness, not sequence.placement.is_guaranteed
     is_paused = fairness.is_left_out and fairness.pauses_until > step_id
-    return is_paused and is_free and not sequence.progress.num_outstanding
+    return is_paused and is_free and not sequence.num_outstanding
 
 
 def given_up_error(reason: str) -> InvalidRequestError:

@@ -110,12 +110,12 @@ class PlanBuilder:
 
     def add(self, sequence: Sequence, num_tokens: int, fresh_blocks: list[int]) -> None:
         """Schedule `num_tokens` of a running sequence and advance it."""
-        plan, slot, progress = self.plan, sequence.slot, sequence.progress
+        plan, slot = self.plan, sequence.slot
         assert slot is not None
-        start = progress.num_computed
+        start = sequence.num_computed
         end = start + num_tokens
-        is_sampled = end == len(sequence.tokens) + progress.num_in_flight
-        if is_sampled and progress.is_timeline_due and not sequence.is_beam:
+        is_sampled = end == len(sequence.tokens) + sequence.num_in_flight
+        if is_sampled and sequence.times.is_due and not sequence.is_beam:
             self.due_timelines.append(sequence)
         if start < sequence.num_prompt:
             self.worker.totals.num_prompt_tokens += min(end, sequence.num_prompt) - start
@@ -132,19 +132,19 @@ class PlanBuilder:
             self._name(sequence, end)
         if num_tokens > 1 or not is_sampled:
             self._note_growth(sequence, num_tokens)
-        progress.num_computed = end
+        sequence.num_computed = end
         sequence.fairness.is_left_out = False
-        progress.num_in_flight += is_sampled
+        sequence.num_in_flight += is_sampled
         self.num_pooled += is_sampled and sequence.is_pooling
         if sequence.is_beam and is_sampled:
             self.num_candidate_bytes += _candidate_bytes(sequence)
-        if progress.reports_prompt_logprobs:
+        if sequence.reports_prompt_logprobs:
             self.num_value_bytes += num_tokens * _value_bytes(sequence)
         self.reports_prompt_logprobs |= (
-            progress.reports_prompt_logprobs and start + 1 < sequence.num_prompt
+            sequence.reports_prompt_logprobs and start + 1 < sequence.num_prompt
         )
-        progress.num_outstanding += 1
-        progress.last_step = plan.step_id
+        sequence.num_outstanding += 1
+        sequence.last_step = plan.step_id
         self.num_tokens_left -= num_tokens
         self.sequences.append(sequence)
         if sequence.branch.followers and is_sampled and not sequence.is_beam:
@@ -156,27 +156,26 @@ class PlanBuilder:
         growing = self.worker.growing
         if self.shares is not None and sequence.is_growing:
             self.shares[sequence.request.submission.tenant] -= num_tokens
-        if sequence.progress.num_computed + num_tokens + 1 < sequence.num_to_hold:
+        if sequence.num_computed + num_tokens + 1 < sequence.num_to_hold:
             growing[sequence] = None
         else:
             growing.pop(sequence, None)
 
     def _look_ahead(self, sequence: Sequence) -> None:
         """Note how far `sequence` can go on by single tokens that need nothing but arrays."""
-        table, placement, progress = sequence.table, sequence.placement, sequence.progress
-        chain = placement.chain
-        is_special = progress.is_tail_shared or sequence.is_beam or sequence.is_pooling
-        is_special = is_special or sequence.is_prefill or bool(sequence.branch.followers)
+        table, placement, chain = sequence.table, sequence.placement, sequence.placement.chain
+        is_special = sequence.is_beam or sequence.is_pooling or sequence.is_prefill
+        is_special = is_special or bool(sequence.branch.followers)
         # Its timeline is reported with its first token, which may need only one token more.
-        is_special = is_special or (progress.is_timeline_due and not progress.num_in_flight)
-        if is_special or table is None or chain is None:
-            progress.fast_path_until = 0
+        is_special = is_special or (sequence.times.is_due and not sequence.num_in_flight)
+        if is_special or table is None or table.is_tail_shared or chain is None:
+            sequence.fast_path_until = 0
             return
         room = len(table.blocks) * chain.block_size
         if self.is_caching and not placement.is_private:
             # The step that fills a block, or the first after its last id is known, names it.
             room = min(room, (table.num_named + 1) * chain.block_size - 1)
-        progress.fast_path_until = room
+        sequence.fast_path_until = room
 
     def victims(self, sequence: Sequence) -> Iterator[Sequence]:
         """Yield the running sequences that `sequence` may preempt, the first victim first."""

@@ -82,7 +82,7 @@ def _schedule_left_out(builder: PlanBuilder) -> None:
     worker = builder.worker
     for sequence in retries(worker.running):
         schedule_one(builder, sequence, 1)
-    if worker.resting and not builder.plan.slots:
+    if worker.aside.resting and not builder.plan.slots:
         wake(worker)
         schedule_waiting(builder)
 

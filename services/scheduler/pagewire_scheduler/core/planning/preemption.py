@@ -53,7 +53,7 @@ def roll_back(worker: WorkerState, sequence: Sequence) -> None:
     worker.leave_running(sequence)
     sequence.advance(State.PREEMPTED)
     sequence.remote.allow_loads()
-    if sequence.progress.num_outstanding:
-        worker.returning.add(sequence)
+    if sequence.num_outstanding:
+        worker.aside.returning.add(sequence)
     else:
         worker.waiting.push(sequence)

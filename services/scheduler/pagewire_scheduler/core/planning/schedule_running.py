@@ -15,24 +15,23 @@ def schedule_running(builder: PlanBuilder) -> None:
     while index < len(running) and builder.num_tokens_left > num_plain:
         sequence = running[index]
         index += 1
-        progress = sequence.progress
-        start = progress.num_computed
-        if start < progress.fast_path_until:
-            num_total = len(sequence.tokens) + progress.num_in_flight
+        start = sequence.num_computed
+        if start < sequence.fast_path_until:
+            num_total = len(sequence.tokens) + sequence.num_in_flight
             if num_total - start == 1 and num_total < sequence.max_len:
                 # What nearly every sequence does in nearly every step; `PlanBuilder.add` in short.
                 slots.append(sequence.slot)  # type: ignore[arg-type]
                 starts.append(start)
-                progress.num_computed = num_total
-                progress.num_in_flight += 1
-                progress.num_outstanding += 1
-                progress.last_step = step_id
+                sequence.num_computed = num_total
+                sequence.num_in_flight += 1
+                sequence.num_outstanding += 1
+                sequence.last_step = step_id
                 sequences.append(sequence)
                 num_plain += 1
                 continue
         num_tokens = sequence.num_to_compute
         # A choice forked a moment ago is in this step already.
-        is_to_go_on = num_tokens > 0 and progress.last_step != step_id
+        is_to_go_on = num_tokens > 0 and sequence.last_step != step_id
         if sequence.fairness.is_left_out and is_to_go_on:
             is_due = sequence.fairness.pauses_until <= step_id
             num_retries += is_due
@@ -58,11 +57,11 @@ def schedule_one(builder: PlanBuilder, sequence: Sequence, num_tokens: int) -> N
     worker, table = builder.worker, sequence.table
     assert table is not None
     # A token computed once more is written where it stands already, by whomever that is held.
-    needs_own_tail = sequence.progress.is_tail_shared and not sequence.fairness.is_left_out
+    needs_own_tail = table.is_tail_shared and not sequence.fairness.is_left_out
     if needs_own_tail and not _own_tail(builder, sequence):
         return
     block_size = worker.info.model.block_size
-    room = len(table.blocks) * block_size - sequence.progress.num_computed
+    room = len(table.blocks) * block_size - sequence.num_computed
     if room >= num_tokens:
         builder.add(sequence, num_tokens, [])
         return
@@ -82,7 +81,7 @@ def _own_tail(builder: PlanBuilder, sequence: Sequence) -> bool:
     """
     worker, table = builder.worker, sequence.table
     assert table is not None
-    index, offset = divmod(sequence.progress.num_computed, worker.info.model.block_size)
+    index, offset = divmod(sequence.num_computed, worker.info.model.block_size)
     if offset and table.is_shared(index):
         if _free_blocks_for(builder, sequence) < 1:
             return False
@@ -92,7 +91,7 @@ def _own_tail(builder: PlanBuilder, sequence: Sequence) -> bool:
         builder.plan.copy_slots.append(sequence.slot)
         builder.plan.copy_sources.append(source)
         builder.plan.copy_destinations.append(destination)
-    sequence.progress.is_tail_shared = False
+    table.is_tail_shared = False
     update_reservation(worker, sequence)
     return True
 

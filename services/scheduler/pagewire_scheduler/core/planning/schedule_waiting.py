@@ -17,6 +17,7 @@ from pagewire_scheduler.core.blocks.prefix_cache import find_prefix
 from pagewire_scheduler.core.data.plan_bytes import record_bytes
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.data.step_plan import NewSequence
+from pagewire_scheduler.core.data.timeline import tokens_by_tier
 from pagewire_scheduler.core.parallel.beam_group import start_group
 from pagewire_scheduler.core.planning.known_prefix import KnownPrefix, find_known_prefix
 from pagewire_scheduler.core.planning.plan_builder import PlanBuilder
@@ -174,14 +175,15 @@ def _enter(builder: PlanBuilder, sequence: Sequence, num_cached: int, prefix: Kn
     assert table is not None
     sequence.advance(State.RUNNING)
     worker.enter_running(sequence)
-    sequence.progress.num_computed = num_cached
+    sequence.num_computed = num_cached
     sequence.times.note_begun(builder.now)
-    sequence.progress.is_timeline_due = True
-    if sequence.times.num_cached_tokens is None:
+    sequence.times.is_due = True
+    if sequence.num_cached_tokens is None:
         first, end = sequence.remote.handed_off
         num_computed = max(0, min(end, num_cached, sequence.num_prompt) - first)
         cached = min(num_cached, sequence.num_prompt) - num_computed
-        sequence.times.note_cached(cached, sequence.remote.loaded, worker.info.model.block_size)
+        sequence.num_cached_tokens, block_size = cached, worker.info.model.block_size
+        sequence.times.cached_tokens = tokens_by_tier(cached, sequence.remote.loaded, block_size)
         if builder.is_caching and sequence.is_asked_for and sequence.request.reads_cache:
             tiers = sequence.times.cached_tokens
             worker.totals.note_prefix(sequence.num_prompt, tiers, num_computed)
@@ -191,7 +193,7 @@ def _enter(builder: PlanBuilder, sequence: Sequence, num_cached: int, prefix: Kn
     worker.counts.num_queried_tokens += len(sequence.tokens) - 1
     worker.counts.num_hit_tokens += num_cached
     builder.policy.charge_admission(sequence, sequence.num_to_hold - num_cached)
-    sequence.progress.reports_prompt_logprobs = sequence.request.needs_prompt_logprobs
+    sequence.reports_prompt_logprobs = sequence.request.needs_prompt_logprobs
     describe = _describe_prefill if sequence.is_prefill else _describe
     builder.plan.new_sequences.append(describe(worker, sequence, table, prefix))
     room = len(table.blocks) * worker.info.model.block_size - num_cached
@@ -267,7 +269,7 @@ def _describe(
     request, submission = sequence.request, sequence.request.submission
     group, key = request.beams, request.grammar_key
     sampling = submission.sampling
-    if sampling.prompt_logprobs is not None and not sequence.progress.reports_prompt_logprobs:
+    if sampling.prompt_logprobs is not None and not sequence.reports_prompt_logprobs:
         sampling = sampling.with_(prompt_logprobs=None)
     assert sequence.slot is not None
     return NewSequence(

@@ -64,7 +64,7 @@ def apply_result(worker: WorkerState, result: StepResult, now: float) -> Applied
         pieces = pieces_of(step, result.prompt)
     worker.outstanding.popleft()
     for sequence in step.sequences:
-        sequence.progress.num_outstanding -= 1
+        sequence.num_outstanding -= 1
     applied = Applied()
     if step.is_void:
         worker.void_names.steps.update(dict.fromkeys(step.named_blocks, step.step_id))
@@ -103,7 +103,7 @@ def apply_result(worker: WorkerState, result: StepResult, now: float) -> Applied
         if worker.info.window is not None:
             _release_before_window(worker, step, worker.info.window)
     worker.finish_step(step)
-    if worker.returning:
+    if worker.aside.returning:
         _requeue(worker)
     return applied
 
@@ -136,7 +136,7 @@ def _apply_tokens(sampled: list[Sequence], token_ids: list[int], applied: Applie
         # After an abort or an end the token is dropped; after a preemption it is valid.
         if not sequence.is_live:
             continue
-        sequence.progress.num_in_flight -= 1
+        sequence.num_in_flight -= 1
         if sequence.lateness:
             note_sampled(sequence)
         tokens = sequence.tokens
@@ -155,7 +155,7 @@ def _apply_tokens(sampled: list[Sequence], token_ids: list[int], applied: Applie
                 len(tokens) - sequence.num_prompt - 1,
                 (token,),
                 None,
-                sequence.times.num_cached_tokens or 0,
+                sequence.num_cached_tokens or 0,
             )
             events.append(create(TokensEvent, event))
         num_tokens = len(tokens)
@@ -184,7 +184,7 @@ def _apply_with_logprobs(
             top = end
         if not sequence.is_live:
             continue
-        sequence.progress.num_in_flight -= 1
+        sequence.num_in_flight -= 1
         if sequence.is_beam:
             sequence.branch.candidates = list(zip(ids, values, strict=True))
             searches[sequence.request] = None
@@ -222,7 +222,7 @@ def _apply_vectors(
     for index, sequence in enumerate(pooled):
         if not sequence.is_live:
             continue
-        sequence.progress.num_in_flight -= 1
+        sequence.num_in_flight -= 1
         sequence.outcome.vector = vectors[index * size : (index + 1) * size]
         event = vector_event(sequence)
         if event is not None:
@@ -233,8 +233,8 @@ def _apply_vectors(
 
 def _emit_timeline(sequence: Sequence, applied: Applied, now: float) -> None:
     """Say where the time went before the first token of a sequence's stay on this worker."""
-    if sequence.progress.is_timeline_due:
-        sequence.progress.is_timeline_due = False
+    if sequence.times.is_due:
+        sequence.times.is_due = False
         sequence.times.note_token(now)
         event = timeline_event(sequence)
         if event is not None:
@@ -253,7 +253,7 @@ def _emit_next(sequence: Sequence, token: int, applied: Applied) -> None:
             len(sequence.tokens) - sequence.num_prompt - 1,
             (token,),
             sequence.outcome.logprobs,
-            sequence.times.num_cached_tokens or 0,
+            sequence.num_cached_tokens or 0,
         )
         applied.tokens.append(event)
 
@@ -329,16 +329,16 @@ def _apply_failure(
 
 
 def _roll_back(worker: WorkerState, sequence: Sequence) -> None:
-    sequence.progress.num_in_flight = 0
+    sequence.num_in_flight = 0
     if sequence.state is State.RUNNING:
         roll_back(worker, sequence)
 
 
 def _requeue(worker: WorkerState) -> None:
     """Queue the preempted sequences whose last step has returned."""
-    for sequence in sorted(worker.returning, key=lambda sequence: sequence.key):
+    for sequence in sorted(worker.aside.returning, key=lambda sequence: sequence.key):
         if not sequence.is_live:
-            worker.returning.discard(sequence)
-        elif not sequence.progress.num_outstanding:
-            worker.returning.discard(sequence)
+            worker.aside.returning.discard(sequence)
+        elif not sequence.num_outstanding:
+            worker.aside.returning.discard(sequence)
             worker.waiting.push(sequence)

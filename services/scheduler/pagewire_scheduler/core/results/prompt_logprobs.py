@@ -73,7 +73,7 @@ def _reporting(step: OutstandingStep) -> list[tuple[Chunk, int]]:
     return [
         (chunk, start)
         for chunk, start in zip(step.chunks, step.plan.starts, strict=True)
-        if chunk.sequence.progress.reports_prompt_logprobs
+        if chunk.sequence.reports_prompt_logprobs
     ]
 
 

@@ -33,10 +33,10 @@ class Draining:
 
         Suspects on trial stay until it is over.
         """
-        worker.is_draining = True
+        worker.duty.is_draining = True
         self._queues.forget_takers(worker.info.model.name)
-        worker.is_drain_due = bool(worker.fault_isolation)
-        if worker.is_drain_due:
+        worker.duty.is_drain_due = bool(worker.fault_isolation)
+        if worker.duty.is_drain_due:
             return
         self._send_away(worker)
         for sequence in take_loading(worker):
@@ -45,14 +45,14 @@ class Draining:
     def is_drained(self, worker: WorkerState) -> bool:
         """Whether a draining worker has nothing left to do, and keeps nothing for others."""
         is_idle = not worker.num_sequences and not worker.outstanding
-        return worker.is_draining and is_idle and not worker.handoffs.outgoing
+        return worker.duty.is_draining and is_idle and not worker.handoffs.outgoing
 
     def set_roles(self, worker: WorkerState, roles: frozenset[Role]) -> None:
         """Use `worker` for `roles` from now on.
 
         What runs there ends there; what waits for a role that it has lost moves.
         """
-        lost, worker.roles = worker.roles - roles, roles
+        lost, worker.duty.roles = worker.duty.roles - roles, roles
         self._queues.forget_takers(worker.info.model.name)
         if lost and not worker.fault_isolation:
             self._send_away(worker)
@@ -64,7 +64,7 @@ class Draining:
         """
         if worker.fault_isolation:
             return
-        num_leaving = len(worker.returning)
+        num_leaving = len(worker.aside.returning)
         for sequence in list(worker.running):
             if sequence.is_beam or sequence.is_prefill or sequence.branch.followers:
                 continue
@@ -80,7 +80,7 @@ class Draining:
         """Place again what waits on `worker` for slots, a grammar or the turn of its prefill."""
         for handoff in [one for one in worker.handoffs.outgoing if one.phase is Phase.QUEUED]:
             sequence = handoff.sequence
-            handoff.receiver.loading.remove(sequence)
+            handoff.receiver.aside.loading.remove(sequence)
             end_handoff(handoff)
             sequence.advance(State.WAITING)
             self._queues.place(sequence)

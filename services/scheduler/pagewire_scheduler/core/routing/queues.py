@@ -99,7 +99,7 @@ class ModelQueues:
         return [
             (
                 replace(workers[0].info.model, namings=self._namings(workers)),
-                sum(not worker.is_draining for worker in workers),
+                sum(not worker.duty.is_draining for worker in workers),
             )
             for workers in self._workers.values()
         ]
@@ -129,7 +129,7 @@ class ModelQueues:
         """
         name = worker.info.model.name
         blamed = note_worker_loss(worker)
-        worker.totals.num_lost_workers += not worker.is_draining
+        worker.totals.num_lost_workers += not worker.duty.is_draining
         self._workers[name].remove(worker)
         self.forget_takers(name)
         self._balances[name].forget(worker)
@@ -172,8 +172,8 @@ class ModelQueues:
     def place(self, sequence: Sequence) -> None:
         """Queue a WAITING sequence with the best worker, or aside; perhaps have its prompt computed
         on another. A probe goes nowhere else."""
-        if sequence.probe is not None:
-            sequence.probe.end(sequence, self._now())
+        if sequence.placement.probe is not None:
+            sequence.placement.probe.end(sequence, self._now())
             return
         self.bound(sequence)
         worker = self._choose(sequence)
@@ -205,8 +205,8 @@ class ModelQueues:
         """Return the workers that take new sequences, by kind: those of a role, or all for None."""
         key = model, role
         if key not in self._takers:
-            takers = [one for one in self.workers(model) if not one.is_draining]
-            meant = [one for one in takers if role is None or role in one.roles]
+            takers = [one for one in self.workers(model) if not one.duty.is_draining]
+            meant = [one for one in takers if role is None or role in one.duty.roles]
             self._takers[key] = by_kind(meant)
         return self._takers[key]
 
@@ -218,7 +218,7 @@ class ModelQueues:
     def _is_meant(self, worker: WorkerState, sequence: Sequence) -> bool:
         """Whether `worker` is one of those."""
         role = _role_for(sequence)
-        is_taker = role in worker.roles and not worker.is_draining
+        is_taker = role in worker.duty.roles and not worker.duty.is_draining
         return is_taker or not self._kinds(sequence.request.submission.model, role)
 
     def _choose(self, sequence: Sequence) -> WorkerState | None:
@@ -282,7 +282,7 @@ def _sequences_of(worker: WorkerState) -> set[Sequence]:
     """Return every live sequence: running, waiting, or preempted with a step under way."""
     under_way = (sequence for step in worker.outstanding for sequence in step.sequences)
     live = {sequence for sequence in under_way if not sequence.state.is_finished}
-    aside = {*worker.compiling, *worker.loading, *worker.resting}
+    aside = {*worker.aside.compiling, *worker.aside.loading, *worker.aside.resting}
     return live | set(worker.running) | set(worker.waiting) | aside
 
 

@@ -37,20 +37,20 @@ def count_waiting(sequence: Sequence, sign: int) -> None:
 
 
 def count_follower_gone(sequence: Sequence) -> None:
-    """A choice ends that waited for the prompt of one that is queued."""
+    """Count the end of `sequence`, which followed a queued choice."""
     account = sequence.request.account
     if account is not None:
         account.note_waiting(-1, 0)
 
 
 def count_more(sequence: Sequence) -> None:
-    """The output of `sequence` has come to more than what was counted."""
+    """Charge more output of `sequence`, which has got longer than what was counted."""
     sequence.num_counted += TOKENS_AHEAD
     _charge(sequence.request, TOKENS_AHEAD * bytes_per_token(sequence.request.submission))
 
 
 def count_search(request: Request) -> None:
-    """The beams of a search have grown by a token."""
+    """Charge more output of a beam search, whose beams have grown by a token."""
     first, *others = request.sequences
     longest = max(len(first.tokens), *(len(one.tokens) for one in others), 0)
     if longest > first.num_counted:

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator
 from pagewire_scheduler.core.state.request import Request, Sequence, SequenceWorker
 
 Unit = Sequence | Request
-"""What is tried as one: a sequence, or the beams of one search."""
+"""A sequence, or the beams of one search: tried as one."""
 
 
 def unit_of(sequence: Sequence) -> Unit:
-    """Return what `sequence` is tried with."""
+    """Return the unit that `sequence` belongs to."""
     return sequence.request if sequence.is_beam else sequence
 
 
@@ -28,7 +28,7 @@ def sequences_of(unit: Unit) -> list[Sequence]:
 class FaultIsolation:
     """Groups of suspects of one worker, the one being tried first.
 
-    Those of failed steps, and those that ran on workers when these were lost (see `losses`).
+    Suspects come from failed steps and from lost workers (see `losses`).
     """
 
     __slots__ = ("_failed_alone", "_groups", "_num_together", "_open")
@@ -49,8 +49,7 @@ class FaultIsolation:
             yield from sequences_of(unit)
 
     def mark_suspect(self, unit: Unit, num_together: int) -> None:
-        """Try `unit`, with others of which as many may be tried together, after those that are
-        tried already.
+        """Try `unit` after all present suspects, with others that have the same `num_together`.
 
         Args:
             num_together: Members of its group at most.
@@ -64,9 +63,9 @@ class FaultIsolation:
         self._open.append(unit)
 
     def isolate(self, sequences: Iterable[Sequence]) -> Unit | None:
-        """A step with these failed; return who is to blame, when one failed alone, and again.
+        """Split the `sequences` of a failed step; return a unit that failed alone, and again.
 
-        Those of the current trial that the step did not hold are tried later.
+        Suspects of the current trial that the step did not hold are tried later.
         """
         accused = list(dict.fromkeys(map(unit_of, sequences)))
         for group in self._groups:
@@ -87,7 +86,7 @@ class FaultIsolation:
         return None
 
     def clear_suspects(self, sequences: Iterable[Sequence]) -> None:
-        """These have got as far as a sample without a failure."""
+        """Clear `sequences`, which have got as far as a sample without a failure."""
         if self._groups:
             innocent = set(map(unit_of, sequences))
             for group in self._groups:

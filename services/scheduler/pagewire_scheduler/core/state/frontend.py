@@ -90,7 +90,7 @@ def tokens_event(sequence: Sequence, position: int) -> TokensEvent | None:
         position,
         token_ids,
         sequence.outcome.logprobs,
-        sequence.times.num_cached_tokens or 0,
+        sequence.num_cached_tokens or 0,
     )
 
 
@@ -107,7 +107,7 @@ def vector_event(sequence: Sequence) -> VectorEvent | None:
     request, vector = sequence.request, sequence.outcome.vector
     if request.handle is None or vector is None:
         return None
-    epoch, num_cached = request.submission.epoch, sequence.times.num_cached_tokens or 0
+    epoch, num_cached = request.submission.epoch, sequence.num_cached_tokens or 0
     return VectorEvent(
         frontend_id=request.frontend_id,
         handle=request.handle,

@@ -6,24 +6,24 @@ from pagewire_scheduler.core.blocks.block_table import BlockTable
 from pagewire_scheduler.core.data.kv_load import LoadOrder
 
 Look = tuple[int, int, int, int]
-"""When a sequence was looked at: the index, loads ordered and under way, and the time."""
+"""A state of the loads: version of the index, loads ordered and under way, and the time."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class KvLoad:
-    """A load that was ordered and not answered.
+    """A load that was ordered and not answered yet.
 
     Attributes:
-        first: Index of its first block among those of the sequences.
-        table: The blocks it goes to, behind the cached ones that it continues: these must not be
-            evicted meanwhile, or what comes would be of no use.
-        num_bytes: Of all its blocks.
-        num_bytes_ahead: Of the loads that were under way from that store when it was ordered.
-        overdue_at: Instant from which no sequence waits for it.
-        ordered_at: When it was ordered.
+        first: Index of the first block among the blocks of the sequences.
+        table: The destination blocks, behind the cached blocks that they continue: these must not
+            be evicted meanwhile, or the loaded blocks would be of no use.
+        num_bytes: Size of all blocks.
+        num_bytes_ahead: Size of the loads under way from that store at the order.
+        overdue_at: Instant from which no sequence waits for the load.
+        ordered_at: Instant of the order.
         is_cancelled: Whether the worker is sent a cancel.
-        is_overdue: Whether its answer did not come in time.
-        is_forgotten: Whether its blocks get no names: cached prefixes were forgotten meanwhile.
+        is_overdue: Whether the answer did not come in time.
+        is_forgotten: Whether the blocks get no names: cached prefixes were forgotten meanwhile.
     """
 
     order: LoadOrder
@@ -39,10 +39,10 @@ class KvLoad:
 
     @property
     def is_pull(self) -> bool:
-        """Whether its blocks come from another worker, not from a store."""
+        """Whether the blocks come from another worker, not from a store."""
         return self.order.worker is not None
 
     @property
     def is_joinable(self) -> bool:
-        """Whether another sequence may wait for it."""
+        """Whether another sequence may wait for the load."""
         return not (self.is_cancelled or self.is_overdue or self.is_forgotten)

@@ -9,18 +9,18 @@ from pagewire_shared.identity.ids import BlockName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lack:
-    """A sequence could not start on a worker without attention window.
+    """The blocks that a sequence lacked on a worker without attention window.
 
-    What it lacks shrinks by at most one for each block that is given back since, for each block
-    that is set aside no more and for each sequence that runs no more; and when its prefix goes on.
-    What others take from the free list, cached or not, makes it no smaller: a cached block that
-    they hold is one that it need not take, and one that is not free.
+    The lack shrinks by at most one for each block that is given back since, for each block that is
+    set aside no more and for each sequence that runs no more; and when the cached prefix grows.
+    Blocks that others take from the free list, cached or not, make the lack no smaller: a cached
+    block that they hold need not be taken, and is not free.
 
     Attributes:
-        num_missing: Blocks that it lacked.
+        num_missing: Blocks that were missing.
         num_released: Blocks of the pool given back until then.
         num_aside: Blocks that were kept for others.
-        next_name: The first block of its prefix that was not cached; None where all were.
+        next_name: The first block of the prefix that was not cached; None where all were.
     """
 
     pool: BlockPool

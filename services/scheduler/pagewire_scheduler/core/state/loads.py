@@ -14,11 +14,11 @@ LOOK_SECONDS: Final = 0.05
 
 
 class Loads:
-    """What is known of the loads of one worker.
+    """The loads of one worker.
 
     Attributes:
         under_way: Loads by id, also without waiting sequences, because they hold blocks.
-        prefill: What its prompts cost.
+        prefill: Measured cost of prompts.
         is_forced: Whether speeds decide nothing.
     """
 
@@ -61,15 +61,15 @@ class Loads:
 
     @property
     def names(self) -> dict[BlockName, KvLoad]:
-        """Which load brings a name, for audits."""
+        """The load that brings each name, for audits."""
         return self._by_name
 
     def link(self, store: str) -> StoreLink:
-        """Return what is known of the way from `store`."""
+        """Return the measurements of the way from `store`."""
         return self._links.setdefault(store, StoreLink())
 
     def forget_link(self, store: str) -> None:
-        """Nothing will be ordered from there again; answers may still come."""
+        """Forget `store`, of which nothing is ordered again; answers may still come."""
         link = self._links.get(store)
         if link is not None and not link.num_bytes_under_way:
             del self._links[store]
@@ -91,9 +91,9 @@ class Loads:
         return sorted(waiting, key=lambda sequence: sequence.key)
 
     def look(self, version: int, now: float) -> Look:
-        """Return what a second look in the same state need not be taken for.
+        """Return the state of the loads: a second look in the same state finds nothing new.
 
-        What sequences lost of their cached blocks meanwhile is noticed after LOOK_SECONDS.
+        Cached blocks that sequences lost meanwhile are noticed after LOOK_SECONDS.
         """
         return version, self._num_ordered, len(self.under_way), int(now / LOOK_SECONDS)
 
@@ -103,14 +103,14 @@ class Loads:
         return self._num_ordered
 
     def enter(self, load: KvLoad) -> None:
-        """A load is ordered."""
+        """Begin a load: order it."""
         self.under_way[load.order.load_id] = load
         self._by_name.update(dict.fromkeys(load.order.names, load))
         self._to_order.append(load.order)
         self._waiting[load] = []
 
     def leave(self, load: KvLoad) -> None:
-        """A load was answered: give its blocks back."""
+        """End a load that was answered: give its blocks back."""
         del self.under_way[load.order.load_id], self._waiting[load]
         for name in load.order.names:
             if self._by_name.get(name) is load:
@@ -125,7 +125,7 @@ class Loads:
             self._to_cancel.append(load.order.load_id)
 
     def forget_names(self) -> None:
-        """What is under way gets no names, so it need not come."""
+        """Cancel all loads: their blocks would get no names."""
         for load in self.under_way.values():
             load.is_forgotten = True
             self.cancel(load)

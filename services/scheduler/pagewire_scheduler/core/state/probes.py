@@ -33,13 +33,13 @@ class Probe:
     probe_blocks: list[tuple[WorkerState, BlockTable]] = field(default_factory=list)
 
     def end(self, sequence: Sequence, now: float) -> None:
-        """Its sequence waits no longer: say what came, and keep that."""
+        """End the wait of `sequence`: note the outcome, and keep the blocks that came."""
         names = []
         for worker in (self.source, self.receiver):
             hits = find_prefix(worker.pool.cache, worker.chain_for(sequence), sequence.tokens)
             table = BlockTable(worker.pool)
             table.share(hits)
-            worker.probe_blocks[self.number] = table
+            worker.handoffs.probe_blocks[self.number] = table
             self.probe_blocks.append((worker, table))
             names = [
                 worker.chain_for(sequence).name(at, sequence.tokens) for at in range(len(hits))
@@ -60,7 +60,7 @@ class Probe:
     def release(self) -> None:
         """Release the blocks that were kept for the comparison."""
         for worker, table in self.probe_blocks:
-            worker.probe_blocks.pop(self.number, None)
+            worker.handoffs.probe_blocks.pop(self.number, None)
             table.release()
             worker.touch()
         self.probe_blocks = []
@@ -87,5 +87,5 @@ def probe_sequence(probe: Probe, generation: int) -> Sequence:
     request = create_request(submission, b"", -probe.number, probe.begun_at)
     (sequence,) = request.sequences
     sequence.max_len = num_tokens + 1
-    sequence.probe = probe
+    sequence.placement.probe = probe
     return sequence

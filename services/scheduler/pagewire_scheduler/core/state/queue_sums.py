@@ -15,12 +15,12 @@ class QueueSums:
     __slots__ = ("_whole", "num_choices", "num_sequences", "num_tokens")
 
     def __init__(self, whole: "QueueSums | None" = None) -> None:
-        """Args: `whole` counts what is counted here, too."""
+        """Args: `whole` are sums that these sums are a part of."""
         self._whole = whole
         self.num_sequences = self.num_choices = self.num_tokens = 0
 
     def enter(self, sequence: Sequence) -> None:
-        """A sequence waits."""
+        """Count a sequence that waits now."""
         self.num_sequences += 1
         if sequence.is_asked_for:
             self.num_choices += 1 + len(sequence.branch.followers)
@@ -29,7 +29,7 @@ class QueueSums:
             self._whole.enter(sequence)
 
     def leave(self, sequence: Sequence) -> None:
-        """It waits no more."""
+        """Count a sequence no more."""
         self.num_sequences -= 1
         if sequence.is_asked_for:
             self.num_choices -= 1 + len(sequence.branch.followers)
@@ -38,7 +38,7 @@ class QueueSums:
             self._whole.leave(sequence)
 
     def drop_follower(self) -> None:
-        """A choice that follows a member has ended."""
+        """Count the end of a choice that follows a member."""
         self.num_choices -= 1
         if self._whole is not None:
             self._whole.drop_follower()

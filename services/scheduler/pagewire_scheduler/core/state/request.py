@@ -15,7 +15,7 @@ from pagewire_scheduler.core.data.tally import Tally, place_of
 from pagewire_scheduler.core.data.timeline import Times
 from pagewire_scheduler.core.data.token_logprobs import PromptPiece
 from pagewire_scheduler.core.state.beam_search import BeamSearch
-from pagewire_scheduler.core.state.sequence_parts import Fairness, Outcome, Progress, Remote
+from pagewire_scheduler.core.state.sequence_parts import Fairness, Outcome, Remote
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 
@@ -28,22 +28,22 @@ class Request:
     """A request in the scheduler.
 
     Attributes:
-        handle: Its name on the frontend's stream; None while the frontend is away.
+        handle: The name on the frontend's stream; None while the frontend is away.
         arrival: Grows with every request.
-        rank: Orders requests: the instant of arrival, moved by the priority; see `queue_policy`.
-        is_admitted: Whether it has been checked against a worker of its model.
-        num_losses: Workers lost while they ran it, since it last got further.
-        num_together: How many suspects, itself included, may be tried with it at most.
-        num_emitted_at_loss: How far it was then: output tokens of all choices.
+        rank: Orders requests: the instant of arrival, moved by the priority; see `policy`.
+        is_admitted: Whether the request has been checked against a worker of its model.
+        num_losses: Workers lost while they ran the request, since it last got further.
+        num_together: Suspects that may be tried together at most, this request included.
+        num_emitted_at_loss: Output tokens of all choices at the last loss.
         beams: The search under way, for a beam request that runs.
-        grammar_key: Names the grammar that its output follows; None for none.
-        arrived_at: When it came, on the caller's clock.
+        grammar_key: Names the grammar of the output; None without a grammar.
+        arrived_at: Instant of arrival, on the caller's clock.
         num_prompt_logprobs_reported: Next position whose log-probability the prompt still needs.
-        prompt_pieces: Those it has, in order.
-        account: Who is charged for it here; None for a probe.
-        num_bytes: What it is charged: memory held, and what is expected next.
-        bytes_at_most: What that may come to.
-        tally: Where its choices are counted; None for nowhere.
+        prompt_pieces: Reported log-probabilities of the prompt, in order.
+        account: The account that is charged; None for a probe.
+        num_bytes: Charged memory: held, and expected next.
+        bytes_at_most: The most memory that the request may hold.
+        tally: Counts the choices by place; None for a request that is not counted.
     """
 
     submission: Submission
@@ -80,25 +80,24 @@ class Request:
 
     @property
     def grammar(self) -> StructuredOutputsParams | None:
-        """The grammar that its output follows; None for none."""
+        """The grammar of the output; None without a grammar."""
         return self.submission.sampling.structured_outputs
 
     @property
     def is_pooling(self) -> bool:
-        """Whether it wants a vector and no tokens."""
+        """Whether the request wants a vector and no tokens."""
         return self.submission.pooling is not None
 
     @property
     def needs_prompt_logprobs(self) -> bool:
-        """Whether log-probabilities of its prompt are wanted that it does not have yet."""
+        """Whether log-probabilities of the prompt are wanted and not reported yet."""
         submission = self.submission
         is_wanted = submission.sampling.prompt_logprobs is not None
         return is_wanted and self.num_prompt_logprobs_reported < len(submission.prompt_token_ids)
 
     @property
     def reads_cache(self) -> bool:
-        """Whether it may start behind a cached prefix: not when something is wanted of every
-        position."""
+        """Whether it may start behind a cached prefix: not if every position reports something."""
         pooling = self.submission.pooling
         return not self.needs_prompt_logprobs and (pooling is None or pooling.pooling == "last")
 
@@ -114,7 +113,8 @@ class Placement:
 
     Attributes:
         queue: The queue that the sequence waits in.
-        place: Where the sequence is counted in the tally of its request.
+        probe: The probe that the sequence belongs to, if any; then the sequence never runs.
+        place: The place in the tally of the request that counts the sequence.
         chain: The names of its blocks under the layout of a worker.
         num_expected: Tokens that were expected to be computed when the sequence was placed.
         num_reserved_slots: Slots kept free for the other beams of the search.
@@ -124,6 +124,7 @@ class Placement:
 
     worker: "SequenceWorker | None" = None
     queue: "SequenceQueue | None" = None
+    probe: "SequenceProbe | None" = None
     place: int | None = None
     chain: NameChain | None = None
     num_expected: int = 0
@@ -169,9 +170,16 @@ class Sequence:
         is_prefill: Whether the sequence computes a prompt for a sequence elsewhere: then it samples
             nothing, and is not a choice of its request.
         has_logprobs: Whether log-probabilities were asked for.
-        probe: The probe that the sequence belongs to, if any; then the sequence never runs.
-        num_counted: Tokens for which memory is counted, beams aside; see `accounts`.
+        num_computed: Positions whose keys and values are in the cache or written by a step under
+            way.
+        num_in_flight: Samples of steps under way that will be applied.
+        num_outstanding: Steps under way that name the sequence, void ones included.
+        last_step: Step id of the newest plan that names the sequence.
+        fast_path_until: Position up to which one token more needs no block, no name and no copy.
         lateness: Grows with each step that leaves the sequence out, and shrinks with each token.
+        num_counted: Tokens for which memory is counted, beams aside; see `accounts`.
+        num_cached_tokens: Prompt tokens found in the cache at the first start; None before.
+        reports_prompt_logprobs: Whether the worker reports log-probabilities of the prompt.
         times: Instants and durations, for the timeline.
     """
 
@@ -188,13 +196,18 @@ class Sequence:
     is_pooling: bool = False
     is_prefill: bool = False
     has_logprobs: bool = False
-    probe: "SequenceProbe | None" = None
     slot: int | None = None
     table: BlockTable | None = None
-    num_counted: int = 0
+    num_computed: int = 0
+    num_in_flight: int = 0
+    num_outstanding: int = 0
+    last_step: int = 0
+    fast_path_until: int = 0
     lateness: int = 0
+    num_counted: int = 0
+    num_cached_tokens: int | None = None
+    reports_prompt_logprobs: bool = False
     placement: Placement = field(default_factory=Placement)
-    progress: Progress = field(default_factory=Progress)
     fairness: Fairness = field(default_factory=Fairness)
     remote: Remote = field(default_factory=Remote)
     branch: Branching = field(default_factory=Branching)
@@ -212,7 +225,7 @@ class Sequence:
         if target.is_finished:
             self.is_live = False
             self.placement.worker = self.branch.candidates = None
-            self.progress.num_in_flight = 0
+            self.num_in_flight = 0
         self.recount()
 
     def recount(self) -> None:
@@ -238,9 +251,8 @@ class Sequence:
 
     def forget_worker(self) -> None:
         """Forget a worker that is gone, with the slot, the blocks and the steps there."""
-        progress = self.progress
         self.placement.worker = self.slot = self.table = None
-        progress.num_computed = progress.num_in_flight = progress.num_outstanding = 0
+        self.num_computed = self.num_in_flight = self.num_outstanding = 0
 
     def fork_from(self, parent: "Sequence") -> None:
         """Share the blocks and the progress of `parent`, and the tokens of a beam."""
@@ -248,8 +260,8 @@ class Sequence:
         assert parent.placement.chain is not None
         self.table, self.placement.chain = parent.table.fork(), parent.placement.chain.fork()
         self.times = replace(parent.times)
-        self.progress.num_computed = parent.progress.num_computed
-        self.progress.is_tail_shared = parent.progress.is_tail_shared = True
+        self.num_computed = parent.num_computed
+        self.num_cached_tokens = parent.num_cached_tokens
         if self.is_beam:
             self.tokens = parent.tokens[:]
             self.placement.is_guaranteed = parent.placement.is_guaranteed
@@ -257,8 +269,8 @@ class Sequence:
 
     @property
     def is_asked_for(self) -> bool:
-        """Whether it is a choice of a request: no prefill for another worker, and no probe."""
-        return not self.is_prefill and self.probe is None
+        """Whether this is a choice of a request: no prefill for another worker, and no probe."""
+        return not self.is_prefill and self.placement.probe is None
 
     @property
     def num_emitted(self) -> int:
@@ -267,26 +279,25 @@ class Sequence:
 
     @property
     def num_to_hold(self) -> int:
-        """Tokens known whose keys and values it will need."""
+        """Known tokens whose keys and values are needed."""
         return self.num_prompt if self.is_prefill else len(self.tokens)
 
     @property
     def is_growing(self) -> bool:
-        """Whether more than the newest of the tokens it must hold are to be computed."""
-        return self.progress.num_computed + 1 < self.num_to_hold
+        """Whether more than the newest of the tokens to hold are to be computed."""
+        return self.num_computed + 1 < self.num_to_hold
 
     @property
     def num_to_compute(self) -> int:
         """Tokens that a plan may still compute; 0 when only outstanding samples are missing."""
-        progress = self.progress
         if self.is_prefill:
-            return self.num_prompt - progress.num_computed
-        num_total = len(self.tokens) + progress.num_in_flight
+            return self.num_prompt - self.num_computed
+        num_total = len(self.tokens) + self.num_in_flight
         # The next tokens of beams are decided when the samples of all beams are there.
-        if self.is_beam and (progress.num_in_flight or self.branch.candidates is not None):
+        if self.is_beam and (self.num_in_flight or self.branch.candidates is not None):
             return 0
         is_complete = num_total >= self.max_len and not self.is_beam
-        return 0 if is_complete else num_total - progress.num_computed
+        return 0 if is_complete else num_total - self.num_computed
 
     def emitted_from(self, position: int) -> Seq[int]:
         """Return the output tokens from `position`."""

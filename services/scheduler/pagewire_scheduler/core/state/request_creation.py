@@ -33,6 +33,9 @@ def create_sequences(request: Request, num_preemptions: int = 0) -> list[Sequenc
     submission, sequences = request.submission, []
     prompt = submission.prompt_token_ids
     for choice, emitted in enumerate(submission.emitted):
+        has_logprobs = submission.sampling.logprobs is not None and not request.is_beam
+        # Log-probabilities of an earlier life stay with the frontend, which has them already.
+        logprobs = OutputLogprobs(len(emitted)) if has_logprobs else None
         sequence = Sequence(
             request=request,
             choice=choice,
@@ -41,13 +44,11 @@ def create_sequences(request: Request, num_preemptions: int = 0) -> list[Sequenc
             key=(request.rank, request.arrival, choice),
             is_beam=request.is_beam,
             is_pooling=request.is_pooling,
-            has_logprobs=submission.sampling.logprobs is not None and not request.is_beam,
+            has_logprobs=has_logprobs,
+            outcome=Outcome(logprobs),
             end_ids=request.stop_ids | request.eos_ids,
             max_len=max_len,
             fairness=Fairness(num_preemptions=num_preemptions),
         )
-        if sequence.has_logprobs:
-            # Those of an earlier life stay with the frontend, which never asks for them again.
-            sequence.outcome = Outcome(OutputLogprobs(len(emitted)))
         sequences.append(sequence)
     return sequences

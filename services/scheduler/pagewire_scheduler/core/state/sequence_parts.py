@@ -13,43 +13,12 @@ LOADS_PER_STAY: Final = 2
 
 
 @dataclass(slots=True)
-class Progress:
-    """How far a sequence has been computed, and its steps under way.
-
-    Attributes:
-        num_computed: Positions whose keys and values are in the cache or written by a step under
-            way.
-        num_in_flight: Samples of steps under way that will be applied.
-        num_outstanding: Steps under way that name the sequence, void ones included.
-        last_step: Step id of the newest plan that names the sequence.
-        fast_path_until: Position up to which one token more needs no block, no name and no copy.
-        is_tail_shared: Whether the last, partly written block may be in other tables, too.
-        is_timeline_due: Whether the timeline is reported with the next token.
-        reports_prompt_logprobs: Whether the worker reports log-probabilities of the prompt.
-    """
-
-    num_computed: int = 0
-    num_in_flight: int = 0
-    num_outstanding: int = 0
-    last_step: int = 0
-    fast_path_until: int = 0
-    is_tail_shared: bool = False
-    is_timeline_due: bool = True
-    reports_prompt_logprobs: bool = False
-
-    def stop(self) -> None:
-        """Forget the computed positions: the blocks are given back."""
-        self.num_computed = self.fast_path_until = 0
-        self.is_tail_shared = False
-
-
-@dataclass(slots=True)
 class Fairness:
-    """What a sequence was denied so far.
+    """Refusals and pauses of a sequence.
 
     Attributes:
         num_skipped: Later sequences started while there was no room for this one.
-        num_preemptions: How often the sequence was preempted.
+        num_preemptions: Number of preemptions.
         lack: The blocks that were missing when the sequence last could not start.
         is_left_out: Whether the last token is to be computed again; see `left_out`.
         pauses_until: Steps before this one pass over the sequence where others can go on.
@@ -68,7 +37,7 @@ class Remote:
 
     Attributes:
         load: The load that the sequence waits for.
-        load_look: When a load for the sequence was last thought of.
+        load_look: State of the loads when one was last considered for the sequence.
         num_loads_left: Loads that the sequence may still wait for in this stay on its worker.
         loaded: The tier of each loaded block, by index.
         handed_off: (first, end) of the tokens that another worker computed.

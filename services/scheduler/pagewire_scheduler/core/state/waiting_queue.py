@@ -10,7 +10,7 @@ from pagewire_scheduler.core.state.request import Key, Sequence
 
 
 class WaitingQueue:
-    """A sorted list of keys with a dictionary of who is really there.
+    """A sorted list of keys with a dictionary of the members.
 
     Entering and leaving cost a search and the move of some pointers (below a microsecond for the
     thousands that are let in); looking at the first few costs nothing.
@@ -18,7 +18,7 @@ class WaitingQueue:
     Attributes:
         num_expected: Tokens of the members that are expected to be computed, and not found in the
             cache.
-        sums: What this and other queues hold together.
+        sums: The sums of this and other queues.
     """
 
     __slots__ = ("_keys", "_members", "_whole", "num_expected", "sums")
@@ -57,7 +57,7 @@ class WaitingQueue:
         insort(self._keys, sequence.key)
 
     def at(self, index: int) -> Sequence | None:
-        """Return who is at `index` in the order of service, or None."""
+        """Return the sequence at `index` in the order of service, or None."""
         return self._members[self._keys[index]] if index < len(self._keys) else None
 
     def remove(self, sequence: Sequence) -> None:
@@ -74,3 +74,26 @@ class WaitingQueue:
     def drop_follower(self) -> None:
         """Count a choice less that follows a member."""
         self.sums.drop_follower()
+
+
+class WaitingAside:
+    """Sequences of a worker that do not compete for slots.
+
+    Attributes:
+        compiling: Sequences whose grammar is not compiled yet.
+        loading: Sequences that wait for blocks.
+        resting: Sequences left out by steps, which have given their slots to others for a while.
+        returning: PREEMPTED sequences that a step under way still names; they are in no queue.
+    """
+
+    __slots__ = ("compiling", "loading", "resting", "returning")
+
+    def __init__(self, sums: QueueSums) -> None:
+        self.compiling, self.loading = WaitingQueue(sums), WaitingQueue(sums)
+        self.resting = WaitingQueue(sums)
+        self.returning: set[Sequence] = set()
+
+    @property
+    def queues(self) -> tuple[WaitingQueue, ...]:
+        """The queues of these sequences."""
+        return self.compiling, self.loading, self.resting

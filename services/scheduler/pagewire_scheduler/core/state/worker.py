@@ -13,7 +13,7 @@ from pagewire_scheduler.core.blocks.block_table import BlockTable, LeavingBlocks
 from pagewire_scheduler.core.blocks.prefix_cache import NameChain, RootKey
 from pagewire_scheduler.core.data.model_totals import ModelTotals
 from pagewire_scheduler.core.data.settings import CoreSettings
-from pagewire_scheduler.core.data.worker_info import WorkerInfo
+from pagewire_scheduler.core.data.worker_info import Role, WorkerInfo
 from pagewire_scheduler.core.state.fault_isolation import FaultIsolation
 from pagewire_scheduler.core.state.grammars import WorkerGrammars
 from pagewire_scheduler.core.state.kv_load import KvLoad
@@ -24,7 +24,7 @@ from pagewire_scheduler.core.state.request import Key, Request, Sequence
 from pagewire_scheduler.core.state.reserve import BlockReservations
 from pagewire_scheduler.core.state.slots import WorkerSlots
 from pagewire_scheduler.core.state.void_names import VoidNames
-from pagewire_scheduler.core.state.waiting_queue import WaitingQueue
+from pagewire_scheduler.core.state.waiting_queue import WaitingAside, WaitingQueue
 from pagewire_shared.kv.block_hash import root_name
 
 
@@ -35,7 +35,7 @@ class WorkerCounts:
     Attributes:
         num_computed_tokens: Tokens to compute in its plans.
         num_queried_tokens: Prompt and resumed tokens looked up in the prefix cache.
-        num_hit_tokens: Those found there.
+        num_hit_tokens: Tokens found there.
     """
 
     num_computed_tokens: int = 0
@@ -44,11 +44,11 @@ class WorkerCounts:
 
 
 class Phase(enum.Enum):
-    """How far it is."""
+    """The progress of a hand-off."""
 
     QUEUED = "queued"  # the prefill waits for its turn on the source
-    COMPUTING = "computing"  # it has begun: blocks may be pulled as they are computed
-    HELD = "held"  # all is computed, and kept until the receiver has it
+    COMPUTING = "computing"  # the prefill has begun: blocks may be pulled as they are computed
+    HELD = "held"  # all blocks are computed, and kept until the receiver has them
     ENDED = "ended"  # the source keeps nothing for it
 
 
@@ -65,14 +65,14 @@ class Handoff:
     """Blocks on their way from `source` to `receiver`.
 
     Attributes:
-        sequence: The sequence that waits for them on the receiver.
-        num_blocks: How many of its first blocks are wanted.
+        sequence: The sequence that waits for the blocks on the receiver.
+        num_blocks: Number of leading blocks that the sequence wants.
         deadline: Instant at which the sequence stops waiting.
-        prefill: What computes them on the source; None when they are there.
-        num_cached: How many of the first the source had already.
+        prefill: The sequence that computes the blocks on the source; None when all are cached.
+        num_cached: Number of leading blocks that the source had already.
         lease: Holds the source's blocks until the receiver has them; None before.
         load: The receiver's order to pull; None before.
-        begun_at, computed_at: When it was decided, and when all was computed.
+        begun_at, computed_at: Instants of the decision, and of the last computed block.
     """
 
     source: "WorkerState"
@@ -95,58 +95,70 @@ class Handoff:
 
     @property
     def is_pullable(self) -> bool:
-        """Whether the source has blocks, or is about to."""
+        """Whether the source has blocks, or is about to have them."""
         return self.phase in (Phase.COMPUTING, Phase.HELD)
 
 
 @dataclass(slots=True)
 class Handoffs:
-    """The hand-offs of one worker; `core.transfers` begins and ends them.
+    """The hand-offs and probes of one worker; `core.transfers` begins and ends hand-offs.
 
     Attributes:
         outgoing: Hand-offs whose blocks the worker computes or keeps; a dictionary for its order.
         prefills: The outgoing hand-off of each prefill that runs or waits.
         incoming: The hand-off that each sequence waits for.
         pulls: The hand-off of each load under way from another worker.
+        pairs: Measurements of the ways from other workers, by their ids.
+        probe_blocks: Blocks that probes compare, by the number of the probe.
     """
 
     outgoing: dict[Handoff, None] = field(default_factory=dict)
     prefills: dict[Sequence, Handoff] = field(default_factory=dict)
     incoming: dict[Sequence, Handoff] = field(default_factory=dict)
     pulls: dict[KvLoad, Handoff] = field(default_factory=dict)
+    pairs: dict[bytes, PairFacts] = field(default_factory=dict)
+    probe_blocks: dict[int, BlockTable] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Duty:
+    """The use of a worker; `core.routing.draining` changes it.
+
+    Attributes:
+        is_draining: Whether the worker gets no new requests.
+        is_drain_due: Whether waiting sequences are to move once no trial is under way.
+    """
+
+    roles: frozenset[Role]
+    is_draining: bool = False
+    is_drain_due: bool = False
 
 
 class WorkerState:
-    """What the core knows of one attached worker.
+    """The state of one attached worker.
 
     Attributes:
-        roles: What it is used for now.
-        limits: What may be under way to it.
+        limits: Bounds of messages under way to the worker.
+        kind: Equal for workers that differ in load and blocks only.
+        duty: The roles that the worker is used for now, and whether it drains.
         slots: The rows of its batch.
         running: RUNNING sequences, ordered by their keys.
-        growing: Those of them with more than one token to compute; a dictionary for its order.
-        num_running_of: How many of them each tenant has; only of those that have any.
-        waiting: Sequences placed here that do not run.
-        compiling: Sequences whose grammar is not compiled yet; they do not compete for slots.
-        grammars: What its compiler has.
-        loading: Sequences that wait for blocks; they do not compete for slots.
-        resting: Those left out by steps that have given their slots to others for a while.
-        loads: What is on its way.
+        growing: Running sequences with more than one token to compute; a dictionary for its order.
+        num_running_of: Running sequences of each tenant that has any.
+        waiting: Sequences placed here that wait for slots and blocks.
+        aside: Sequences placed here that do not compete for slots.
+        is_blocked: Whether waiting sequences lacked slots or blocks in the newest plan that looked
+            at them.
+        grammars: The grammars that the worker has compiled.
+        loads: KV loads under way.
         handoffs: The hand-offs from and to the worker.
-        probe_blocks: Blocks that probes compare, by the number of the probe.
-        pairs: What is known of the ways from other workers, by their ids.
-        kind: What it has in common with others that differ in their load and their blocks only.
-        queued: What waits here.
-        is_blocked: Whether who waits lacked slots or blocks in the newest plan that looked at them.
         outstanding: Steps under way, oldest first.
+        branched: Beam requests whose moves the next plan sends; a dictionary for its order.
         reservations: Reserved blocks.
-        branched: Beam requests whose moves the next plan tells; a dictionary for its order.
         fault_isolation: Sequences among which one made a step fail.
-        returning: PREEMPTED sequences that a step under way still names.
-        is_draining: Whether it gets no new requests.
-        is_drain_due: Whether those that wait are to move once no trial is under way.
+        void_names: Names of blocks that the worker has to overwrite.
         counts: Totals of its prefix cache.
-        totals: Those of its model.
+        totals: Totals of its model.
     """
 
     def __init__(
@@ -158,12 +170,12 @@ class WorkerState:
         settings: CoreSettings,
         touched: "dict[WorkerState, None]",
     ) -> None:
-        """Args: `touched` are those whose next plan may differ; a dictionary for its order."""
+        """Args: `touched` are workers whose next plan may differ; a dictionary for its order."""
         self.info, self.limits = info, settings.stream_limits
         self.generation = settings.generation
         self._touched = touched
         self.totals = totals
-        self.roles = info.roles
+        self.duty = Duty(info.roles)
         self.pool = BlockPool(info.num_blocks)
         # A step must have room for one token of every running sequence.
         num_slots = min(info.max_num_seqs, self.shared_step_tokens, self.limits.max_slots)
@@ -172,20 +184,14 @@ class WorkerState:
         self.growing: dict[Sequence, None] = {}
         self.num_running_of: Counter[str] = Counter()
         self.waiting = waiting
-        self.queued = waiting.sums
-        self.compiling = WaitingQueue(waiting.sums)
+        self.aside = WaitingAside(waiting.sums)
         self.grammars = WorkerGrammars(self.limits)
-        self.loading = WaitingQueue(waiting.sums)
-        self.resting = WaitingQueue(waiting.sums)
         self.loads = Loads(is_forced=settings.is_load_forced)
         self.handoffs = Handoffs()
-        self.probe_blocks: dict[int, BlockTable] = {}
-        self.pairs: dict[bytes, PairFacts] = {}
         self.reservations = BlockReservations()
         self.branched: dict[Request, None] = {}
         self.fault_isolation = FaultIsolation()
-        self.returning: set[Sequence] = set()
-        self.is_blocked = self.is_draining = self.is_drain_due = False
+        self.is_blocked = False
         self.counts = WorkerCounts()
         self.outstanding: deque[OutstandingStep] = deque()
         self.void_names = VoidNames(info, self.pool)
@@ -245,7 +251,7 @@ class WorkerState:
     @property
     def num_sequences(self) -> int:
         """Sequences placed here."""
-        return len(self.running) + self.queued.num_sequences
+        return len(self.running) + self.waiting.sums.num_sequences
 
     @property
     def num_releasing_blocks(self) -> int:
@@ -303,14 +309,14 @@ class WorkerState:
         assert table is not None
         self.slots.leave(slot, sequence)
         sequence.slot = sequence.table = None
-        sequence.progress.stop()
+        sequence.num_computed = sequence.fast_path_until = 0
         if sequence.placement.is_guaranteed:
             sequence.placement.is_guaranteed = sequence.placement.is_private = False
             self.reservations.drop(sequence.request if sequence.is_beam else sequence)
         self.slots.reserve(sequence, -sequence.placement.num_reserved_slots)
         release = Release(slot, table)
-        if sequence.progress.num_outstanding:
-            self._step(sequence.progress.last_step).releases.append(release)
+        if sequence.num_outstanding:
+            self._step(sequence.last_step).releases.append(release)
         else:
             self._release(release)
 

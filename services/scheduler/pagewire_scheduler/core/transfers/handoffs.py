@@ -97,7 +97,7 @@ def end_handoff(handoff: Handoff) -> None:
 
 
 def give_up_source(handoff: Handoff, now: float) -> None:
-    """Nothing more will come: who waits goes on with what has, as soon as that is known."""
+    """End the wait for a source that sends nothing more; the sequence uses the blocks that came."""
     sequence, load = handoff.sequence, handoff.load
     if load is not None and sequence.remote.load is load:
         end_handoff(handoff)
@@ -108,12 +108,12 @@ def give_up_source(handoff: Handoff, now: float) -> None:
 
 def go_on(receiver: WorkerState, sequence: Sequence, now: float) -> None:
     """Let a sequence that waits for blocks take its turn; a probe has ended."""
-    receiver.loading.remove(sequence)
+    receiver.aside.loading.remove(sequence)
     receiver.touch()
     sequence.remote.load = sequence.remote.load_look = None
     sequence.advance(State.WAITING)
-    if sequence.probe is not None:
-        sequence.probe.end(sequence, now)
+    if sequence.placement.probe is not None:
+        sequence.placement.probe.end(sequence, now)
     if sequence in receiver.handoffs.incoming:
         end_handoff(receiver.handoffs.incoming[sequence])
     if sequence.is_live:
@@ -151,7 +151,7 @@ def _enter(handoff: Handoff) -> None:
     if key is not None and grammar is not None and not receiver.grammars.is_ready(key):
         receiver.grammars.request_compile(key, grammar)  # it is compiled meanwhile
     sequence.advance(State.WAITING_FOR_REMOTE_KV)
-    receiver.loading.push(sequence)
+    receiver.aside.loading.push(sequence)
 
 
 def _queue_prefill(handoff: Handoff, num_tokens: int) -> None:

@@ -147,10 +147,10 @@ def yield_blocks(worker: WorkerState) -> None:
 
 def take_loading(worker: WorkerState) -> list[Sequence]:
     """Take out, in order, those that wait for loads, back to WAITING; prefills stay."""
-    there = [sequence for sequence in worker.loading if not sequence.is_prefill]
+    there = [sequence for sequence in worker.aside.loading if not sequence.is_prefill]
     taken = sorted(there, key=lambda sequence: sequence.key)
     for sequence in taken:
-        worker.loading.remove(sequence)
+        worker.aside.loading.remove(sequence)
         sequence.remote.load = None
         if sequence in worker.handoffs.incoming:
             end_handoff(worker.handoffs.incoming[sequence])
@@ -216,7 +216,7 @@ def _wait_for(worker: WorkerState, load: KvLoad, sequence: Sequence) -> None:
         sequence.advance(State.WAITING)  # preempted
     sequence.advance(State.WAITING_FOR_REMOTE_KV)
     worker.loads.wait(sequence, load)
-    worker.loading.push(sequence)
+    worker.aside.loading.push(sequence)
 
 
 def _judge(worker: WorkerState, load: KvLoad, answer: LoadAnswer, now: float) -> None:

@@ -70,12 +70,12 @@ def finish_pull(
 
 def pair_of(receiver: WorkerState, source: WorkerState) -> PairFacts:
     """Return what is known of the way from `source` to `receiver`."""
-    return receiver.pairs.setdefault(source.info.worker_id, PairFacts())
+    return receiver.handoffs.pairs.setdefault(source.info.worker_id, PairFacts())
 
 
 def forget_source(receiver: WorkerState, source: WorkerState) -> None:
     """A worker is gone: nothing that was measured of it counts for another."""
-    receiver.pairs.pop(source.info.worker_id, None)
+    receiver.handoffs.pairs.pop(source.info.worker_id, None)
     receiver.loads.forget_link(source_key(source.info.worker_id))
 
 
