@@ -154,17 +154,17 @@ def everything_is_free(world: World) -> None:
         for worker in cell.core.workers.values():
             require(name, not any(worker.pool.ref_counts), "blocks are held")
             require(name, worker.pool.num_free == worker.pool.num_blocks, "blocks are missing")
-            aside = len(worker.compiling) + len(worker.loading)
+            aside = len(worker.aside.compiling) + len(worker.aside.loading)
             num_left = len(worker.running) + len(worker.waiting) + aside
             require(name, not num_left, "sequences are left")
             require(name, not worker.loads.under_way, "loads are left")
             require(
                 name,
-                not worker.outgoing_handoffs and not worker.incoming_handoffs,
+                not worker.handoffs.outgoing and not worker.handoffs.incoming,
                 "hand-offs are left",
             )
-            require(name, not worker.probe_blocks, "blocks of probes are left")
-            free = sorted(worker.free_slots) == list(range(len(worker.slots)))
+            require(name, not worker.handoffs.probe_blocks, "blocks of probes are left")
+            free = sorted(worker.slots.free) == list(range(len(worker.slots)))
             require(name, free, "slots are missing")
         for frontend in cell.core.frontends.values():
             require(name, not frontend.requests and not frontend.handles, "handles are left")

@@ -61,20 +61,20 @@ def cancel_handed_off(world: World, a: int, b: int, c: int) -> bool:
         handoff.sequence.request.request_id
         for cell in world.cells
         for worker in (cell.core.workers.values() if cell.is_up else ())
-        for handoff in worker.outgoing_handoffs
+        for handoff in worker.handoffs.outgoing
     }
     return close_one_of(world, waiting, a)
 
 
 def source_dies(world: World, a: int, b: int, c: int) -> bool:
     """A worker ends that others wait for."""
-    outgoing_handoffs = {
+    busy = {
         worker.info.worker_id
         for cell in world.cells
         for worker in (cell.core.workers.values() if cell.is_up else ())
-        if worker.outgoing_handoffs
+        if worker.handoffs.outgoing
     }
-    sources = [worker for worker in world.workers if worker.worker_id in outgoing_handoffs]
+    sources = [worker for worker in world.workers if worker.worker_id in busy]
     if not sources:
         return False
     world.kill_worker(sources[a % len(sources)])

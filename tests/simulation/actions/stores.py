@@ -89,7 +89,7 @@ def cancel_loading(world: World, a: int, b: int, c: int) -> bool:
         sequence.request.request_id
         for cell in world.cells
         for worker in (cell.core.workers.values() if cell.is_up else ())
-        for sequence in worker.loading
+        for sequence in worker.aside.loading
     }
     return close_one_of(world, loading, a)
 

@@ -77,8 +77,8 @@ def holders_of(worker: WorkerState) -> Counter[int]:
             holders.update(block for block in release.table.blocks if block != RELEASED)
     for load in worker.loads.under_way.values():
         holders.update(load.table.blocks)
-    leases = [handoff.lease for handoff in worker.outgoing_handoffs if handoff.lease is not None]
-    for table in (*leases, *worker.probe_blocks.values()):
+    leases = [handoff.lease for handoff in worker.handoffs.outgoing if handoff.lease is not None]
+    for table in (*leases, *worker.handoffs.probe_blocks.values()):
         holders.update(table.blocks)
     return holders
 
@@ -120,7 +120,7 @@ def one_writer(worker: WorkerState, holders: Counter[int], coverage: Coverage) -
                 raise Violation("one_writer", f"{sequence.key} will write shared block {block}")
         is_partial = computed % size and computed // size < len(sequence.table.blocks)
         if is_partial and holders[sequence.table.blocks[computed // size]] > 1:
-            if not sequence.is_tail_shared:
+            if not sequence.table.is_tail_shared:
                 raise Violation("one_writer", f"{sequence.key} does not know of its shared tail")
             coverage.facts["shared tails"] += 1
     if len(worker.running) > 1:
@@ -168,7 +168,7 @@ def progress(worker: WorkerState, coverage: Coverage) -> None:
     if has_work and not worker.outstanding and not _may_wait(worker):
         what = f"{len(worker.running)} run, {len(worker.waiting)} wait, "
         raise Violation("progress", f"{what}{worker.pool.num_free} blocks are free, no step")
-    for sequence in worker.compiling:
+    for sequence in worker.aside.compiling:
         is_asked = sequence.request.grammar_key in worker.grammars._asked
         _need(is_asked, "progress", f"{sequence.key} waits for what nobody compiles")
     coverage.invariants["progress"] += has_work
@@ -178,12 +178,12 @@ def _may_wait(worker: WorkerState) -> bool:
     """Whether what is missing is held, for a while, by loads, by hand-offs or by probes."""
     oldest = min(sequence.key for sequence in (*worker.running, *worker.waiting))
     loads_yield = all(
-        load.is_cancelled or any(one.load is load and one.key < oldest for one in load.sequences)
+        load.is_cancelled or any(one.key < oldest for one in worker.loads.waiting_for(load))
         for load in worker.loads.under_way.values()
     )
-    leases = [handoff for handoff in worker.outgoing_handoffs if handoff.lease is not None]
+    leases = [handoff for handoff in worker.handoffs.outgoing if handoff.lease is not None]
     leases_yield = all(one.load is not None or one.sequence.key < oldest for one in leases)
-    holds_any = bool(worker.loads.under_way or leases or worker.probe_blocks)
+    holds_any = bool(worker.loads.under_way or leases or worker.handoffs.probe_blocks)
     return holds_any and loads_yield and leases_yield
 
 

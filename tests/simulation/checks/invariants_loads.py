@@ -7,7 +7,7 @@ from simulation.processes.cell import Cell
 from simulation.processes.stores import Store
 
 from pagewire_scheduler.core.data.state_machine import State
-from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_scheduler.core.state.worker import WorkerState, worker_of
 
 
 def loads_are_alone(worker: WorkerState, holders: Counter[int], coverage: Coverage) -> None:
@@ -27,19 +27,20 @@ def loads_end(worker: WorkerState, cell: Cell, coverage: Coverage) -> None:
     """Who waits for a load waits for one that will be answered, and not for ever; what nobody waits
     for is cancelled."""
     name, under_way = "loads_end", worker.loads.under_way
-    for sequence in worker.loading:
-        load = sequence.load
-        if load is None and sequence.handoff is not None:
+    for sequence in worker.aside.loading:
+        load = sequence.remote.load
+        if load is None and sequence in worker.handoffs.incoming:
             continue
         if load is None or under_way.get(load.order.load_id) is not load:
             raise Violation(name, f"{sequence.key} waits for a load that is over")
         if cell.last_tick >= load.overdue_at:
             raise Violation(name, f"{sequence.key} waits for a load that is overdue")
-        if sequence not in load.sequences:
+        if sequence not in worker.loads.waiting_for(load):
             raise Violation(name, f"{sequence.key} is not told when its load ends")
         coverage.invariants[name] += 1
     for load in under_way.values():
-        awaited = any(one.load is load and one.queue is worker.loading for one in load.sequences)
+        queues = [one.placement.queue for one in worker.loads.waiting_for(load)]
+        awaited = any(queue is worker.aside.loading for queue in queues)
         if not awaited and not load.is_cancelled:
             raise Violation(name, f"load {load.order.load_id} is for nobody")
 
@@ -49,14 +50,17 @@ def cached_tokens_add_up(cell: Cell, coverage: Coverage) -> None:
     name = "cached_tokens_add_up"
     for request in cell.core.requests.values():
         for sequence in request.sequences:
-            total = sum(count for _, count in sequence.cached_tokens)
+            times = sequence.times
+            total = sum(count for _, count in times.cached_tokens)
             if total != (sequence.num_cached_tokens or 0):
                 raise Violation(name, f"{total} of {sequence.num_cached_tokens} tokens have a tier")
-            tiers = {tier for tier, _ in sequence.cached_tokens}
-            if min((count for _, count in sequence.cached_tokens), default=1) < 1:
+            tiers = {tier for tier, _ in times.cached_tokens}
+            if min((count for _, count in times.cached_tokens), default=1) < 1:
                 raise Violation(name, "a tier has no tokens")
             coverage.invariants[name] += len(tiers - {"worker"}) > 0
-            is_promised = sequence.load is not None or sequence.handoff is not None
+            worker = worker_of(sequence)
+            is_handed_off = worker is not None and sequence in worker.handoffs.incoming
+            is_promised = sequence.remote.load is not None or is_handed_off
             if sequence.state is State.WAITING_FOR_REMOTE_KV and not is_promised:
                 raise Violation(name, f"{sequence.key} waits for nothing")
 

@@ -77,7 +77,7 @@ class Observers:
 
     def _advanced(self, _: None, sequence: Sequence, target: State) -> None:
         """9: first come first served up to declared skips, among those with equal rights."""
-        worker, me = sequence.worker, _choice(sequence)
+        worker, me = sequence.placement.worker, _choice(sequence)
         if target is not State.RUNNING:
             return
         self._overtaken.pop(me, None)
@@ -179,20 +179,20 @@ class Observers:
 
 def _would_fit(worker: WorkerState, sequence: Sequence) -> bool:
     """Whether there are a slot and blocks for one that waits and needs nothing special."""
-    if worker.fault_isolation or sequence.is_beam or sequence.num_preemptions:
+    if worker.fault_isolation or sequence.is_beam or sequence.fairness.num_preemptions:
         return False
     num_free = worker.pool.num_free - worker.reservations.num_blocks - len(worker.running)
     needed = -(-len(sequence.tokens) // worker.info.model.block_size)
-    return worker.num_free_slots > 0 and needed <= num_free
+    return worker.slots.num_free > 0 and needed <= num_free
 
 
 def _may_have_room(worker: WorkerState, sequence: Sequence, started: Sequence) -> bool:
     """Whether it would fit if the younger ones gave way, `started` just now among them; what older
     ones hold it must wait for."""
-    if worker.fault_isolation or sequence.is_beam or sequence.num_preemptions:
+    if worker.fault_isolation or sequence.is_beam or sequence.fairness.num_preemptions:
         return False
     running = [*worker.running, started]
-    younger = [one for one in running if one.key > sequence.key and not one.is_guaranteed]
+    younger = [one for one in running if one.key > sequence.key and not one.placement.is_guaranteed]
     held = Counter(block for one in younger if one.table for block in one.table.blocks)
     ref_counts = worker.pool.ref_counts
     num_freed = sum(ref_counts[block] == count for block, count in held.items() if block >= 0)

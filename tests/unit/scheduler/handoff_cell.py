@@ -11,7 +11,7 @@ from pagewire_scheduler.core.data.settings import CoreSettings, HandoffPolicy
 from pagewire_scheduler.core.data.worker_info import Role, WorkerInfo
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_scheduler.core.state.request import Sequence
-from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_scheduler.core.state.worker import Handoff, WorkerState, worker_of
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.kv.load import LoadAnswer, LoadOrder, LoadOutcome
 from pagewire_shared.kv.transport import KvTransport
@@ -61,6 +61,10 @@ class HandoffCell:
     def sequence(self, number: int, choice: int = 0) -> Sequence:
         request_id = RequestId(number.to_bytes(16, "little"))
         return self.core.requests[request_id].sequences[choice]
+
+    def handoff(self, number: int) -> Handoff | None:
+        worker = worker_of(sequence := self.sequence(number))
+        return None if worker is None else worker.handoffs.incoming.get(sequence)
 
     def plan(self, worker_id: bytes) -> StepPlan | None:
         plan = self.core.plan(worker_id)
@@ -139,7 +143,7 @@ class HandoffCell:
         return all(
             not any(worker.pool.ref_counts)
             and not worker.num_sequences
-            and not worker.outgoing_handoffs
-            and not worker.incoming_handoffs
+            and not worker.handoffs.outgoing
+            and not worker.handoffs.incoming
             for worker in self.core.workers.values()
         )

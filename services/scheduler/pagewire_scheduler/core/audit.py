@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from pagewire_scheduler.core.blocks.block_pool import BlockPool
 from pagewire_scheduler.core.blocks.block_table import RELEASED
+from pagewire_scheduler.core.data.account import AccountKey
 from pagewire_scheduler.core.data.settings import CoreCounts
 from pagewire_scheduler.core.data.state_machine import WAITING, State
 from pagewire_scheduler.core.data.tally import Tally, new_tally, place_of
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
-from pagewire_scheduler.core.state.accounts import AccountKey
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerCounts, WorkerState
 
@@ -63,7 +63,7 @@ def audit(core: SchedulerCore) -> CoreReport:
     prefills = [
         handoff.prefill
         for worker in core.workers.values()
-        for handoff in worker.outgoing_handoffs
+        for handoff in worker.handoffs.outgoing
         if handoff.prefill is not None
     ]
     findings = [*_audit_requests(core), *_audit_accounts(core), *_audit_counts(core)]
@@ -85,7 +85,7 @@ def audit(core: SchedulerCore) -> CoreReport:
 
 def held_slots(worker: WorkerState) -> set[int]:
     """Return the slots a worker may still hold: used, named by a step, or not reported as freed."""
-    free = set(worker.free_slots) - set(worker.freed_slots_to_report)
+    free = set(worker.slots.free) - set(worker.slots.freed_to_report)
     return set(range(len(worker.slots))) - free
 
 
@@ -109,10 +109,10 @@ def _holders(worker: WorkerState) -> Counter[int]:
             holders.update(b for b in release.table.blocks if b != RELEASED)
     for load in worker.loads.under_way.values():
         holders.update(load.table.blocks)
-    for handoff in worker.outgoing_handoffs:
+    for handoff in worker.handoffs.outgoing:
         if handoff.lease is not None:
             holders.update(handoff.lease.blocks)
-    for table in worker.probe_blocks.values():
+    for table in worker.handoffs.probe_blocks.values():
         holders.update(table.blocks)
     return holders
 
@@ -181,12 +181,12 @@ def _audit_sequences(core: SchedulerCore, sequences: list[Sequence]) -> Iterator
             if not step.is_void:
                 samples.update(one for one in step.sampled if one not in step.left_out)
     queued = Counter(
-        s for w in core.workers.values() for s in (*w.waiting, *w.compiling, *w.loading, *w.resting)
+        s for w in core.workers.values() for queue in (w.waiting, *w.aside.queues) for s in queue
     )
     queued.update(s for queue in core.queues.unplaced for s in queue)
     running = Counter(s for w in core.workers.values() for s in w.running)
     for worker in core.workers.values():
-        for sequence in worker.compiling:
+        for sequence in worker.aside.compiling:
             if sequence.state is not State.WAITING_FOR_GRAMMAR:
                 yield AuditFinding(
                     "lost_sequence", f"{sequence.key} waits for no grammar, and is there"
@@ -195,8 +195,8 @@ def _audit_sequences(core: SchedulerCore, sequences: list[Sequence]) -> Iterator
         yield AuditFinding("ghost_sequence", f"{sequence.key} has ended and is queued or running")
     for sequence in live:
         is_running = sequence.state is State.RUNNING
-        leader = sequence.leader
-        if leader is not None and (leader not in live or sequence not in leader.followers):
+        leader = sequence.branch.leader
+        if leader is not None and (leader not in live or sequence not in leader.branch.followers):
             yield AuditFinding(
                 "lost_sequence", f"{sequence.key} follows {leader.key}, which is gone"
             )
@@ -210,7 +210,8 @@ def _audit_sequences(core: SchedulerCore, sequences: list[Sequence]) -> Iterator
                 "wrong_steps", f"{sequence.key} counts {sequence.num_outstanding} steps"
             )
         if sequence.num_in_flight != samples[sequence]:
-            yield AuditFinding("wrong_samples", f"{sequence.key} awaits {sequence.num_in_flight}")
+            num_awaited = sequence.num_in_flight
+            yield AuditFinding("wrong_samples", f"{sequence.key} awaits {num_awaited}")
         if is_running and (sequence.slot is None or sequence.table is None):
             yield AuditFinding("no_slot", f"{sequence.key} runs without slot or blocks")
         if not is_running and (sequence.slot is not None or sequence.table is not None):
@@ -225,7 +226,7 @@ def _audit_counts(core: SchedulerCore) -> Iterator[AuditFinding]:
             tally = found.setdefault(request.submission.model, new_tally())
             for sequence in request.sequences:
                 if sequence.is_live:
-                    tally[place_of((sequence.leader or sequence).state)] += 1
+                    tally[place_of((sequence.branch.leader or sequence).state)] += 1
         for model in {*found, *frontend.tallies}:
             counted = frontend.tallies.get(model, new_tally())
             if counted != found.get(model, new_tally()):
@@ -234,14 +235,14 @@ def _audit_counts(core: SchedulerCore) -> Iterator[AuditFinding]:
                 )
     queues = [*core.queues.unplaced]
     for worker in core.workers.values():
-        own = [worker.waiting, worker.compiling, worker.loading, worker.resting]
+        own = [worker.waiting, *worker.aside.queues]
         queues += own
-        if worker.queued.num_sequences != sum(map(len, own)):
+        if worker.waiting.sums.num_sequences != sum(map(len, own)):
             yield AuditFinding(
-                "miscounted", f"{worker.queued.num_sequences} wait, and {len(own)} queues"
+                "miscounted", f"{worker.waiting.sums.num_sequences} wait, and {len(own)} queues"
             )
     asked = [one for queue in queues for one in queue if one.is_asked_for]
-    num_choices = sum(1 + len(one.followers) for one in asked)
+    num_choices = sum(1 + len(one.branch.followers) for one in asked)
     num_tokens = sum(len(one.tokens) for one in asked)
     if (core.queues.num_waiting, core.queues.num_waiting_tokens) != (num_choices, num_tokens):
         yield AuditFinding(
@@ -277,9 +278,9 @@ def _audit_names(pool: BlockPool) -> Iterator[AuditFinding]:
 
 
 def _audit_slots(worker: WorkerState) -> Iterator[AuditFinding]:
-    taken = [slot for slot, sequence in enumerate(worker.slots) if sequence is not None]
+    taken = [slot for slot, sequence in enumerate(worker.slots.owners) if sequence is not None]
     leaving = [release.slot for step in worker.outstanding for release in step.releases]
-    everywhere = Counter([*worker.free_slots, *taken, *leaving])
+    everywhere = Counter([*worker.slots.free, *taken, *leaving])
     for slot in range(len(worker.slots)):
         if everywhere[slot] != 1:
             yield AuditFinding("leaked_slot", f"slot {slot} has {everywhere[slot]} places")
@@ -287,17 +288,17 @@ def _audit_slots(worker: WorkerState) -> Iterator[AuditFinding]:
     groups = [request.beams for request in worker.branched]
     moves = [group.moves for group in groups if group is not None and group.moves is not None]
     forked = {slot for one in moves for slot, _, _ in one.forks}
-    if not set(worker.freed_slots_to_report) - forked <= set(worker.free_slots):
+    if not set(worker.slots.freed_to_report) - forked <= set(worker.slots.free):
         yield AuditFinding("leaked_slot", "a slot in use is about to be told as freed")
     for sequence in worker.running:
-        if sequence.slot is None or worker.slots[sequence.slot] is not sequence:
+        if sequence.slot is None or worker.slots.owners[sequence.slot] is not sequence:
             yield AuditFinding("leaked_slot", f"{sequence.key} does not own slot {sequence.slot}")
     if len(taken) != len(worker.running):
         yield AuditFinding("leaked_slot", f"{len(taken)} slots for {len(worker.running)} sequences")
-    reserved = sum(sequence.num_reserved_slots for sequence in worker.running)
-    if reserved != worker.num_reserved_slots or reserved > len(worker.free_slots):
+    reserved = sum(sequence.placement.num_reserved_slots for sequence in worker.running)
+    if reserved != worker.slots.num_reserved or reserved > len(worker.slots.free):
         yield AuditFinding(
-            "leaked_slot", f"{worker.num_reserved_slots} slots are kept, not {reserved}"
+            "leaked_slot", f"{worker.slots.num_reserved} slots are kept, not {reserved}"
         )
     growing = {sequence for sequence in worker.running if sequence.is_growing}
     if worker.growing.keys() != growing:
@@ -308,7 +309,7 @@ def _audit_reserve(worker: WorkerState) -> Iterator[AuditFinding]:
     guaranteed = {
         sequence.request if sequence.is_beam else sequence
         for sequence in worker.running
-        if sequence.is_guaranteed
+        if sequence.placement.is_guaranteed
     }
     reservations = worker.reservations
     if len(guaranteed) != len(reservations):
@@ -331,9 +332,9 @@ def _audit_loads(worker: WorkerState) -> Iterator[AuditFinding]:
                 yield AuditFinding(
                     "early_block", f"block {block} is used before its load has ended"
                 )
-    for sequence in worker.loading:
-        load_of = sequence.load
-        if load_of is None and sequence.handoff in worker.incoming_handoffs:
+    for sequence in worker.aside.loading:
+        load_of = sequence.remote.load
+        if load_of is None and sequence in worker.handoffs.incoming:
             continue
         is_under_way = load_of is not None and load_of.order.load_id in loads.under_way
         if load_of is None or not is_under_way or load_of.is_overdue:
@@ -354,7 +355,7 @@ def _audit_writers(worker: WorkerState) -> Iterator[AuditFinding]:
             yield AuditFinding("short_table", f"{sequence.key} has written beyond its blocks")
         # A partly written block may be in several tables until one of them goes on.
         first = -(-sequence.num_computed // size)
-        if not sequence.is_tail_shared:
+        if not sequence.table.is_tail_shared:
             first = sequence.num_computed // size
         for block in sequence.table.blocks[first:]:
             if holders[block] != 1:

@@ -90,9 +90,10 @@ def cell_load(frontends: Iterable[FrontendState], workers: Iterable[WorkerState]
     workers = list(workers)
     sequences = {one.frontend_id: _sequences(one) for one in frontends}
     for worker in workers:
-        for sequence in (*worker.waiting, *worker.returning) if worker.fault_isolation else ():
-            if sequence.is_live and sequence.place == FOR_CAPACITY:
-                request, num_choices = sequence.request, 1 + len(sequence.followers)
+        suspended = (*worker.waiting, *worker.aside.returning) if worker.fault_isolation else ()
+        for sequence in suspended:
+            if sequence.is_live and sequence.placement.place == FOR_CAPACITY:
+                request, num_choices = sequence.request, 1 + len(sequence.branch.followers)
                 waiting = sequences[request.frontend_id][request.submission.model].num_waiting
                 waiting[WaitReason.CAPACITY] -= num_choices
                 waiting[WaitReason.TRIAL] += num_choices
@@ -125,7 +126,7 @@ def _workers(workers: Iterable[WorkerState]) -> dict[str, WorkerLoad]:
             counts = by_model[worker.info.model.name] = WorkerLoad()
             counts.steps_by_tokens = tuple(worker.totals.steps_by_tokens)
             counts.num_step_tokens = worker.totals.num_step_tokens
-        counts.num_by_roles[worker.roles] = counts.num_by_roles.get(worker.roles, 0) + 1
+        counts.num_by_roles[worker.duty.roles] = counts.num_by_roles.get(worker.duty.roles, 0) + 1
         counts.num_blocks += worker.pool.num_blocks
         counts.num_used_blocks += worker.pool.num_blocks - worker.pool.num_free
         counts.block_size = worker.info.model.block_size

@@ -38,10 +38,11 @@ class DueWorkers:
 
     def note_planned(self, worker: WorkerState) -> None:
         """Note what time may change of a worker that has no further plan now."""
-        is_waiting = len(worker.waiting) > 0 or (worker.is_draining and worker.num_sequences > 0)
+        is_leaving = worker.duty.is_draining and worker.num_sequences > 0
+        is_waiting = len(worker.waiting) > 0 or is_leaving
         for members, is_one in (
             (self._stuck, is_waiting and not worker.outstanding),
-            (self.timed, bool(worker.incoming_handoffs or worker.loads.under_way)),
+            (self.timed, bool(worker.handoffs.incoming or worker.loads.under_way)),
         ):
             if is_one:
                 members[worker] = None

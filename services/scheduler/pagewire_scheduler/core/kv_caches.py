@@ -78,7 +78,7 @@ class KvCaches:
             self._counts.num_dropped_results += 1
             return
         finish_load(worker, load, answer, self._counts, self._now())
-        if answer.outcome is LoadOutcome.MISSING and load.handoff is None:
+        if answer.outcome is LoadOutcome.MISSING and not load.is_pull:
             # Else it would be asked for again by all who want it.
             missing = load.order.names[answer.num_blocks : answer.num_blocks + 1]
             self._stores.removed(load.order.store, missing)
@@ -94,7 +94,7 @@ class KvCaches:
     def begin_pulls(self, source: WorkerState, found: Iterable[Sequence]) -> None:
         """Let receivers pull what the newest plan computes, and what prefills have `found`."""
         for prefill in found:
-            complete_prefill(prefill, self._now())
+            complete_prefill(source, prefill, self._now())
         for handoff in note_started(source, self._now()):
             order_pulls(handoff.receiver, self._now())
             handoff.receiver.touch()  # its link sends what was ordered
@@ -105,7 +105,7 @@ class KvCaches:
             return
         if worker.loads.under_way:
             yield_blocks(worker)
-        if worker.outgoing_handoffs:
+        if worker.handoffs.outgoing:
             yield_leases(worker, self._now())
 
     def give_up_overdue(self, workers: Iterable[WorkerState]) -> None:

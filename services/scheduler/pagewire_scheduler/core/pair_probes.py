@@ -81,11 +81,10 @@ class PairProbes:
         if probe is None or sequence is None:
             return
         if not sequence.state.is_finished:
-            assert sequence.queue is not None, "a probe waits nowhere"
-            sequence.queue.remove(sequence)
-            if sequence.handoff is not None:
-                end_handoff(sequence.handoff)
+            assert sequence.placement.queue is not None, "a probe waits nowhere"
+            sequence.placement.queue.remove(sequence)
+            if sequence in probe.receiver.handoffs.incoming:
+                end_handoff(probe.receiver.handoffs.incoming[sequence])
             sequence.advance(State.FINISHED_ABORTED)
-            sequence.worker = None
             probe.receiver.touch()
         probe.release()

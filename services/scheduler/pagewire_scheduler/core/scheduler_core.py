@@ -138,8 +138,8 @@ class SchedulerCore:
         lost = self.workers.pop(worker_id)
         self.due.forget(lost)
         for sequence in self.queues.remove_worker(lost):
-            sequence.error = error_of_losses(sequence.request)
-            ended.extend(end_with_followers(sequence, State.FINISHED_FAILED))
+            error = error_of_losses(sequence.request)
+            ended.extend(end_with_followers(sequence, State.FINISHED_FAILED, error))
         return self._conclude(ended)
 
     def drain_worker(self, worker_id: bytes) -> None:
@@ -181,9 +181,9 @@ class SchedulerCore:
         if not worker.has_credit:
             self.kv_caches.order_loads(worker)  # they run beside the steps that are out
             return None
-        if worker.is_drain_due and not worker.fault_isolation:
+        if worker.duty.is_drain_due and not worker.fault_isolation:
             self.draining.drain(worker)
-        if worker.is_draining:
+        if worker.duty.is_draining:
             self.draining.migrate(worker, self.now)
         self.queues.balance(worker)
         self.kv_caches.order_loads(worker)
@@ -220,7 +220,7 @@ class SchedulerCore:
             return []
         applied = apply_result(worker, result, self.now)
         for prefill in applied.prefilled:
-            complete_prefill(prefill, self.now)
+            complete_prefill(worker, prefill, self.now)
         finished = self._conclude(applied.finished)
         return [*applied.timelines, *applied.prompts, *applied.tokens, *applied.vectors, *finished]
 
@@ -232,8 +232,7 @@ class SchedulerCore:
         worker, is_compiled = self.workers[worker_id], error is None
         worker.touch()
         for sequence in take_compiled(worker, grammar_id, is_compiled=is_compiled):
-            sequence.error = error
-            ended.extend(end_with_followers(sequence, State.FINISHED_FAILED))
+            ended.extend(end_with_followers(sequence, State.FINISHED_FAILED, error))
         return self._conclude(ended)
 
     # Frontends
@@ -348,11 +347,12 @@ class SchedulerCore:
             self.queues.bound(sequence)
             # Tokens emitted in an earlier life may be all there is.
             workers = self.queues.samples(sequence.request.submission.model)
-            state = stop_reason_of(sequence) if admit(sequence, workers) else State.FINISHED_FAILED
+            error = admit(sequence, workers)
+            state = stop_reason_of(sequence) if error is None else State.FINISHED_FAILED
             if state is None:
                 self.queues.place(sequence)
             else:
-                ended.extend(end_with_followers(sequence, state))
+                ended.extend(end_with_followers(sequence, state, error))
         return self._conclude(ended)
 
     def _resend(self, request: Request, submission: Submission) -> list[Event]:

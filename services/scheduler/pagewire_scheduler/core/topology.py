@@ -29,7 +29,7 @@ def topology_of(
 
 
 def _pair_entry(source: WorkerState, receiver: WorkerState, settings: CoreSettings) -> PairEntry:
-    facts = receiver.pairs.get(source.info.worker_id, PairFacts())
+    facts = receiver.handoffs.pairs.get(source.info.worker_id, PairFacts())
     return PairEntry(
         prefill=source.info.worker_id,
         decode=receiver.info.worker_id,
@@ -44,12 +44,12 @@ def _pair_entry(source: WorkerState, receiver: WorkerState, settings: CoreSettin
 def _warnings(queues: ModelQueues, settings: CoreSettings) -> Iterator[str]:
     for model, _ in queues.models():
         workers = queues.workers(model.name)
-        having = {role: [one for one in workers if role in one.roles] for role in Role}
+        having = {role: [one for one in workers if role in one.duty.roles] for role in Role}
         if not having[Role.DECODE]:
             yield f"no worker of {model.name} is to generate: those for prompts do it, too"
         elif not having[Role.PREFILL]:
             yield f"no worker of {model.name} is to compute prompts: the others do it, too"
-        apart = [one for one in having[Role.PREFILL] if Role.DECODE not in one.roles]
+        apart = [one for one in having[Role.PREFILL] if Role.DECODE not in one.duty.roles]
         if not apart or not having[Role.DECODE]:
             continue
         if settings.handoff == "never":
@@ -62,7 +62,7 @@ def _warnings(queues: ModelQueues, settings: CoreSettings) -> Iterator[str]:
 def _is_pair(source: WorkerState, receiver: WorkerState) -> bool:
     is_one_model = source.info.model.name == receiver.info.model.name
     is_apart = source is not receiver and is_one_model
-    return is_apart and Role.PREFILL in source.roles and Role.DECODE in receiver.roles
+    return is_apart and Role.PREFILL in source.duty.roles and Role.DECODE in receiver.duty.roles
 
 
 def _worker_entry(worker: WorkerState) -> WorkerEntry:
@@ -70,8 +70,8 @@ def _worker_entry(worker: WorkerState) -> WorkerEntry:
     return WorkerEntry(
         worker_id=info.worker_id,
         model=info.model.name,
-        roles=worker.roles,
-        is_draining=worker.is_draining,
+        roles=worker.duty.roles,
+        is_draining=worker.duty.is_draining,
         kv_endpoint=info.kv_endpoint,
         kv_transports=info.kv_transports,
         layout_fingerprint=info.layout_fingerprint,

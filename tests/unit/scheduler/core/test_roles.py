@@ -36,7 +36,7 @@ def two_decoders(**changes: object) -> HandoffCell:
 
 
 def worker_of(cell: HandoffCell, number: int) -> bytes:
-    worker = cell.sequence(number).worker
+    worker = cell.sequence(number).placement.worker
     assert worker is not None
     return worker.info.worker_id
 
@@ -87,12 +87,12 @@ def test_prefills_that_wait_move_with_the_role() -> None:
     cell = HandoffCell(exchanging(1, PREFILL), exchanging(2, DECODE), exchanging(3, PREFILL))
     cell.submit(1)
     (source,) = {
-        worker.info.worker_id for worker in cell.core.workers.values() if worker.outgoing_handoffs
+        worker.info.worker_id for worker in cell.core.workers.values() if worker.handoffs.outgoing
     }
     cell.core.set_roles(source, DECODE)
     other = ({P, E} - {source}).pop()
-    assert cell.worker(other).outgoing_handoffs
-    assert not cell.worker(source).outgoing_handoffs
+    assert cell.worker(other).handoffs.outgoing
+    assert not cell.worker(source).handoffs.outgoing
     cell.step(other)
     receiver = worker_of(cell, 1)
     cell.finish(cell.order(receiver), worker_id=receiver)

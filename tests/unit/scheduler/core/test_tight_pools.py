@@ -72,6 +72,6 @@ def test_what_waits_at_a_draining_worker_moves_when_its_trial_is_over() -> None:
         if plan is None:
             break
         cell.answer(plan)
-    assert third.worker is None
+    assert third.placement.worker is None
     assert third.state is State.WAITING
     assert cell.core.is_drained(cell.info.worker_id)

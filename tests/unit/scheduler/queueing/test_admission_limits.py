@@ -73,7 +73,7 @@ def test_what_is_held_is_never_more_than_what_is_counted(logprobs: int | None) -
         cell.core.apply(cell.info.worker_id, result)
         counted.append(cell.core.load.num_bytes)
         if len(counted) % 500 == 0:
-            logprobs_held = sequence.logprobs.arrays() if sequence.logprobs else ()
+            logprobs_held = sequence.outcome.logprobs.arrays() if sequence.outcome.logprobs else ()
             arrays = [sequence.tokens, *logprobs_held]
             assert sum(map(sys.getsizeof, arrays)) <= cell.core.load.num_bytes
     assert counted == sorted(counted)

@@ -90,7 +90,8 @@ def test_nobody_gives_way_more_often_than_is_promised() -> None:
     for events in cell.turns():
         for request in cell.core.requests.values():
             handle = request.submission.handle
-            counts[handle] = max(counts.get(handle, 0), request.sequences[0].num_preemptions)
+            fairness = request.sequences[0].fairness
+            counts[handle] = max(counts.get(handle, 0), fairness.num_preemptions)
         ends += finished(events)
     assert len(ends) == 29
     assert 0 < max(counts.values()) <= MAX_PREEMPTIONS
@@ -159,9 +160,9 @@ def test_one_that_presses_is_seen_behind_another_tenants_that_does_not() -> None
     # By its name it stands in front: a search of as many beams as there are slots.
     cell.submit(4, [4] * 4, tenant="", emitted=((),) * 8, beam_search=BeamParams(), sampling=one)
     _, large, young, _ = (None, *(request.sequences[0] for request in cell.core.requests.values()))
-    large.num_skipped = MAX_SKIPS
+    large.fairness.num_skipped = MAX_SKIPS
     cell.plan()
-    assert young.num_preemptions == 1, "it makes way for the large one"
+    assert young.fairness.num_preemptions == 1, "it makes way for the large one"
 
 
 def refusal(events: list[Event]) -> RejectedEvent:

@@ -164,7 +164,7 @@ def test_a_full_batch_of_long_prompts_makes_a_place() -> None:
     steps = Steps(cell)
     for _ in range(20):
         steps.step()
-    assert cell.core.workers[cell.info.worker_id].num_free_slots == 0
+    assert cell.core.workers[cell.info.worker_id].slots.num_free == 0
     cell.submit(B, [1, 2, 3, 4], tenant="b", sampling=FOUR)
     assert steps.until(B) <= 2 * num_steps_alone()
 

@@ -53,12 +53,12 @@ def test_what_is_remembered_is_what_a_walk_finds(
 
     def checked(builder: Any, sequence: Any) -> object:
         nonlocal num_remembered
-        lack = sequence.lack
+        lack = sequence.fairness.lack
         place = place_for(builder, sequence)
-        num_remembered += place is None and lack is not None and sequence.lack is lack
-        sequence.lack, probe_blocks = None, sequence.lack
+        num_remembered += place is None and lack is not None and sequence.fairness.lack is lack
+        sequence.fairness.lack, probe_blocks = None, sequence.fairness.lack
         assert place_for(builder, sequence) == place
-        sequence.lack = probe_blocks
+        sequence.fairness.lack = probe_blocks
         return place
 
     monkeypatch.setattr(starting, "_place_for", checked)

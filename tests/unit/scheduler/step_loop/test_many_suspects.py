@@ -77,7 +77,7 @@ def test_a_deadly_one_among_them_is_found_and_no_other_fails(num_requests: int) 
 
 def handles_of(cell: Cell, plan: StepPlan) -> list[int | None]:
     (worker,) = cell.core.workers.values()
-    running = [worker.slots[slot] for slot in plan.slots]
+    running = [worker.slots.owners[slot] for slot in plan.slots]
     return [one.request.handle for one in running if one is not None]
 
 

@@ -15,7 +15,7 @@ def two_sources() -> HandoffCell:
 
 
 def source_of(cell: HandoffCell, number: int) -> WorkerState | None:
-    handoff = cell.sequence(number).handoff
+    handoff = cell.handoff(number)
     return None if handoff is None else handoff.source
 
 

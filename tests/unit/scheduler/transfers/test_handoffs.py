@@ -96,7 +96,7 @@ def test_a_source_that_was_never_measured_takes_its_turn() -> None:
     assert cell.worker(P).loads.prefill.seconds_per_token is not None
     for number in (2, 3):
         cell.submit(number, [number, *PROMPT])
-    begun = [cell.sequence(number).handoff for number in (2, 3)]
+    begun = [cell.handoff(number) for number in (2, 3)]
     assert [one.source for one in begun if one] == [cell.worker(P), cell.worker(E)]
 
 
@@ -160,14 +160,14 @@ def test_the_source_is_lost(moment: str) -> None:
 def test_the_receiver_is_lost(moment: str) -> None:
     cell = HandoffCell(exchanging(1, PREFILL), exchanging(2, DECODE), exchanging(3, DECODE))
     cell.submit(1)
-    first = cell.sequence(1).worker
+    first = cell.sequence(1).placement.worker
     assert first is not None
     lost = first.info.worker_id
     plan = cell.plan(P) if moment != "queued" else None
     if plan is not None and moment == "held":
         cell.answer(P, plan)
     cell.detach(lost)
-    other = cell.sequence(1).worker
+    other = cell.sequence(1).placement.worker
     assert other is not None
     assert other.info.worker_id in {D, E} - {lost}
     if plan is not None and moment == "computing":
@@ -216,7 +216,7 @@ def test_the_client_goes_away(moment: str) -> None:
 def test_nobody_waits_beyond_the_deadline() -> None:
     cell = HandoffCell()
     cell.submit(1)
-    (handoff,) = cell.worker(D).incoming_handoffs
+    (handoff,) = cell.worker(D).handoffs.incoming.values()
     cell.tick(handoff.deadline - cell.now)  # the prefill was never started
     assert not cell.worker(P).num_sequences
     assert len(finished(cell.run_out())) == 1

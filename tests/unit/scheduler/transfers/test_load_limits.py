@@ -90,7 +90,7 @@ def test_who_waits_for_a_load_leaves_a_draining_worker() -> None:
     cell.core.attach_worker(other)
     cell.core.drain_worker(cell.info.worker_id)
     check_integrity(cell.core)
-    assert cell.sequence(1).worker is cell.core.workers[other.worker_id]
+    assert cell.sequence(1).placement.worker is cell.core.workers[other.worker_id]
     assert cell.cancelled() == [order.load_id]
     assert cell.core.plan(other.worker_id) is not None
 
@@ -177,11 +177,11 @@ def test_placement_prefers_who_has_it_and_counts_what_can_be_loaded() -> None:
     cell.core.attach_worker(other)
     cell.store(PROMPT)
     cell.submit(2, PROMPT)
-    assert cell.sequence(2).worker is cell.worker
-    assert cell.sequence(2).num_expected == 1
+    assert cell.sequence(2).placement.worker is cell.worker
+    assert cell.sequence(2).placement.num_expected == 1
     cell.core.detach_worker(cell.info.worker_id)
-    assert cell.sequence(2).worker is cell.core.workers[other.worker_id]
-    assert cell.sequence(2).num_expected == 17 - 8
+    assert cell.sequence(2).placement.worker is cell.core.workers[other.worker_id]
+    assert cell.sequence(2).placement.num_expected == 17 - 8
 
 
 def test_placement_counts_no_load_that_would_lose() -> None:
@@ -191,15 +191,15 @@ def test_placement_counts_no_load_that_would_lose() -> None:
     loads.prefill.note(1000, 1, 1.0)
     loads.link(STORE).measure(4000, 0, 1.0, cell.core.now)
     cell.submit(1, PROMPT)
-    assert cell.sequence(1).num_expected == len(PROMPT)
+    assert cell.sequence(1).placement.num_expected == len(PROMPT)
     for _ in range(40):
         loads.link(STORE).measure(4000, 0, 0.003, cell.core.now)
     cell.submit(2, PROMPT)
-    assert cell.sequence(2).num_expected == len(PROMPT) - 8
+    assert cell.sequence(2).placement.num_expected == len(PROMPT) - 8
     loads.link(STORE).breaker.fail(cell.core.now)
     loads.link(STORE).breaker.fail(cell.core.now)
     cell.submit(3, PROMPT)
-    assert cell.sequence(3).num_expected == len(PROMPT)
+    assert cell.sequence(3).placement.num_expected == len(PROMPT)
 
 
 def test_beams_and_choices_share_a_load() -> None:
@@ -231,12 +231,12 @@ def test_nobody_loads_past_one_that_was_passed_often_enough() -> None:
     cell.submit(1, list(range(20, 38)), sampling=SamplingParams(max_tokens=4))
     cell.planned()
     cell.submit(2, [*PROMPT, *range(18, 38)])
-    cell.sequence(2).num_skipped = MAX_SKIPS
+    cell.sequence(2).fairness.num_skipped = MAX_SKIPS
     cell.store([9, *PROMPT])
     cell.submit(3, [9, *PROMPT])
     order_loads(cell.worker, cell.core.stores, LoadCounts(), 0.0)
     assert cell.sequence(3).state is State.WAITING
-    cell.sequence(2).num_skipped = 0
+    cell.sequence(2).fairness.num_skipped = 0
     order_loads(cell.worker, cell.core.stores, LoadCounts(), 0.0)
     assert cell.sequence(3).state is State.WAITING_FOR_REMOTE_KV
 

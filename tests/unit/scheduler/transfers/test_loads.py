@@ -212,7 +212,7 @@ def test_an_overdue_load_is_given_up_once() -> None:
 def test_tiers_of_a_connector_are_told_by_name_and_counted_together() -> None:
     cell = loading()
     cell.finish(cell.order(), 3, LoadOutcome.MISSING, tiers=(("lm-cache", 1), ("tape", 2)))
-    assert set(cell.sequence(1).loaded.values()) == {"lm-cache", "tape"}
+    assert set(cell.sequence(1).remote.loaded.values()) == {"lm-cache", "tape"}
     assert dict(cell.core.counts.loads.blocks) == {"other": 3}
 
 

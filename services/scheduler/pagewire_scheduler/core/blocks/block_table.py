@@ -17,15 +17,17 @@ class BlockTable:
         blocks: Block ids in order of position.
         num_named: Leading blocks that were considered for naming.
         num_released: Leading blocks given back, RELEASED in `blocks`.
+        is_tail_shared: Whether the last, partly written block may be in other tables, too.
     """
 
-    __slots__ = ("_pool", "blocks", "num_named", "num_released")
+    __slots__ = ("_pool", "blocks", "is_tail_shared", "num_named", "num_released")
 
     def __init__(self, pool: BlockPool) -> None:
         self._pool = pool
         self.blocks: list[int] = []
         self.num_named = 0
         self.num_released = 0
+        self.is_tail_shared = False
 
     def share(self, blocks: Iterable[int]) -> None:
         """Hold cached blocks; only at the start of a table's life."""
@@ -44,6 +46,7 @@ class BlockTable:
         copy.blocks = list(self.blocks)
         copy.num_named = self.num_named
         copy.num_released = self.num_released
+        copy.is_tail_shared = self.is_tail_shared = True
         return copy
 
     def is_shared(self, index: int) -> bool:

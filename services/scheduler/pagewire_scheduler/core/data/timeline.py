@@ -67,6 +67,8 @@ class Times:
         transfer_bytes, transport: Bytes that came, and transport of the newest from a worker.
         num_migrations: How often it was moved after it had begun to run.
         is_handed_off: Whether another worker computed some of its prompt.
+        cached_tokens: (tier, number) of the prompt tokens found in the cache at the first start.
+        is_due: Whether the timeline is reported with the next token.
     """
 
     begun_at: float | None = None
@@ -78,6 +80,8 @@ class Times:
     transport: KvTransport | None = None
     num_migrations: int = 0
     is_handed_off: bool = False
+    cached_tokens: tuple[tuple[str, int], ...] = ()
+    is_due: bool = True
 
     def note_begun(self, now: float) -> None:
         """Note the first step, if it is the first."""
@@ -100,9 +104,7 @@ class Times:
         self.transfer_bytes += num_bytes
         self.transport = transport or self.transport
 
-    def timeline(
-        self, arrived_at: float, num_preemptions: int, cached_tokens: tuple[tuple[str, int], ...]
-    ) -> Timeline:
+    def timeline(self, arrived_at: float, num_preemptions: int) -> Timeline:
         """Return the timeline for frontends, once a token has come."""
         begun = arrived_at if self.begun_at is None else self.begun_at
         first = begun if self.first_token_at is None else self.first_token_at
@@ -115,5 +117,5 @@ class Times:
             num_preemptions=num_preemptions,
             num_migrations=self.num_migrations,
             is_handed_off=self.is_handed_off,
-            cached_tokens=cached_tokens,
+            cached_tokens=self.cached_tokens,
         )

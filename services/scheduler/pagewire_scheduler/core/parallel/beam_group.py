@@ -8,12 +8,12 @@ that ended. The group runs, is preempted and restarts as a whole.
 """
 
 from array import array
+from dataclasses import replace
 
 from pagewire_scheduler.core.data.state_machine import State
-from pagewire_scheduler.core.parallel.forks import follow
+from pagewire_scheduler.core.parallel.forks import follow, unfollow
 from pagewire_scheduler.core.state.beam_search import Beam, BeamSearch, Branch
-from pagewire_scheduler.core.state.beams import BeamGroup, BeamMoves
-from pagewire_scheduler.core.state.request import Request, Sequence
+from pagewire_scheduler.core.state.request import BeamGroup, BeamMoves, Request, Sequence
 from pagewire_scheduler.core.state.request_creation import create_sequences
 from pagewire_scheduler.core.state.reservations import update_reservation
 from pagewire_scheduler.core.state.worker import WorkerState
@@ -31,7 +31,7 @@ def advance_group(worker: WorkerState, request: Request) -> list[Sequence]:
     group = request.beams
     assert group is not None
     beams = [
-        Beam(sequence.emitted_from(0), score, sequence.candidates or ())
+        Beam(sequence.emitted_from(0), score, sequence.branch.candidates or ())
         for sequence, score in zip(group.live, group.scores, strict=True)
     ]
     branches = group.search.step(beams)
@@ -42,7 +42,7 @@ def advance_group(worker: WorkerState, request: Request) -> list[Sequence]:
 
 
 def take_moves(request: Request) -> BeamMoves:
-    """Return what the plan being sent tells of the beams of `request`, and forget it."""
+    """Return the moves of the beams of `request` for the plan being sent, once."""
     group = request.beams
     assert group is not None
     assert group.moves is not None, "a group branched and has no moves"
@@ -57,14 +57,14 @@ def restart_group(worker: WorkerState, request: Request) -> Sequence:
     the old sequences and are dropped.
     """
     leave_group(worker, request)
-    old, request.sequences = request.sequences, create_sequences(request)
-    for before, after in zip(old, request.sequences, strict=True):
-        after.max_len, after.num_preemptions = before.max_len, before.num_preemptions
+    old = request.sequences
+    request.sequences = create_sequences(request, old[0].fairness.num_preemptions)
+    for before in old:
         if not before.state.is_finished:
             if before.state is State.RUNNING:
                 worker.leave_running(before)
             before.advance(State.FINISHED_ABORTED)
-        before.worker, before.leader, before.num_in_flight = None, None, 0
+        before.branch.leader = None
     leader, *followers = request.sequences
     follow(leader, followers)
     return leader
@@ -108,7 +108,7 @@ def _branch(
     # Only now: children are copies of their parents as they were.
     for sequence, branch in zip(live, branches, strict=True):
         sequence.tokens.append(branch.token)
-        sequence.candidates = None
+        sequence.branch.candidates = None
         assert sequence.slot is not None
         moves.appended.append((sequence.slot, branch.token))
     group.live, group.scores = live, [branch.score for branch in branches]
@@ -132,27 +132,12 @@ def _vehicles(worker: WorkerState, request: Request, parents: list[Sequence]) ->
 
 
 def _fork_into(worker: WorkerState, parent: Sequence, child: Sequence) -> None:
-    assert parent.table is not None
-    assert parent.chain is not None
     if child.state is not State.RUNNING:
-        leader = child.leader
-        assert leader is not None
-        leader.followers.remove(child)
-        child.leader = None
-        worker.release_reserved_slot(leader)
-        child.worker = worker
+        worker.slots.reserve(unfollow(child), -1)
+        child.begin_stay(worker)
         child.advance(State.RUNNING)
-        worker.take_slot(child)
         worker.enter_running(child)
-    child.table = parent.table.fork()
-    child.chain = parent.chain.fork()
-    child.tokens = parent.tokens[:]
-    child.num_computed = parent.num_computed
-    child.num_cached_tokens = parent.num_cached_tokens
-    child.cached_tokens = parent.cached_tokens
-    child.times = parent.times
-    child.is_tail_shared = parent.is_tail_shared = True
-    child.is_guaranteed, child.is_private = parent.is_guaranteed, parent.is_private
+    child.fork_from(parent)
 
 
 def _finish(worker: WorkerState, request: Request, group: BeamGroup) -> list[Sequence]:
@@ -167,10 +152,7 @@ def _finish(worker: WorkerState, request: Request, group: BeamGroup) -> list[Seq
         sequence.advance(end)
         sequence.tokens[sequence.num_prompt :] = array("I", hypothesis.tokens)
         last = hypothesis.tokens[-1]
-        sequence.stop_token_id = last if last in request.stop_ids else None
-        sequence.worker = sequence.leader = sequence.candidates = None
-        sequence.followers = []
-        sequence.num_cached_tokens = best.num_cached_tokens
-        sequence.cached_tokens = best.cached_tokens
-        sequence.times = best.times
+        sequence.outcome.stop_token_id = last if last in request.stop_ids else None
+        sequence.branch.leader, sequence.branch.followers = None, []
+        sequence.num_cached_tokens, sequence.times = best.num_cached_tokens, replace(best.times)
     return list(request.sequences)

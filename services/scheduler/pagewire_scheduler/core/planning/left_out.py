@@ -11,7 +11,7 @@ from typing import Final
 
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.state.outstanding_step import OutstandingStep
-from pagewire_scheduler.core.state.request import LOADS_PER_STAY, Sequence
+from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.sampling.structured_outputs import FIELD
@@ -44,14 +44,15 @@ def leave_out(worker: WorkerState, sequence: Sequence) -> None:
             step.left_out.add(sequence)
     if not sequence.is_live:
         return
+    fairness = sequence.fairness
     sequence.num_in_flight = 0
-    sequence.is_left_out = True
+    fairness.is_left_out = True
     sequence.lateness = min(sequence.lateness + LATE_COST, MAX_LATENESS)
     if sequence.state is State.RUNNING:
         sequence.num_computed = len(sequence.tokens) - 1
         sequence.fast_path_until = 0
     pause = min(2 ** (sequence.lateness // LATE_COST), MAX_PAUSE)
-    sequence.pauses_until = worker.next_step_id + pause
+    fairness.pauses_until = worker.next_step_id + pause
 
 
 def note_sampled(sequence: Sequence) -> None:
@@ -61,8 +62,8 @@ def note_sampled(sequence: Sequence) -> None:
 
 def retries(running: Iterable[Sequence]) -> list[Sequence]:
     """Return the left-out sequences that have waited longest, for a step of their own."""
-    waiting = [one for one in running if one.is_left_out]
-    waiting.sort(key=lambda sequence: sequence.pauses_until)
+    waiting = [one for one in running if one.fairness.is_left_out]
+    waiting.sort(key=lambda sequence: sequence.fairness.pauses_until)
     return waiting[:MAX_RETRIES_ALONE]
 
 
@@ -71,37 +72,38 @@ def share_slots(worker: WorkerState, step_id: int) -> None:
 
     It is not queued meanwhile: it would be first in the queue, since it is older.
     """
-    if worker.resting and worker.num_free_slots > len(worker.waiting):
-        rested = [one for one in worker.resting if one.pauses_until <= step_id]
-        for sequence in rested[: worker.num_free_slots - len(worker.waiting)]:
+    if worker.aside.resting and worker.slots.num_free > len(worker.waiting):
+        rested = [one for one in worker.aside.resting if one.fairness.pauses_until <= step_id]
+        for sequence in rested[: worker.slots.num_free - len(worker.waiting)]:
             _leave_rest(worker, sequence)
     first = worker.waiting.at(0)
-    if worker.num_free_slots or first is None or first.lateness:
+    if worker.slots.num_free or first is None or first.lateness:
         return
     pausing = [one for one in worker.running if _is_pausing(one, step_id)]
     if pausing:
-        sequence = max(pausing, key=lambda one: one.pauses_until)
+        sequence = max(pausing, key=lambda one: one.fairness.pauses_until)
         worker.leave_running(sequence)
         sequence.advance(State.PREEMPTED)
-        sequence.num_loads_left, sequence.load_look = LOADS_PER_STAY, None
-        sequence.pauses_until = step_id + MAX_PAUSE
-        worker.resting.push(sequence)
+        sequence.remote.allow_loads()
+        sequence.fairness.pauses_until = step_id + MAX_PAUSE
+        worker.aside.resting.push(sequence)
 
 
 def wake(worker: WorkerState) -> None:
     """Let all that rest wait for slots again."""
-    for sequence in list(worker.resting):
+    for sequence in list(worker.aside.resting):
         _leave_rest(worker, sequence)
 
 
 def _leave_rest(worker: WorkerState, sequence: Sequence) -> None:
-    worker.resting.remove(sequence)
+    worker.aside.resting.remove(sequence)
     worker.waiting.push(sequence)
 
 
 def _is_pausing(sequence: Sequence, step_id: int) -> bool:
-    is_paused = sequence.is_left_out and sequence.pauses_until > step_id
-    return is_paused and not sequence.num_outstanding and not sequence.is_guaranteed
+    fairness, is_free = sequence.fairness, not sequence.placement.is_guaranteed
+    is_paused = fairness.is_left_out and fairness.pauses_until > step_id
+    return is_paused and is_free and not sequence.num_outstanding
 
 
 def given_up_error(reason: str) -> InvalidRequestError:

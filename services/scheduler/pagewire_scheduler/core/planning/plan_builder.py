@@ -1,10 +1,11 @@
 """Builds one step plan: adds sequences to it and keeps the budgets that are left."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from pagewire_scheduler.core.data.state_machine import State
+from pagewire_scheduler.core.parallel.forks import release_followers
 from pagewire_scheduler.core.planning.preemption import preempt, roll_back
 from pagewire_scheduler.core.queueing.policy import PreemptionPolicy, QueuePolicy
 from pagewire_scheduler.core.state.request import Sequence
@@ -114,7 +115,7 @@ class PlanBuilder:
         start = sequence.num_computed
         end = start + num_tokens
         is_sampled = end == len(sequence.tokens) + sequence.num_in_flight
-        if is_sampled and sequence.is_timeline_due and not sequence.is_beam:
+        if is_sampled and sequence.times.is_due and not sequence.is_beam:
             self.due_timelines.append(sequence)
         if start < sequence.num_prompt:
             self.worker.totals.num_prompt_tokens += min(end, sequence.num_prompt) - start
@@ -127,12 +128,12 @@ class PlanBuilder:
         plan.num_new_blocks.append(len(fresh_blocks))
         if fresh_blocks:
             plan.new_block_ids.extend(fresh_blocks)
-        if self.is_caching and not sequence.is_private:
+        if self.is_caching and not sequence.placement.is_private:
             self._name(sequence, end)
         if num_tokens > 1 or not is_sampled:
             self._note_growth(sequence, num_tokens)
         sequence.num_computed = end
-        sequence.is_left_out = False
+        sequence.fairness.is_left_out = False
         sequence.num_in_flight += is_sampled
         self.num_pooled += is_sampled and sequence.is_pooling
         if sequence.is_beam and is_sampled:
@@ -146,7 +147,7 @@ class PlanBuilder:
         sequence.last_step = plan.step_id
         self.num_tokens_left -= num_tokens
         self.sequences.append(sequence)
-        if sequence.followers and is_sampled and not sequence.is_beam:
+        if sequence.branch.followers and is_sampled and not sequence.is_beam:
             self._fork_followers(sequence, fresh_blocks)
         self._look_ahead(sequence)
 
@@ -162,16 +163,16 @@ class PlanBuilder:
 
     def _look_ahead(self, sequence: Sequence) -> None:
         """Note how far `sequence` can go on by single tokens that need nothing but arrays."""
-        table, chain = sequence.table, sequence.chain
-        is_special = sequence.is_tail_shared or sequence.is_beam or sequence.is_pooling
-        is_special = is_special or sequence.is_prefill or bool(sequence.followers)
+        table, placement, chain = sequence.table, sequence.placement, sequence.placement.chain
+        is_special = sequence.is_beam or sequence.is_pooling or sequence.is_prefill
+        is_special = is_special or bool(sequence.branch.followers)
         # Its timeline is reported with its first token, which may need only one token more.
-        is_special = is_special or (sequence.is_timeline_due and not sequence.num_in_flight)
-        if is_special or table is None or chain is None:
+        is_special = is_special or (sequence.times.is_due and not sequence.num_in_flight)
+        if is_special or table is None or table.is_tail_shared or chain is None:
             sequence.fast_path_until = 0
             return
         room = len(table.blocks) * chain.block_size
-        if self.is_caching and not sequence.is_private:
+        if self.is_caching and not placement.is_private:
             # The step that fills a block, or the first after its last id is known, names it.
             room = min(room, (table.num_named + 1) * chain.block_size - 1)
         sequence.fast_path_until = room
@@ -197,7 +198,7 @@ class PlanBuilder:
 
     def _name(self, sequence: Sequence, end: int) -> None:
         """Name the blocks before `end` whose ids are known; a sampled one's turn comes later."""
-        chain, table, slot = sequence.chain, sequence.table, sequence.slot
+        chain, table, slot = sequence.placement.chain, sequence.table, sequence.slot
         assert chain is not None
         assert table is not None
         assert slot is not None
@@ -216,10 +217,9 @@ class PlanBuilder:
         find the prompt in the cache.
         """
         worker = self.worker
-        followers, leader.followers = leader.followers, []
-        for follower in followers:
-            follower.leader, follower.worker = None, worker
-            is_room = worker.num_free_slots > 0 and may_fork(worker, leader)
+        for follower in release_followers(leader):
+            follower.begin_stay(worker)
+            is_room = worker.slots.num_free > 0 and may_fork(worker, leader)
             # Each copy is sent the blocks that its source grows by.
             if is_room and self.take_bytes(4 * len(fresh_blocks)):
                 self._fork(leader, follower, fresh_blocks)
@@ -227,22 +227,14 @@ class PlanBuilder:
                 worker.waiting.push(follower)
 
     def _fork(self, leader: Sequence, follower: Sequence, fresh_blocks: list[int]) -> None:
-        worker, plan, table, chain = self.worker, self.plan, leader.table, leader.chain
-        assert table is not None
-        assert chain is not None
+        worker, plan = self.worker, self.plan
         assert leader.slot is not None
         follower.advance(State.RUNNING)
-        slot = worker.take_slot(follower)
-        worker.enter_running(follower)
-        follower.table, follower.chain = table.fork(), chain.fork()
-        follower.num_computed = leader.num_computed
-        follower.num_cached_tokens = leader.num_cached_tokens
-        follower.cached_tokens = leader.cached_tokens
-        follower.times = replace(leader.times)
+        slot = worker.enter_running(follower)
+        follower.fork_from(leader)
         plan.fork_slots.append(slot)
         plan.fork_sources.append(leader.slot)
         plan.fork_choices.append(follower.choice)
-        leader.is_tail_shared = follower.is_tail_shared = True
         update_reservation(worker, leader)
         # The worker forks before it appends blocks: each copy is sent its source's new ones.
         self.add(follower, 0, fresh_blocks)

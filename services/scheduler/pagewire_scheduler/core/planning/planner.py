@@ -82,7 +82,7 @@ def _schedule_left_out(builder: PlanBuilder) -> None:
     worker = builder.worker
     for sequence in retries(worker.running):
         schedule_one(builder, sequence, 1)
-    if worker.resting and not builder.plan.slots:
+    if worker.aside.resting and not builder.plan.slots:
         wake(worker)
         schedule_waiting(builder)
 
@@ -111,20 +111,18 @@ def _wanted_tokens(builder: PlanBuilder) -> Counter[str]:
         wants[sequence.request.submission.tenant] += sequence.num_to_compute
     if worker.pool.num_free - worker.reservations.num_blocks <= len(worker.running):
         return wants
-    for index in range(min(worker.num_free_slots, MAX_STARTS)):
+    for index in range(min(worker.slots.num_free, MAX_STARTS)):
         waiting = worker.waiting.at(index)
         if waiting is None or waiting is builder.claimant:
             break  # none is started behind it
-        if waiting.lack is None or not waiting.lack.is_left(worker, waiting):
-            wants[waiting.request.submission.tenant] += max(1, waiting.num_expected)
+        if not worker.lacks_blocks(waiting):
+            wants[waiting.request.submission.tenant] += max(1, waiting.placement.num_expected)
     return wants
 
 
 def _has_news(worker: WorkerState) -> bool:
-    """Whether there are slots freed, or names forgotten of blocks that no load holds."""
-    ref_counts, names = worker.pool.ref_counts, worker.pool.names
-    void = (not ref_counts[block] and names[block] is None for block in worker.void_blocks)
-    return bool(worker.freed_slots_to_report) or any(void)
+    """Return whether slots were freed, or names forgotten of blocks that no load holds."""
+    return bool(worker.slots.freed_to_report) or worker.void_names.are_due()
 
 
 def _schedule_trial(builder: PlanBuilder) -> None:
@@ -138,7 +136,7 @@ def _schedule_trial(builder: PlanBuilder) -> None:
             num_tokens = min(sequence.num_to_compute, builder.num_tokens_for(sequence))
             if num_tokens > 0:
                 schedule_one(builder, sequence, num_tokens)
-        elif sequence.queue is worker.waiting and builder.num_tokens_left > 0:
+        elif sequence.placement.queue is worker.waiting and builder.num_tokens_left > 0:
             start(builder, sequence)
     if not builder.sequences:
         # Others hold what the suspects need; let them go on, and try again when they have. Who is
@@ -159,7 +157,7 @@ def _complete(builder: PlanBuilder) -> None:
         for slot, token in moves.appended:
             plan.appended_slots.append(slot)
             plan.appended_token_ids.append(token)
-    plan.freed_slots.extend(worker.collect_freed_slots())
+    plan.freed_slots.extend(worker.slots.collect_freed())
     worker.next_step_id += 1
     plan.released_grammars.extend(worker.grammars.take_released())
     num_tokens = sum(plan.num_new_tokens)
@@ -178,7 +176,7 @@ def _complete(builder: PlanBuilder) -> None:
     worker.counts.num_computed_tokens += num_tokens
     if plan.slots:
         worker.totals.note_step(num_tokens)
-    for block, name in worker.take_void_names() if worker.void_blocks else ():
+    for block, name in worker.void_names.take(worker.limits.max_void_names):
         plan.named_blocks.append(block)
         plan.names.append(name)
         plan.named_slots.append(NO_SLOT)

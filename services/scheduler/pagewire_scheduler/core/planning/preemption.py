@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.parallel.beam_group import restart_group
-from pagewire_scheduler.core.state.request import LOADS_PER_STAY, Sequence
+from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
 
 
@@ -26,7 +26,7 @@ class YoungestFirst:
         for running in reversed(worker.running):
             if running.key <= sequence.key:
                 return
-            if not running.is_guaranteed and not (is_beam and running.request is request):
+            if not running.placement.is_guaranteed and not (is_beam and running.request is request):
                 yield running
 
 
@@ -34,7 +34,7 @@ def preempt(worker: WorkerState, victim: Sequence) -> None:
     """Take slot and blocks from `victim`, and count it."""
     members = victim.request.sequences if victim.is_beam else [victim]
     for member in members:
-        member.num_preemptions += 1
+        member.fairness.num_preemptions += 1
     roll_back(worker, victim)
 
 
@@ -47,13 +47,13 @@ def roll_back(worker: WorkerState, sequence: Sequence) -> None:
     """
     if sequence.is_beam:
         leader = restart_group(worker, sequence.request)
-        leader.worker = worker
+        leader.begin_stay(worker)
         worker.waiting.push(leader)
         return
     worker.leave_running(sequence)
     sequence.advance(State.PREEMPTED)
-    sequence.num_loads_left, sequence.load_look = LOADS_PER_STAY, None
+    sequence.remote.allow_loads()
     if sequence.num_outstanding:
-        worker.returning.add(sequence)
+        worker.aside.returning.add(sequence)
     else:
         worker.waiting.push(sequence)

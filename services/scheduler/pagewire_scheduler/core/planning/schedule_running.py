@@ -32,8 +32,8 @@ def schedule_running(builder: PlanBuilder) -> None:
         num_tokens = sequence.num_to_compute
         # A choice forked a moment ago is in this step already.
         is_to_go_on = num_tokens > 0 and sequence.last_step != step_id
-        if sequence.is_left_out and is_to_go_on:
-            is_due = sequence.pauses_until <= step_id
+        if sequence.fairness.is_left_out and is_to_go_on:
+            is_due = sequence.fairness.pauses_until <= step_id
             num_retries += is_due
             is_to_go_on = is_due and num_retries <= MAX_RETRIES_PER_STEP
         if is_to_go_on and builder.has_room_for(sequence):
@@ -57,7 +57,8 @@ def schedule_one(builder: PlanBuilder, sequence: Sequence, num_tokens: int) -> N
     worker, table = builder.worker, sequence.table
     assert table is not None
     # A token computed once more is written where it stands already, by whomever that is held.
-    if sequence.is_tail_shared and not sequence.is_left_out and not _own_tail(builder, sequence):
+    needs_own_tail = table.is_tail_shared and not sequence.fairness.is_left_out
+    if needs_own_tail and not _own_tail(builder, sequence):
         return
     block_size = worker.info.model.block_size
     room = len(table.blocks) * block_size - sequence.num_computed
@@ -90,7 +91,7 @@ def _own_tail(builder: PlanBuilder, sequence: Sequence) -> bool:
         builder.plan.copy_slots.append(sequence.slot)
         builder.plan.copy_sources.append(source)
         builder.plan.copy_destinations.append(destination)
-    sequence.is_tail_shared = False
+    table.is_tail_shared = False
     update_reservation(worker, sequence)
     return True
 
@@ -98,7 +99,7 @@ def _own_tail(builder: PlanBuilder, sequence: Sequence) -> bool:
 def _free_blocks_for(builder: PlanBuilder, sequence: Sequence) -> int:
     """Return how many blocks it may take, after evicting younger sequences if there was none."""
     worker = builder.worker
-    if builder.is_short and not sequence.is_guaranteed:
+    if builder.is_short and not sequence.placement.is_guaranteed:
         return 0
     while (num_free := worker.num_free_for(sequence)) <= 0:
         victim = next(builder.victims(sequence), None)

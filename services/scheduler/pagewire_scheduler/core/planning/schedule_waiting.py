@@ -25,7 +25,7 @@ from pagewire_scheduler.core.state.capacity import (
     num_blocks_ever,
     num_blocks_to_start,
 )
-from pagewire_scheduler.core.state.lack import note_lack
+from pagewire_scheduler.core.state.lack import Lack
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.reservations import guarantee, is_to_be_private
 from pagewire_scheduler.core.state.worker import WorkerState
@@ -68,14 +68,14 @@ def schedule_waiting(builder: PlanBuilder) -> None:
     worker = builder.worker
     blocked: list[Sequence] = []
     while builder.num_tokens_left > 0 and len(blocked) < MAX_BLOCKED:
-        if blocked and not worker.num_free_slots:
+        if blocked and not worker.slots.num_free:
             break
         sequence = worker.waiting.at(len(blocked))
         if sequence is None:
             break
         if not _is_barred(sequence, blocked) and start(builder, sequence):
             for passed in blocked:
-                passed.num_skipped += builder.has_share(passed)
+                passed.fairness.num_skipped += builder.has_share(passed)
         elif builder.is_full:
             break  # it is first in the next plan, and fits there
         elif sequence is builder.claimant:
@@ -89,7 +89,8 @@ def schedule_waiting(builder: PlanBuilder) -> None:
 def _is_barred(sequence: Sequence, blocked: list[Sequence]) -> bool:
     """Whether one in front that has been passed often enough could never get back what `sequence`
     takes: an older one, which it may not evict."""
-    return any(sequence.key < passed.key for passed in blocked if passed.num_skipped >= MAX_SKIPS)
+    passed_often = [one for one in blocked if one.fairness.num_skipped >= MAX_SKIPS]
+    return any(sequence.key < passed.key for passed in passed_often)
 
 
 def start(builder: PlanBuilder, sequence: Sequence) -> bool:
@@ -108,14 +109,14 @@ def start(builder: PlanBuilder, sequence: Sequence) -> bool:
         builder.is_full = True
         return False
     worker.waiting.remove(sequence)
-    sequence.num_skipped = 0
+    sequence.fairness.num_skipped = 0
     if is_found:
         builder.found.append(sequence)  # others have computed it meanwhile
         return True
     table = sequence.table = BlockTable(worker.pool)
     table.share(place.hits)
     table.grow(place.num_blocks - num_hits)
-    if sequence.num_preemptions >= MAX_PREEMPTIONS:
+    if sequence.fairness.num_preemptions >= MAX_PREEMPTIONS:
         guarantee(worker, sequence)
     _enter(builder, sequence, num_hits * block_size, prefix)
     return True
@@ -129,13 +130,13 @@ def _place_for(builder: PlanBuilder, sequence: Sequence) -> _Place | None:
     steps.
     """
     worker, pool = builder.worker, builder.worker.pool
-    if worker.num_free_slots < _num_slots(sequence):
+    if worker.slots.num_free < _num_slots(sequence):
         return None
-    if sequence.lack is not None and sequence.lack.is_left(worker, sequence):
+    if worker.lacks_blocks(sequence):
         return None
     block_size = worker.info.model.block_size
     chain = worker.chain_for(sequence)
-    is_guaranteed = sequence.num_preemptions >= MAX_PREEMPTIONS
+    is_guaranteed = sequence.fairness.num_preemptions >= MAX_PREEMPTIONS
     is_private = is_guaranteed and is_to_be_private(worker)
     is_looking = builder.is_caching and not is_private and sequence.request.reads_cache
     hits = find_prefix(pool.cache, chain, sequence.tokens) if is_looking else []
@@ -152,13 +153,19 @@ def _place_for(builder: PlanBuilder, sequence: Sequence) -> _Place | None:
     if is_guaranteed:
         needed = max(num_blocks, num_blocks_ever(worker, sequence))
     num_missing = needed - len(hits) - num_free
-    sequence.lack = None
+    sequence.fairness.lack = None
     if num_missing <= 0:
         return _Place(hits, num_blocks)
     if worker.info.window is None:  # else it depends on the budget of the step, too
         is_more = is_looking and len(hits) < (len(sequence.tokens) - 1) // block_size
         next_name = chain.name(len(hits), sequence.tokens) if is_more else None
-        sequence.lack = note_lack(worker, sequence, num_missing, next_name)
+        sequence.fairness.lack = Lack(
+            pool=pool,
+            num_missing=num_missing,
+            num_released=pool.num_released,
+            num_aside=worker.num_aside(sequence),
+            next_name=next_name,
+        )
     return None
 
 
@@ -167,25 +174,22 @@ def _enter(builder: PlanBuilder, sequence: Sequence, num_cached: int, prefix: Kn
     worker, table = builder.worker, sequence.table
     assert table is not None
     sequence.advance(State.RUNNING)
-    worker.take_slot(sequence)
     worker.enter_running(sequence)
     sequence.num_computed = num_cached
     sequence.times.note_begun(builder.now)
-    sequence.is_timeline_due = True
+    sequence.times.is_due = True
     if sequence.num_cached_tokens is None:
-        first, end = sequence.handed_off
+        first, end = sequence.remote.handed_off
         num_computed = max(0, min(end, num_cached, sequence.num_prompt) - first)
         cached = min(num_cached, sequence.num_prompt) - num_computed
-        sequence.num_cached_tokens = cached
-        block_size = worker.info.model.block_size
-        sequence.cached_tokens = tokens_by_tier(cached, sequence.loaded, block_size)
+        sequence.num_cached_tokens, block_size = cached, worker.info.model.block_size
+        sequence.times.cached_tokens = tokens_by_tier(cached, sequence.remote.loaded, block_size)
         if builder.is_caching and sequence.is_asked_for and sequence.request.reads_cache:
-            tiers = sequence.cached_tokens
+            tiers = sequence.times.cached_tokens
             worker.totals.note_prefix(sequence.num_prompt, tiers, num_computed)
     if sequence.is_beam:
         start_group(sequence)
-        sequence.num_reserved_slots = _num_slots(sequence) - 1
-        worker.num_reserved_slots += sequence.num_reserved_slots
+        worker.slots.reserve(sequence, _num_slots(sequence) - 1)
     worker.counts.num_queried_tokens += len(sequence.tokens) - 1
     worker.counts.num_hit_tokens += num_cached
     builder.policy.charge_admission(sequence, sequence.num_to_hold - num_cached)
@@ -216,7 +220,7 @@ def _num_blocks_in_window(
 
 def _is_pressing(builder: PlanBuilder, sequence: Sequence) -> bool:
     """Whether it has been passed often enough, or is preferred to the youngest that runs."""
-    if sequence.num_skipped >= MAX_SKIPS:
+    if sequence.fairness.num_skipped >= MAX_SKIPS:
         return True
     youngest = next(builder.victims(sequence), None)
     return youngest is not None and builder.policy.is_preferred(sequence, youngest)
@@ -238,7 +242,7 @@ def _preempt_for_blocks(
     leaving = worker.leaving_blocks()
     is_waiting_for_steps = leaving.num_free > 0
     num_free = worker.num_free_for(sequence)
-    num_slots = worker.num_free_slots + worker.num_releasing_slots
+    num_slots = worker.slots.num_free + worker.num_releasing_slots
     evicted: list[Sequence] = []
     others = (one for one in younger if one not in displaceable)
     for victim in itertools.chain(displaceable, others):

@@ -2,6 +2,7 @@
 has been compiled there."""
 
 from collections.abc import Iterator
+from itertools import chain
 
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.queueing.losses import is_suspect
@@ -30,14 +31,14 @@ def requeue(worker: WorkerState, sequence: Sequence) -> None:
     if sequence.state is not State.WAITING:
         sequence.advance(State.WAITING)  # preempted elsewhere, and taken over from there
     sequence.advance(State.WAITING_FOR_GRAMMAR)
-    worker.compiling.push(sequence)
+    worker.aside.compiling.push(sequence)
 
 
 def take_compiling(worker: WorkerState) -> list[Sequence]:
     """Take out, in order, those that wait for grammars, back to WAITING."""
-    taken = sorted(worker.compiling, key=lambda sequence: sequence.key)
+    taken = sorted(worker.aside.compiling, key=lambda sequence: sequence.key)
     for sequence in taken:
-        worker.compiling.remove(sequence)
+        worker.aside.compiling.remove(sequence)
         sequence.advance(State.WAITING)
     return taken
 
@@ -58,12 +59,12 @@ def take_compiled(
     key = worker.grammars.answer(grammar_id, is_compiled=is_compiled)
     if key is None:
         return []
-    waited = [sequence for sequence in worker.compiling if sequence.request.grammar_key == key]
+    waited = [one for one in worker.aside.compiling if one.request.grammar_key == key]
     waited.sort(key=lambda sequence: sequence.key)
     if not is_compiled:
         return waited
     for sequence in waited:
-        worker.compiling.remove(sequence)
+        worker.aside.compiling.remove(sequence)
         sequence.advance(State.WAITING)
         _wait(worker, sequence)
     worker.grammars.release_unused(_keys_in_use(worker))
@@ -79,8 +80,7 @@ def _wait(worker: WorkerState, sequence: Sequence) -> None:
 
 
 def _keys_in_use(worker: WorkerState) -> Iterator[Key]:
-    waiting = (worker.waiting, worker.compiling, worker.loading, worker.resting)
-    for group in (worker.running, *waiting, worker.returning):
-        for sequence in group:
-            if sequence.request.grammar_key is not None:
-                yield sequence.request.grammar_key
+    aside = worker.aside
+    for sequence in chain(worker.running, worker.waiting, *aside.queues, aside.returning):
+        if sequence.request.grammar_key is not None:
+            yield sequence.request.grammar_key

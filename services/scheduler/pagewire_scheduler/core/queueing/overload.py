@@ -3,16 +3,10 @@ and estimates when to retry."""
 
 from typing import Final
 
+from pagewire_scheduler.core.data.account import Account, AccountKey, AccountSums, Cost
 from pagewire_scheduler.core.data.settings import OverloadLimits
 from pagewire_scheduler.core.data.submission import Submission
-from pagewire_scheduler.core.state.accounts import (
-    TOKENS_AHEAD,
-    Account,
-    AccountKey,
-    AccountSums,
-    Cost,
-    cost_of,
-)
+from pagewire_scheduler.core.state.accounts import TOKENS_AHEAD, cost_of
 from pagewire_scheduler.core.state.request import Request
 from pagewire_shared.errors import InvalidRequestError, OverloadedError
 

@@ -61,7 +61,7 @@ def displaceable(
     num_left = Counter(counts)
     for running in reversed(worker.running):
         other = running.request.submission.tenant
-        is_exempt = running.is_guaranteed or running.is_beam or running.is_prefill
+        is_exempt = running.placement.is_guaranteed or running.is_beam or running.is_prefill
         has_more = slots[other] >= 1 or (blocks[other] > 0 and num_left[other] > 1)
         if other != tenant and has_more and not is_exempt:
             slots[other] -= 1
@@ -79,7 +79,7 @@ def _excess_of_blocks(
     A block that several sequences share counts for each of them.
     """
     held: Counter[str] = Counter()
-    if sequence.lack is None and worker.info.window is None:
+    if sequence.fairness.lack is None and worker.info.window is None:
         return held
     for running in worker.running:
         held[running.request.submission.tenant] += _num_held(running)

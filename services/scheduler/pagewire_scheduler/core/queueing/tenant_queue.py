@@ -134,11 +134,10 @@ class TenantQueue(WaitingQueue):
         queue = self._tenants.get(tenant)
         is_new = queue is None
         if queue is None:
-            queue = self._tenants[tenant] = WaitingQueue(_NOT_COUNTED)
+            queue = self._tenants[tenant] = WaitingQueue(_NOT_COUNTED, self)
         queue.push(sequence)
-        sequence.queue = self
         self._num_members += 1
-        self.num_expected += sequence.num_expected
+        self.num_expected += sequence.placement.num_expected
         self.sums.enter(sequence)
         self._ledger.enter(tenant)
         if is_new:
@@ -168,13 +167,12 @@ class TenantQueue(WaitingQueue):
         tenant = sequence.request.submission.tenant
         self._put_back()
         queue = self._tenants[tenant]
-        sequence.queue = queue
         queue.remove(sequence)
         self._num_members -= 1
         if not len(queue):
             del self._tenants[tenant]
             self._order.discard(tenant)
-        self.num_expected -= sequence.num_expected
+        self.num_expected -= sequence.placement.num_expected
         self.sums.leave(sequence)
         self._ledger.leave(tenant)
 

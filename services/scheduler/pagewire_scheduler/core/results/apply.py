@@ -67,14 +67,14 @@ def apply_result(worker: WorkerState, result: ListResult, now: float) -> Applied
         sequence.num_outstanding -= 1
     applied = Applied()
     if step.is_void:
-        worker.void_blocks.update(dict.fromkeys(step.named_blocks, step.step_id))
+        worker.void_names.steps.update(dict.fromkeys(step.named_blocks, step.step_id))
     elif (failure := _failure_of_all(worker, step, result)) is not None:
         _apply_failure(worker, step, failure, applied, now)
     else:
         if result.failed_slots:
             broken = broken_units(step, result.failed_slots)
             forget_names(worker, step, broken)
-            applied.finished += fail_units(broken, result.failed_reason, now)
+            applied.finished += fail_units(worker, broken, result.failed_reason, now)
             pieces = [one for one in pieces if not one[0].is_finished]
         if step.num_tokens > len(step.sequences):
             seconds = result.model_time_us / 1e6
@@ -103,7 +103,7 @@ def apply_result(worker: WorkerState, result: ListResult, now: float) -> Applied
         if worker.info.window is not None:
             _release_before_window(worker, step, worker.info.window)
     worker.finish_step(step)
-    if worker.returning:
+    if worker.aside.returning:
         _requeue(worker)
     return applied
 
@@ -119,14 +119,14 @@ def _leave_out(
         elif sequence not in step.left_out:
             leave_out(worker, sequence)
             if slot in result.given_up and sequence.is_live:
-                sequence.error = given_up_error(result.given_up[slot])
-                end_sequence(sequence, State.FINISHED_FAILED)
+                error = given_up_error(result.given_up[slot])
+                end_sequence(sequence, State.FINISHED_FAILED, error)
                 applied.finished.append(sequence)
     return rest
 
 
 def _is_left_out(step: OutstandingStep, sequence: Sequence) -> bool:
-    return sequence.is_left_out or sequence in step.left_out
+    return sequence.fairness.is_left_out or sequence in step.left_out
 
 
 def _apply_tokens(sampled: list[Sequence], token_ids: Seq[int], applied: Applied) -> None:
@@ -143,8 +143,8 @@ def _apply_tokens(sampled: list[Sequence], token_ids: Seq[int], applied: Applied
         tokens.append(token)
         request = sequence.request
         if sequence.has_logprobs:
-            assert sequence.logprobs is not None
-            sequence.logprobs.append(math.nan, 0, (), ())
+            assert sequence.outcome.logprobs is not None
+            sequence.outcome.logprobs.append(math.nan, 0, (), ())
             _emit_next(sequence, token, applied)
         elif request.handle is not None:
             event = (
@@ -186,13 +186,13 @@ def _apply_with_logprobs(
             continue
         sequence.num_in_flight -= 1
         if sequence.is_beam:
-            sequence.candidates = list(zip(ids, values, strict=True))
+            sequence.branch.candidates = list(zip(ids, values, strict=True))
             searches[sequence.request] = None
             continue
-        if sequence.logprobs is not None:
+        if sequence.outcome.logprobs is not None:
             logprob = result.logprobs[index] if result.logprobs else math.nan
             rank = result.ranks[index] if result.ranks else 0
-            sequence.logprobs.append(logprob, rank, ids, values)
+            sequence.outcome.logprobs.append(logprob, rank, ids, values)
         if sequence.lateness:
             note_sampled(sequence)
         token = result.token_ids[index]
@@ -223,7 +223,7 @@ def _apply_vectors(
         if not sequence.is_live:
             continue
         sequence.num_in_flight -= 1
-        sequence.vector = vectors[index * size : (index + 1) * size]
+        sequence.outcome.vector = vectors[index * size : (index + 1) * size]
         event = vector_event(sequence)
         if event is not None:
             applied.vectors.append(event)
@@ -233,8 +233,8 @@ def _apply_vectors(
 
 def _emit_timeline(sequence: Sequence, applied: Applied, now: float) -> None:
     """Say where the time went before the first token of a sequence's stay on this worker."""
-    if sequence.is_timeline_due:
-        sequence.is_timeline_due = False
+    if sequence.times.is_due:
+        sequence.times.is_due = False
         sequence.times.note_token(now)
         event = timeline_event(sequence)
         if event is not None:
@@ -252,7 +252,7 @@ def _emit_next(sequence: Sequence, token: int, applied: Applied) -> None:
             request.submission.epoch,
             len(sequence.tokens) - sequence.num_prompt - 1,
             (token,),
-            sequence.logprobs,
+            sequence.outcome.logprobs,
             sequence.num_cached_tokens or 0,
         )
         applied.tokens.append(event)
@@ -316,14 +316,15 @@ def _apply_failure(
     if live and not slots:
         alone = worker.fault_isolation.isolate(chunk.sequence for chunk in live)
         culprits = {alone} if alone is not None else set()
-    applied.finished += fail_units(culprits, f"the step failed: {failure.message}", now)
+    message = f"the step failed: {failure.message}"
+    applied.finished += fail_units(worker, culprits, message, now)
     for void in steps:
         for sequence in void.sequences:
             _roll_back(worker, sequence)
         # The worker also undoes forks and tokens of beams that the step did not compute.
         # A search that has restarted on another worker is not affected.
         for request in void.branched:
-            if request.beams is not None and request.beams.live[0].worker is worker:
+            if request.beams is not None and request.beams.live[0].placement.worker is worker:
                 _roll_back(worker, request.beams.live[0])
 
 
@@ -335,9 +336,9 @@ def _roll_back(worker: WorkerState, sequence: Sequence) -> None:
 
 def _requeue(worker: WorkerState) -> None:
     """Queue the preempted sequences whose last step has returned."""
-    for sequence in sorted(worker.returning, key=lambda sequence: sequence.key):
+    for sequence in sorted(worker.aside.returning, key=lambda sequence: sequence.key):
         if not sequence.is_live:
-            worker.returning.discard(sequence)
+            worker.aside.returning.discard(sequence)
         elif not sequence.num_outstanding:
-            worker.returning.discard(sequence)
+            worker.aside.returning.discard(sequence)
             worker.waiting.push(sequence)

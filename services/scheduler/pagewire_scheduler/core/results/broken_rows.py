@@ -28,17 +28,19 @@ def have_shared(worker: WorkerState, step: OutstandingStep, units: set[Unit]) ->
     return any(block in worker.pool.shared_early for _, block in _named_by(worker, step, units))
 
 
-def fail_units(units: Iterable[Unit], message: str, now: float) -> list[Sequence]:
+def fail_units(
+    worker: WorkerState, units: Iterable[Unit], message: str, now: float
+) -> list[Sequence]:
     """End the sequences of `units` with an error, and return them. Prefills for another worker
     are given up without failing a request."""
     failed = []
     for unit in units:
         for sequence in sequences_of(unit):
-            if sequence.prefills_for is not None:
-                give_up_source(sequence.prefills_for, now)  # who waits for it tries for itself
+            if sequence.is_prefill:
+                # The sequence that waits for the blocks computes them.
+                give_up_source(worker.handoffs.prefills[sequence], now)
                 continue
-            sequence.error = InternalError(message)
-            end_sequence(sequence, State.FINISHED_FAILED)
+            end_sequence(sequence, State.FINISHED_FAILED, InternalError(message))
             failed.append(sequence)
     return failed
 
@@ -47,7 +49,7 @@ def forget_names(worker: WorkerState, step: OutstandingStep, units: set[Unit]) -
     """Forget the names that `units` have given in `step` and in later ones under way."""
     for step_id, block in _named_by(worker, step, units):
         worker.pool.unname(block)
-        worker.void_blocks[block] = step_id
+        worker.void_names.steps[block] = step_id
 
 
 def _named_by(

@@ -3,12 +3,11 @@ hand-offs."""
 
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.parallel.beam_group import leave_group
-from pagewire_scheduler.core.parallel.forks import follow
+from pagewire_scheduler.core.parallel.forks import follow, release_followers, unfollow
 from pagewire_scheduler.core.queueing.enqueue import enqueue
 from pagewire_scheduler.core.state.accounts import count_follower_gone
-from pagewire_scheduler.core.state.request import Request, Sequence
-from pagewire_scheduler.core.state.waiting_queue import WaitingQueue
-from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_scheduler.core.state.request import Request, Sequence, SequenceQueue
+from pagewire_scheduler.core.state.worker import WorkerState, worker_of
 from pagewire_scheduler.core.transfers.handoffs import end_handoff
 from pagewire_shared.errors import PagewireError
 
@@ -20,7 +19,7 @@ def stop_reason_of(sequence: Sequence) -> State | None:
     if position >= 0 and position >= request.submission.sampling.min_tokens:
         token = tokens[-1]
         if token in request.stop_ids:
-            sequence.stop_token_id = token
+            sequence.outcome.stop_token_id = token
             return State.FINISHED_STOPPED
         if token in request.eos_ids:
             return State.FINISHED_STOPPED
@@ -29,9 +28,11 @@ def stop_reason_of(sequence: Sequence) -> State | None:
     return None
 
 
-def end_sequence(sequence: Sequence, state: State) -> None:
+def end_sequence(sequence: Sequence, state: State, error: PagewireError | None = None) -> None:
     """Finish `sequence` and release what it holds, wherever it stands."""
-    worker, queue = sequence.worker, sequence.queue
+    if error is not None:
+        sequence.outcome.error = error
+    worker, queue = worker_of(sequence), sequence.placement.queue
     if worker is not None:
         worker.touch()  # others may find room
     if sequence.state is State.RUNNING:
@@ -39,29 +40,27 @@ def end_sequence(sequence: Sequence, state: State) -> None:
         worker.leave_running(sequence)
     elif queue is not None:
         queue.remove(sequence)
-    if sequence.handoff is not None:
-        end_handoff(sequence.handoff)
+    if worker is not None and sequence in worker.handoffs.incoming:
+        end_handoff(worker.handoffs.incoming[sequence])
     sequence.advance(state)
-    sequence.worker = sequence.candidates = None
-    sequence.num_in_flight = 0
-    if sequence.leader is not None:
-        if sequence.leader.queue is not None:
-            sequence.leader.queue.sums.drop_follower()
+    if sequence.branch.leader is not None:
+        leader = unfollow(sequence)
+        if leader.placement.queue is not None:
+            leader.placement.queue.drop_follower()
             count_follower_gone(sequence)
-        sequence.leader.followers.remove(sequence)
-        sequence.leader = None
     if sequence.is_beam:
         _end_beam(sequence, worker)
-    elif sequence.followers:
+    elif sequence.branch.followers:
         _succeed(sequence, worker, queue)
 
 
-def end_with_followers(sequence: Sequence, state: State) -> list[Sequence]:
+def end_with_followers(
+    sequence: Sequence, state: State, error: PagewireError | None = None
+) -> list[Sequence]:
     """Finish `sequence` and all that wait for its prompt, for the same reason; return them."""
-    ended = [*sequence.followers, sequence]
+    ended = [*sequence.branch.followers, sequence]
     for one in ended:
-        one.error = sequence.error
-        end_sequence(one, state)
+        end_sequence(one, state, error)
     return ended
 
 
@@ -69,27 +68,22 @@ def end_request(request: Request, state: State, error: PagewireError | None) -> 
     """Finish what has not ended of a request; return it."""
     ended = [sequence for sequence in request.sequences if sequence.is_live]
     for sequence in ended:
-        sequence.error = error
-        end_sequence(sequence, state)
+        end_sequence(sequence, state, error)
     return ended
 
 
 def _end_beam(sequence: Sequence, worker: WorkerState | None) -> None:
     """End a search without a result: tokens of its beams are not output."""
     del sequence.tokens[sequence.num_prompt :]
-    for follower in sequence.followers:
-        follower.leader = None
-    sequence.followers = []
+    release_followers(sequence)
     if worker is not None:
         leave_group(worker, sequence.request)
 
 
-def _succeed(leader: Sequence, worker: WorkerState | None, queue: WaitingQueue | None) -> None:
+def _succeed(leader: Sequence, worker: WorkerState | None, queue: SequenceQueue | None) -> None:
     """The next choice takes the place of one that ended before the prompt was computed."""
-    successor, *others = leader.followers
-    leader.followers, successor.leader = [], None
+    successor, *others = release_followers(leader)
     follow(successor, others)
-    successor.worker = worker
     if worker is not None:
         enqueue(worker, successor)
     else:

@@ -107,13 +107,13 @@ def error_of(submission: Submission, workers: Seq[WorkerState]) -> PagewireError
     return None
 
 
-def admit(sequence: Sequence, workers: Seq[WorkerState]) -> bool:
-    """Check its request, once, as soon as its model has a worker; on a misfit note the error."""
-    request = sequence.request
+def admit(sequence: Sequence, workers: Seq[WorkerState]) -> PagewireError | None:
+    """Check the request, once, as soon as its model has a worker; return the error of a misfit."""
+    request, error = sequence.request, None
     if workers and not request.is_admitted:
-        sequence.error = error_of(request.submission, workers)
-        request.is_admitted = sequence.error is None
-    return sequence.error is None
+        error = error_of(request.submission, workers)
+        request.is_admitted = error is None
+    return error
 
 
 def _check_beams(submission: Submission, workers: Seq[WorkerState]) -> None:

@@ -17,8 +17,8 @@ MAX_DONORS: Final = 32
 
 def is_taker(worker: WorkerState) -> bool:
     """Whether `worker` has slots and nothing of its own to start in them."""
-    is_free = not len(worker.waiting) and worker.num_free_slots > 0
-    return is_free and not worker.is_draining and not worker.fault_isolation
+    is_free = not len(worker.waiting) and worker.slots.num_free > 0
+    return is_free and not worker.duty.is_draining and not worker.fault_isolation
 
 
 class Balance:

@@ -10,10 +10,9 @@ from pagewire_scheduler.core.planning.preemption import roll_back
 from pagewire_scheduler.core.queueing.enqueue import enqueue, take_compiling
 from pagewire_scheduler.core.routing.handoff_placement import choose_move, may_hand_off
 from pagewire_scheduler.core.routing.queues import ModelQueues
-from pagewire_scheduler.core.state.handoff import Phase
 from pagewire_scheduler.core.state.pairs import refusal
 from pagewire_scheduler.core.state.request import Sequence
-from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_scheduler.core.state.worker import Phase, WorkerState
 from pagewire_scheduler.core.transfers.handoffs import begin_move, end_handoff
 from pagewire_scheduler.core.transfers.loading import take_loading
 
@@ -34,10 +33,10 @@ class Draining:
 
         Suspects on trial stay until it is over.
         """
-        worker.is_draining = True
+        worker.duty.is_draining = True
         self._queues.forget_takers(worker.info.model.name)
-        worker.is_drain_due = bool(worker.fault_isolation)
-        if worker.is_drain_due:
+        worker.duty.is_drain_due = bool(worker.fault_isolation)
+        if worker.duty.is_drain_due:
             return
         self._send_away(worker)
         for sequence in take_loading(worker):
@@ -46,14 +45,14 @@ class Draining:
     def is_drained(self, worker: WorkerState) -> bool:
         """Whether a draining worker has nothing left to do, and keeps nothing for others."""
         is_idle = not worker.num_sequences and not worker.outstanding
-        return worker.is_draining and is_idle and not worker.outgoing_handoffs
+        return worker.duty.is_draining and is_idle and not worker.handoffs.outgoing
 
     def set_roles(self, worker: WorkerState, roles: frozenset[Role]) -> None:
         """Use `worker` for `roles` from now on.
 
         What runs there ends there; what waits for a role that it has lost moves.
         """
-        lost, worker.roles = worker.roles - roles, roles
+        lost, worker.duty.roles = worker.duty.roles - roles, roles
         self._queues.forget_takers(worker.info.model.name)
         if lost and not worker.fault_isolation:
             self._send_away(worker)
@@ -65,9 +64,9 @@ class Draining:
         """
         if worker.fault_isolation:
             return
-        num_leaving = len(worker.returning)
+        num_leaving = len(worker.aside.returning)
         for sequence in list(worker.running):
-            if sequence.is_beam or sequence.is_prefill or sequence.followers:
+            if sequence.is_beam or sequence.is_prefill or sequence.branch.followers:
                 continue
             if num_leaving >= MAX_LEAVING or self._queues.target(sequence, worker) is None:
                 break
@@ -79,9 +78,9 @@ class Draining:
 
     def _send_away(self, worker: WorkerState) -> None:
         """Place again what waits on `worker` for slots, a grammar or the turn of its prefill."""
-        for handoff in [one for one in worker.outgoing_handoffs if one.phase is Phase.QUEUED]:
+        for handoff in [one for one in worker.handoffs.outgoing if one.phase is Phase.QUEUED]:
             sequence = handoff.sequence
-            handoff.receiver.loading.remove(sequence)
+            handoff.receiver.aside.loading.remove(sequence)
             end_handoff(handoff)
             sequence.advance(State.WAITING)
             self._queues.place(sequence)

@@ -66,7 +66,7 @@ def choose_source(
         num_waiting=num_tokens_ahead(receiver),
         num_streams=_num_streams(receiver),
         seconds_per_token=receiver.loads.prefill.seconds_per_token,
-        weight=AT_HOME if Role.PREFILL in receiver.roles else APART,
+        weight=AT_HOME if Role.PREFILL in receiver.duty.roles else APART,
     )
     assumed = _assumed_speed(sources)
     plans: list[tuple[float, Plan]] = []
@@ -112,20 +112,20 @@ def has_room(worker: WorkerState, sequence: Sequence) -> bool:
     """Whether `sequence` could start on `worker` at once, after all that waits there."""
     if worker.fault_isolation or worker.is_blocked or not fits(worker, sequence):
         return False
-    num_before = len(worker.waiting) + len(worker.loading) + len(worker.compiling)
+    num_before = len(worker.waiting) + len(worker.aside.loading) + len(worker.aside.compiling)
     block_size = worker.info.model.block_size
-    num_waiting = sum(len(one.tokens) for one in (*worker.waiting, *worker.loading))
+    num_waiting = sum(len(one.tokens) for one in (*worker.waiting, *worker.aside.loading))
     needed = -(-(len(sequence.tokens) + num_waiting) // block_size) + len(worker.running)
     num_free = worker.pool.num_free - worker.reservations.num_blocks
-    return worker.num_free_slots > num_before and num_free > needed + num_before
+    return worker.slots.num_free > num_before and num_free > needed + num_before
 
 
 def _is_source(source: WorkerState, receiver: WorkerState, num_tokens: int) -> bool:
     info = source.info
     return (
         source is not receiver
-        and Role.PREFILL in source.roles
-        and not source.is_draining
+        and Role.PREFILL in source.duty.roles
+        and not source.duty.is_draining
         and not source.fault_isolation
         and refusal(info, receiver.info) is None
         and num_tokens < info.model.max_model_len
@@ -146,7 +146,7 @@ def _num_streams(worker: WorkerState) -> int:
 
 def _way(source: WorkerState, receiver: WorkerState, num_blocks: int, now: float) -> KvRoute:
     worker_id = source.info.worker_id
-    pair = receiver.pairs.get(worker_id, _NO_FACTS)
+    pair = receiver.handoffs.pairs.get(worker_id, _NO_FACTS)
     link = receiver.loads.link(source_key(worker_id))
     return KvRoute(
         seconds=pair.exposed.seconds(num_blocks * receiver.info.bytes_per_block),

@@ -55,7 +55,7 @@ class SoonestFirstToken:
             kinds: Workers that take sequences, by kind.
         """
         best, best_cost = None, 0
-        sequence.num_expected = len(sequence.tokens)
+        sequence.placement.num_expected = len(sequence.tokens)
         is_looking = self._is_caching and sequence.request.reads_cache
         for workers in kinds:
             if not fits(workers[0], sequence):
@@ -68,7 +68,7 @@ class SoonestFirstToken:
                     cost = _load(worker) + PREFILL_WEIGHT * expected
                     if best is None or cost < best_cost:
                         best, best_cost = worker, cost
-                        sequence.num_expected = expected
+                        sequence.placement.num_expected = expected
         return best
 
     def take_over(
@@ -100,11 +100,11 @@ class SoonestFirstToken:
                 if not may_take(sequence) or not fits(worker, sequence):
                     continue
                 expected = self._num_expected(worker, sequence)
-                num_more = expected - sequence.num_expected
+                num_more = expected - sequence.placement.num_expected
                 if donor.is_blocked or _load(worker) + PREFILL_WEIGHT * num_more < _load(donor):
                     donor.waiting.remove(sequence)
                     donor.touch()
-                    sequence.num_expected = expected
+                    sequence.placement.num_expected = expected
                     return sequence
                 break  # it is better off there, and its turn comes soon
         return None

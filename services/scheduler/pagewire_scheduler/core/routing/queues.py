@@ -99,7 +99,7 @@ class ModelQueues:
         return [
             (
                 replace(workers[0].info.model, namings=self._namings(workers)),
-                sum(not worker.is_draining for worker in workers),
+                sum(not worker.duty.is_draining for worker in workers),
             )
             for workers in self._workers.values()
         ]
@@ -129,13 +129,13 @@ class ModelQueues:
         """
         name = worker.info.model.name
         blamed = note_worker_loss(worker)
-        worker.totals.num_lost_workers += not worker.is_draining
+        worker.totals.num_lost_workers += not worker.duty.is_draining
         self._workers[name].remove(worker)
         self.forget_takers(name)
         self._balances[name].forget(worker)
-        for handoff in list(worker.outgoing_handoffs):
+        for handoff in list(worker.handoffs.outgoing):
             give_up_source(handoff, self._now())
-        for handoff in list(worker.incoming_handoffs):
+        for handoff in list(worker.handoffs.incoming.values()):
             end_handoff(handoff)
         for other in self._workers[name]:
             forget_source(other, worker)
@@ -143,8 +143,8 @@ class ModelQueues:
             del self._workers[name], self._balances[name]
         given_up: list[Sequence] = []
         for sequence in sorted(_sequences_of(worker), key=lambda sequence: sequence.key):
-            if sequence.queue is not None:
-                sequence.queue.remove(sequence)
+            if sequence.placement.queue is not None:
+                sequence.placement.queue.remove(sequence)
             if sequence.is_beam:
                 if sequence.state.is_finished:
                     continue  # it left with another beam of its search
@@ -166,14 +166,14 @@ class ModelQueues:
         workers = self.workers(submission.model)
         if workers:
             length = max_len(submission, workers[0].info.model)
-            for one in (sequence, *sequence.followers):
+            for one in (sequence, *sequence.branch.followers):
                 one.max_len = length
 
     def place(self, sequence: Sequence) -> None:
         """Queue a WAITING sequence with the best worker, or aside; perhaps have its prompt computed
         on another. A probe goes nowhere else."""
-        if sequence.probe is not None:
-            sequence.probe.end(sequence, self._now())
+        if sequence.placement.probe is not None:
+            sequence.placement.probe.end(sequence, self._now())
             return
         self.bound(sequence)
         worker = self._choose(sequence)
@@ -182,7 +182,7 @@ class ModelQueues:
             if model not in self._unplaced:
                 self._unplaced[model] = self.create_queue()
             self._unplaced[model].push(sequence)
-            sequence.worker = None
+            sequence.forget_worker()
         elif not self._hand_off(worker, sequence):
             enqueue(worker, sequence)
 
@@ -205,8 +205,8 @@ class ModelQueues:
         """Return the workers that take new sequences, by kind: those of a role, or all for None."""
         key = model, role
         if key not in self._takers:
-            incoming_handoffs = [one for one in self.workers(model) if not one.is_draining]
-            meant = [one for one in incoming_handoffs if role is None or role in one.roles]
+            takers = [one for one in self.workers(model) if not one.duty.is_draining]
+            meant = [one for one in takers if role is None or role in one.duty.roles]
             self._takers[key] = by_kind(meant)
         return self._takers[key]
 
@@ -218,7 +218,7 @@ class ModelQueues:
     def _is_meant(self, worker: WorkerState, sequence: Sequence) -> bool:
         """Whether `worker` is one of those."""
         role = _role_for(sequence)
-        is_taker = role in worker.roles and not worker.is_draining
+        is_taker = role in worker.duty.roles and not worker.duty.is_draining
         return is_taker or not self._kinds(sequence.request.submission.model, role)
 
     def _choose(self, sequence: Sequence) -> WorkerState | None:
@@ -263,7 +263,7 @@ class ModelQueues:
                 self._pull(taker, [worker])
 
     def _pull(self, worker: WorkerState, donors: list[WorkerState]) -> None:
-        for _ in range(worker.num_free_slots):
+        for _ in range(worker.slots.num_free):
             sequence = self._placement.take_over(
                 donors,
                 worker,
@@ -282,7 +282,7 @@ def _sequences_of(worker: WorkerState) -> set[Sequence]:
     """Return every live sequence: running, waiting, or preempted with a step under way."""
     under_way = (sequence for step in worker.outstanding for sequence in step.sequences)
     live = {sequence for sequence in under_way if not sequence.state.is_finished}
-    aside = {*worker.compiling, *worker.loading, *worker.resting}
+    aside = {*worker.aside.compiling, *worker.aside.loading, *worker.aside.resting}
     return live | set(worker.running) | set(worker.waiting) | aside
 
 
@@ -290,15 +290,13 @@ def _forget_worker(sequence: Sequence) -> None:
     """Put back to WAITING; the pool that its blocks were in is gone, so nothing is released."""
     if sequence.state is not State.WAITING:
         sequence.advance(State.WAITING)
-    sequence.worker = sequence.slot = sequence.table = None
-    sequence.num_computed = sequence.num_in_flight = sequence.num_outstanding = 0
+    sequence.forget_worker()
 
 
 def _forget_search(worker: WorkerState, sequence: Sequence) -> None:
     """Let a search start again elsewhere; the pool and the slots of its beams are gone."""
     for member in sequence.request.sequences:
         if member.state is State.RUNNING:
-            member.slot = member.table = None
-            member.num_computed = member.num_outstanding = 0
+            member.forget_worker()
             member.advance(State.FINISHED_ABORTED)
     restart_group(worker, sequence.request)

@@ -1,9 +1,9 @@
 """Accounts of tenants by model: waiting sequences and memory, updated with every change so that no
 walk is needed. `core.queueing.overload` applies the limits."""
 
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
+from pagewire_scheduler.core.data.account import Cost
 from pagewire_scheduler.core.data.submission import Submission
 from pagewire_scheduler.core.state.request import Request, Sequence
 from pagewire_shared.sampling.params import SamplingParams
@@ -28,92 +28,29 @@ _VECTOR_BYTES: Final = 2**14
 _UNKNOWN_OUTPUT: Final = 2**17
 
 
-class Cost(NamedTuple):
-    """What a request adds when it comes; see `AccountSums`."""
-
-    num_sequences: int
-    num_tokens: int
-    num_bytes: int
-    bytes_at_most: int
-
-
-class AccountKey(NamedTuple):
-    """Who is charged; what is `spare` stands beside the limits, see `load`."""
-
-    model: str
-    tenant: str
-    is_spare: bool
-
-
-@dataclass(slots=True)
-class AccountSums:
-    """Sums over requests.
-
-    Attributes:
-        num_requests: How many.
-        num_waiting: Sequences that wait, choices that follow others among them.
-        num_tokens: Tokens of those that wait, each prompt counted once.
-        num_bytes: Memory held, and what is expected next.
-        bytes_at_most: What that comes to if every request takes all it may.
-    """
-
-    num_requests: int = 0
-    num_waiting: int = 0
-    num_tokens: int = 0
-    num_bytes: int = 0
-    bytes_at_most: int = 0
-
-
-@dataclass(slots=True, eq=False)
-class Account:
-    """What the requests of one key come to, which is in the sums of its model and the cell, too."""
-
-    key: AccountKey
-    model: AccountSums
-    cell: AccountSums
-    own: AccountSums = field(default_factory=AccountSums)
-
-    def note_waiting(self, num_sequences: int, num_tokens: int) -> None:
-        """So many more wait; fewer where negative."""
-        for tally in (self.own, self.model, self.cell):
-            tally.num_waiting += num_sequences
-            tally.num_tokens += num_tokens
-
-    def note_request(self, count: int, num_bytes: int, bytes_at_most: int) -> None:
-        """A request comes (+1) or goes (-1) with the memory that it is charged."""
-        for tally in (self.own, self.model, self.cell):
-            tally.num_requests += count
-            tally.num_bytes += num_bytes
-            tally.bytes_at_most += bytes_at_most
-
-    def note_growth(self, num_bytes: int) -> None:
-        """So much more memory is held, of what it was known may come."""
-        for tally in (self.own, self.model, self.cell):
-            tally.num_bytes += num_bytes
-
-
 def count_waiting(sequence: Sequence, sign: int) -> None:
     """Count `sequence`, a choice of a request, as entering a queue (+1) or leaving it (-1)."""
     account = sequence.request.account
     if account is not None:
-        account.note_waiting(sign * (1 + len(sequence.followers)), sign * len(sequence.tokens))
+        num_sequences = 1 + len(sequence.branch.followers)
+        account.note_waiting(sign * num_sequences, sign * len(sequence.tokens))
 
 
 def count_follower_gone(sequence: Sequence) -> None:
-    """A choice ends that waited for the prompt of one that is queued."""
+    """Count the end of `sequence`, which followed a queued choice."""
     account = sequence.request.account
     if account is not None:
         account.note_waiting(-1, 0)
 
 
 def count_more(sequence: Sequence) -> None:
-    """The output of `sequence` has come to more than what was counted."""
+    """Charge more output of `sequence`, which has got longer than what was counted."""
     sequence.num_counted += TOKENS_AHEAD
     _charge(sequence.request, TOKENS_AHEAD * bytes_per_token(sequence.request.submission))
 
 
 def count_search(request: Request) -> None:
-    """The beams of a search have grown by a token."""
+    """Charge more output of a beam search, whose beams have grown by a token."""
     first, *others = request.sequences
     longest = max(len(first.tokens), *(len(one.tokens) for one in others), 0)
     if longest > first.num_counted:

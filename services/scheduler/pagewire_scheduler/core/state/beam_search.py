@@ -18,7 +18,7 @@ class Beam(NamedTuple):
     """One running beam.
 
     Attributes:
-        tokens: What it generated.
+        tokens: Generated tokens.
         score: Sum of log-probabilities.
         candidates: (token, log-probability) of the likeliest next tokens, at least `num_candidates`
             of the search, or all there are.

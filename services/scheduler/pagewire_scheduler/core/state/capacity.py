@@ -61,7 +61,7 @@ def num_blocks_to_start(worker: WorkerState, sequence: Sequence) -> int:
     """Return how many blocks must be there when it starts: all that it may ever need, once it has
     given way too often."""
     needed = num_blocks_ever(worker, sequence)
-    if sequence.num_preemptions >= MAX_PREEMPTIONS:
+    if sequence.fairness.num_preemptions >= MAX_PREEMPTIONS:
         return needed
     return min(needed, -(-sequence.num_to_hold // worker.info.model.block_size))
 

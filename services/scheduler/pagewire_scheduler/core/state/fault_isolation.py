@@ -7,19 +7,15 @@ fails alone gets a second try, because a fault may be transient. All other seque
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
-from pagewire_scheduler.core.state.request import Request, Sequence
-
-if TYPE_CHECKING:
-    from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_scheduler.core.state.request import Request, Sequence, SequenceWorker
 
 Unit = Sequence | Request
-"""What is tried as one: a sequence, or the beams of one search."""
+"""A sequence, or the beams of one search: tried as one."""
 
 
 def unit_of(sequence: Sequence) -> Unit:
-    """Return what `sequence` is tried with."""
+    """Return the unit that `sequence` belongs to."""
     return sequence.request if sequence.is_beam else sequence
 
 
@@ -32,7 +28,7 @@ def sequences_of(unit: Unit) -> list[Sequence]:
 class FaultIsolation:
     """Groups of suspects of one worker, the one being tried first.
 
-    Those of failed steps, and those that ran on workers when these were lost (see `losses`).
+    Suspects come from failed steps and from lost workers (see `losses`).
     """
 
     __slots__ = ("_failed_alone", "_groups", "_num_together", "_open")
@@ -53,8 +49,7 @@ class FaultIsolation:
             yield from sequences_of(unit)
 
     def mark_suspect(self, unit: Unit, num_together: int) -> None:
-        """Try `unit`, with others of which as many may be tried together, after those that are
-        tried already.
+        """Try `unit` after all present suspects, with others that have the same `num_together`.
 
         Args:
             num_together: Members of its group at most.
@@ -68,9 +63,9 @@ class FaultIsolation:
         self._open.append(unit)
 
     def isolate(self, sequences: Iterable[Sequence]) -> Unit | None:
-        """A step with these failed; return who is to blame, when one failed alone, and again.
+        """Split the `sequences` of a failed step; return a unit that failed alone, and again.
 
-        Those of the current trial that the step did not hold are tried later.
+        Suspects of the current trial that the step did not hold are tried later.
         """
         accused = list(dict.fromkeys(map(unit_of, sequences)))
         for group in self._groups:
@@ -91,20 +86,20 @@ class FaultIsolation:
         return None
 
     def clear_suspects(self, sequences: Iterable[Sequence]) -> None:
-        """These have got as far as a sample without a failure."""
+        """Clear `sequences`, which have got as far as a sample without a failure."""
         if self._groups:
             innocent = set(map(unit_of, sequences))
             for group in self._groups:
                 group[:] = [unit for unit in group if unit not in innocent]
             self._tidy()
 
-    def forget_absent(self, worker: "WorkerState") -> None:
-        """Drop who has ended meanwhile or is with another worker than this one."""
+    def forget_absent(self, worker: SequenceWorker) -> None:
+        """Drop the suspects that have ended or are not on `worker`."""
         for group in self._groups:
             group[:] = [
                 unit
                 for unit in group
-                if any(sequence.worker is worker for sequence in sequences_of(unit))
+                if any(sequence.placement.worker is worker for sequence in sequences_of(unit))
             ]
         self._tidy()
 

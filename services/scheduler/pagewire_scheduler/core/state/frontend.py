@@ -89,7 +89,7 @@ def tokens_event(sequence: Sequence, position: int) -> TokensEvent | None:
         request.submission.epoch,
         position,
         token_ids,
-        sequence.logprobs,
+        sequence.outcome.logprobs,
         sequence.num_cached_tokens or 0,
     )
 
@@ -104,7 +104,7 @@ def prompt_event(request: Request, piece: PromptPiece) -> PromptLogprobsEvent | 
 
 def vector_event(sequence: Sequence) -> VectorEvent | None:
     """Return the vector of `sequence`, or None without a vector or an attached frontend."""
-    request, vector = sequence.request, sequence.vector
+    request, vector = sequence.request, sequence.outcome.vector
     if request.handle is None or vector is None:
         return None
     epoch, num_cached = request.submission.epoch, sequence.num_cached_tokens or 0
@@ -122,9 +122,7 @@ def timeline_event(sequence: Sequence) -> TimelineEvent | None:
     request = sequence.request
     if request.handle is None:
         return None
-    timeline = sequence.times.timeline(
-        request.arrived_at, sequence.num_preemptions, sequence.cached_tokens
-    )
+    timeline = sequence.times.timeline(request.arrived_at, sequence.fairness.num_preemptions)
     epoch = request.submission.epoch
     return TimelineEvent(
         frontend_id=request.frontend_id,
@@ -148,9 +146,9 @@ def finished_event(sequence: Sequence) -> FinishedEvent | None:
         epoch=request.submission.epoch,
         num_tokens=sequence.num_emitted,
         state=sequence.state,
-        stop_token_id=sequence.stop_token_id,
-        error=sequence.error,
-        cached_tokens=sequence.cached_tokens,
+        stop_token_id=sequence.outcome.stop_token_id,
+        error=sequence.outcome.error,
+        cached_tokens=sequence.times.cached_tokens,
     )
 
 

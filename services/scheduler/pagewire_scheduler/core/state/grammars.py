@@ -26,7 +26,7 @@ GrammarId = bytes
 
 
 class WorkerGrammars:
-    """What is known of the compiler of one worker."""
+    """The compiler of one worker: compiled grammars, and requests to compile."""
 
     __slots__ = (
         "_asked",
@@ -123,7 +123,7 @@ class WorkerGrammars:
             self._to_release.append(self._ready.pop(key))
 
     def take_released(self) -> list[GrammarId]:
-        """Return what the plan being sent tells as released."""
+        """Return the grammars that the plan being sent releases."""
         taken = self._to_release[:MAX_RELEASED]
         del self._to_release[:MAX_RELEASED]
         return taken

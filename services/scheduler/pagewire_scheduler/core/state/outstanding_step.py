@@ -28,23 +28,23 @@ class Release:
 
 @dataclass(slots=True)
 class OutstandingStep:
-    """A plan that was sent and not answered.
+    """A plan that was sent and not answered yet.
 
     Attributes:
-        plan: What was sent. Kept as arrays: an object per sequence and step would cost more than
-            all that is done with it.
-        sequences: Who is in its slots, in their order.
-        named_blocks: Blocks that get a name with it; the plan's own list holds void ones, too.
-        branched: Beam requests whose forks and tokens it tells.
-        prefilled: Prefills that are complete with it.
+        plan: The plan as arrays: an object per sequence and step would cost more than all uses of
+            it.
+        sequences: The sequences in its slots, in the order of the plan.
+        named_blocks: Blocks that get a name with the step; the plan's list holds void ones, too.
+        branched: Beam requests whose forks and tokens are in the plan.
+        prefilled: Prefills that are complete with the step.
         due_timelines: Sequences whose timelines are reported with the result.
-        releases: What comes free with its answer, because it is the last step to name it.
-        num_tokens: Positions it computes.
-        num_pooled: Vectors it returns.
-        reports_prompt_logprobs: Whether it reports log-probabilities of prompts.
-        is_void: A step before it failed, so whatever it answers means nothing.
-        left_out: Whom it computes nothing of: it was planned on a token that a step before it did
-            not sample.
+        releases: Slots and tables that come free with the answer: no later step names them.
+        num_tokens: Positions to compute.
+        num_pooled: Vectors to return.
+        reports_prompt_logprobs: Whether log-probabilities of prompts are returned.
+        is_void: Whether a step before failed, so that the answer means nothing.
+        left_out: Sequences that nothing is computed of: the step was planned on a token that a
+            step before did not sample.
     """
 
     plan: StepPlan
@@ -67,7 +67,7 @@ class OutstandingStep:
 
     @property
     def chunks(self) -> list[Chunk]:
-        """What it holds of each sequence."""
+        """The part of each sequence."""
         plan = self.plan
         return [
             Chunk(sequence, slot, bool(sample), start + num_tokens)

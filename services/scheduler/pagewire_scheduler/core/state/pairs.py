@@ -16,7 +16,7 @@ _UNIX: Final = "unix:"
 
 @dataclass(slots=True)
 class PairFacts:
-    """What a receiver knows of one source.
+    """Measurements of the way from one source to a receiver.
 
     Attributes:
         exposed: Seconds by bytes between the end of a prefill and the last of its blocks, or for

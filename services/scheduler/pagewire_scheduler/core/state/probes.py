@@ -3,7 +3,7 @@ the other. Both keep the blocks until they have been compared."""
 
 import struct
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pagewire_scheduler.core.blocks.block_table import BlockTable
 from pagewire_scheduler.core.blocks.prefix_cache import find_prefix
@@ -12,11 +12,9 @@ from pagewire_scheduler.core.data.submission import Submission
 from pagewire_scheduler.core.data.topology import ProbeOutcome
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.request_creation import create_request
+from pagewire_scheduler.core.state.worker import WorkerState
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.sampling.params import SamplingParams
-
-if TYPE_CHECKING:
-    from pagewire_scheduler.core.state.worker import WorkerState
 
 NUM_BLOCKS: Final = 4
 _STRIDE: Final = 7919  # a prime beyond most blocks, so that neighbours differ
@@ -27,21 +25,21 @@ class Probe:
     """One probe of `source` and `receiver`; `outcome` is set when it ends."""
 
     number: int
-    source: "WorkerState"
-    receiver: "WorkerState"
+    source: WorkerState
+    receiver: WorkerState
     num_blocks: int
     begun_at: float
     outcome: ProbeOutcome | None = None
-    probe_blocks: list[tuple["WorkerState", BlockTable]] = field(default_factory=list)
+    probe_blocks: list[tuple[WorkerState, BlockTable]] = field(default_factory=list)
 
     def end(self, sequence: Sequence, now: float) -> None:
-        """Its sequence waits no longer: say what came, and keep that."""
+        """End the wait of `sequence`: note the outcome, and keep the blocks that came."""
         names = []
         for worker in (self.source, self.receiver):
             hits = find_prefix(worker.pool.cache, worker.chain_for(sequence), sequence.tokens)
             table = BlockTable(worker.pool)
             table.share(hits)
-            worker.probe_blocks[self] = table
+            worker.handoffs.probe_blocks[self.number] = table
             self.probe_blocks.append((worker, table))
             names = [
                 worker.chain_for(sequence).name(at, sequence.tokens) for at in range(len(hits))
@@ -58,12 +56,11 @@ class Probe:
             error=f"{lacking} of {self.num_blocks} blocks did not come" if lacking else None,
         )
         sequence.advance(State.FINISHED_STOPPED)
-        sequence.worker = None
 
     def release(self) -> None:
         """Release the blocks that were kept for the comparison."""
         for worker, table in self.probe_blocks:
-            worker.probe_blocks.pop(self, None)
+            worker.handoffs.probe_blocks.pop(self.number, None)
             table.release()
             worker.touch()
         self.probe_blocks = []
@@ -90,5 +87,5 @@ def probe_sequence(probe: Probe, generation: int) -> Sequence:
     request = create_request(submission, b"", -probe.number, probe.begun_at)
     (sequence,) = request.sequences
     sequence.max_len = num_tokens + 1
-    sequence.probe = probe
+    sequence.placement.probe = probe
     return sequence

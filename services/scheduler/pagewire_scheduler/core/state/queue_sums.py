@@ -1,9 +1,6 @@
 """Sums over the sequences of several queues, updated as sequences enter and leave."""
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pagewire_scheduler.core.state.request import Sequence
+from pagewire_scheduler.core.state.request import Sequence
 
 
 class QueueSums:
@@ -18,30 +15,30 @@ class QueueSums:
     __slots__ = ("_whole", "num_choices", "num_sequences", "num_tokens")
 
     def __init__(self, whole: "QueueSums | None" = None) -> None:
-        """Args: `whole` counts what is counted here, too."""
+        """Args: `whole` are sums that these sums are a part of."""
         self._whole = whole
         self.num_sequences = self.num_choices = self.num_tokens = 0
 
-    def enter(self, sequence: "Sequence") -> None:
-        """A sequence waits."""
+    def enter(self, sequence: Sequence) -> None:
+        """Count a sequence that waits now."""
         self.num_sequences += 1
         if sequence.is_asked_for:
-            self.num_choices += 1 + len(sequence.followers)
+            self.num_choices += 1 + len(sequence.branch.followers)
             self.num_tokens += len(sequence.tokens)
         if self._whole is not None:
             self._whole.enter(sequence)
 
-    def leave(self, sequence: "Sequence") -> None:
-        """It waits no more."""
+    def leave(self, sequence: Sequence) -> None:
+        """Count a sequence no more."""
         self.num_sequences -= 1
         if sequence.is_asked_for:
-            self.num_choices -= 1 + len(sequence.followers)
+            self.num_choices -= 1 + len(sequence.branch.followers)
             self.num_tokens -= len(sequence.tokens)
         if self._whole is not None:
             self._whole.leave(sequence)
 
     def drop_follower(self) -> None:
-        """A choice that follows a member has ended."""
+        """Count the end of a choice that follows a member."""
         self.num_choices -= 1
         if self._whole is not None:
             self._whole.drop_follower()

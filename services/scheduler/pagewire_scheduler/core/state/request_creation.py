@@ -5,6 +5,7 @@ from array import array
 from pagewire_scheduler.core.data.submission import Submission
 from pagewire_scheduler.core.data.token_logprobs import OutputLogprobs
 from pagewire_scheduler.core.state.request import Request, Sequence
+from pagewire_scheduler.core.state.sequence_parts import Fairness, Outcome
 
 
 def create_request(
@@ -26,11 +27,15 @@ def create_request(
     return request
 
 
-def create_sequences(request: Request) -> list[Sequence]:
+def create_sequences(request: Request, num_preemptions: int = 0) -> list[Sequence]:
     """Return the sequences of a request that has none, or whose beam search starts again."""
+    max_len = request.sequences[0].max_len if request.sequences else 2**31
     submission, sequences = request.submission, []
     prompt = submission.prompt_token_ids
     for choice, emitted in enumerate(submission.emitted):
+        has_logprobs = submission.sampling.logprobs is not None and not request.is_beam
+        # Log-probabilities of an earlier life stay with the frontend, which has them already.
+        logprobs = OutputLogprobs(len(emitted)) if has_logprobs else None
         sequence = Sequence(
             request=request,
             choice=choice,
@@ -39,11 +44,11 @@ def create_sequences(request: Request) -> list[Sequence]:
             key=(request.rank, request.arrival, choice),
             is_beam=request.is_beam,
             is_pooling=request.is_pooling,
-            has_logprobs=submission.sampling.logprobs is not None and not request.is_beam,
+            has_logprobs=has_logprobs,
+            outcome=Outcome(logprobs),
             end_ids=request.stop_ids | request.eos_ids,
+            max_len=max_len,
+            fairness=Fairness(num_preemptions=num_preemptions),
         )
-        if sequence.has_logprobs:
-            # Those of an earlier life stay with the frontend, which never asks for them again.
-            sequence.logprobs = OutputLogprobs(len(emitted))
         sequences.append(sequence)
     return sequences

@@ -7,17 +7,17 @@ from pagewire_scheduler.core.state.worker import WorkerState
 
 
 def guarantee(worker: WorkerState, sequence: Sequence) -> None:
-    """Set aside all that `sequence`, which has just been given its first blocks, may still take."""
-    sequence.is_guaranteed = True
-    sequence.is_private = is_to_be_private(worker)
+    """Reserve all blocks that `sequence`, which has just got its first blocks, may still take."""
+    sequence.placement.is_guaranteed = True
+    sequence.placement.is_private = is_to_be_private(worker)
     update_reservation(worker, sequence)
 
 
 def is_to_be_private(worker: WorkerState) -> bool:
     """Whether a guaranteed sequence of `worker` may share no block with others.
 
-    What falls out of its attention window has to come free, or more would be set aside than there
-    is. The beams of a search share among themselves, and that is counted.
+    Blocks that fall out of its attention window have to come free, or more would be reserved than
+    there are. The beams of a search share among themselves, and that is counted.
     """
     return worker.info.window is not None
 
@@ -25,18 +25,19 @@ def is_to_be_private(worker: WorkerState) -> bool:
 def may_fork(worker: WorkerState, leader: Sequence) -> bool:
     """Whether a choice may start with the blocks of `leader`.
 
-    A guaranteed one then needs a block more, for a copy of the tail that it shares.
+    A guaranteed leader then needs a block more, for a copy of the shared tail.
     """
-    if leader.is_private:
+    if leader.placement.is_private:
         return False
-    if not leader.is_guaranteed or not _has_open_tail(worker, leader):
+    if not leader.placement.is_guaranteed or not _has_open_tail(worker, leader):
         return True
-    return leader.is_tail_shared or worker.pool.num_free > worker.reservations.num_blocks
+    assert leader.table is not None
+    return leader.table.is_tail_shared or worker.pool.num_free > worker.reservations.num_blocks
 
 
 def update_reservation(worker: WorkerState, sequence: Sequence) -> None:
-    """The tables of a sequence or its search have changed."""
-    if not sequence.is_guaranteed:
+    """Update the reservation of a sequence, or its search, whose tables have changed."""
+    if not sequence.placement.is_guaranteed:
         return
     request = sequence.request
     members = request.sequences if sequence.is_beam else [sequence]
@@ -52,8 +53,9 @@ def update_reservation(worker: WorkerState, sequence: Sequence) -> None:
 
 
 def _num_copies(worker: WorkerState, sequence: Sequence) -> int:
-    """A tail that others hold, too, takes a block for its copy without making the table longer."""
-    is_shared = sequence.is_tail_shared and not sequence.is_beam
+    """Return the blocks for a copy of a shared tail: the copy makes the table no longer."""
+    table = sequence.table
+    is_shared = table is not None and table.is_tail_shared and not sequence.is_beam
     return int(is_shared and _has_open_tail(worker, sequence))
 
 

@@ -1,31 +1,30 @@
 """One attached worker as the core sees it: pool, slots, queues and outstanding steps. Slots and
 blocks are released when no outstanding step uses them."""
 
-import hashlib
-import heapq
-import struct
+import enum
 from bisect import bisect_left, insort
 from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
 from pagewire_scheduler.core.blocks.block_pool import BlockPool
 from pagewire_scheduler.core.blocks.block_table import BlockTable, LeavingBlocks
 from pagewire_scheduler.core.blocks.prefix_cache import NameChain, RootKey
 from pagewire_scheduler.core.data.model_totals import ModelTotals
 from pagewire_scheduler.core.data.settings import CoreSettings
-from pagewire_scheduler.core.data.worker_info import WorkerInfo
+from pagewire_scheduler.core.data.worker_info import Role, WorkerInfo
 from pagewire_scheduler.core.state.fault_isolation import FaultIsolation
 from pagewire_scheduler.core.state.grammars import WorkerGrammars
-from pagewire_scheduler.core.state.handoff import Handoff
+from pagewire_scheduler.core.state.kv_load import KvLoad
 from pagewire_scheduler.core.state.loads import Loads
 from pagewire_scheduler.core.state.outstanding_step import OutstandingStep, Release
 from pagewire_scheduler.core.state.pairs import PairFacts
-from pagewire_scheduler.core.state.probes import Probe
 from pagewire_scheduler.core.state.request import Key, Request, Sequence
 from pagewire_scheduler.core.state.reserve import BlockReservations
-from pagewire_scheduler.core.state.waiting_queue import WaitingQueue
-from pagewire_shared.identity.ids import BlockName
+from pagewire_scheduler.core.state.slots import WorkerSlots
+from pagewire_scheduler.core.state.void_names import VoidNames
+from pagewire_scheduler.core.state.waiting_queue import WaitingAside, WaitingQueue
 from pagewire_shared.kv.block_hash import root_name
 
 
@@ -36,7 +35,7 @@ class WorkerCounts:
     Attributes:
         num_computed_tokens: Tokens to compute in its plans.
         num_queried_tokens: Prompt and resumed tokens looked up in the prefix cache.
-        num_hit_tokens: Those found there.
+        num_hit_tokens: Tokens found there.
     """
 
     num_computed_tokens: int = 0
@@ -44,46 +43,122 @@ class WorkerCounts:
     num_hit_tokens: int = 0
 
 
-# Apart from the ids of steps: what void names are made of differs whenever contents do.
-_RESET = 1 << 63
+class Phase(enum.Enum):
+    """The progress of a hand-off."""
+
+    QUEUED = "queued"  # the prefill waits for its turn on the source
+    COMPUTING = "computing"  # the prefill has begun: blocks may be pulled as they are computed
+    HELD = "held"  # all blocks are computed, and kept until the receiver has them
+    ENDED = "ended"  # the source keeps nothing for it
+
+
+_MOVES: Final = {
+    Phase.QUEUED: {Phase.COMPUTING, Phase.HELD, Phase.ENDED},
+    Phase.COMPUTING: {Phase.HELD, Phase.ENDED},
+    Phase.HELD: {Phase.ENDED},
+    Phase.ENDED: set[Phase](),
+}
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Handoff:
+    """Blocks on their way from `source` to `receiver`.
+
+    Attributes:
+        sequence: The sequence that waits for the blocks on the receiver.
+        num_blocks: Number of leading blocks that the sequence wants.
+        deadline: Instant at which the sequence stops waiting.
+        prefill: The sequence that computes the blocks on the source; None when all are cached.
+        num_cached: Number of leading blocks that the source had already.
+        lease: Holds the source's blocks until the receiver has them; None before.
+        load: The receiver's order to pull; None before.
+        begun_at, computed_at: Instants of the decision, and of the last computed block.
+    """
+
+    source: "WorkerState"
+    receiver: "WorkerState"
+    sequence: Sequence
+    num_blocks: int
+    deadline: float
+    begun_at: float
+    num_cached: int = 0
+    prefill: Sequence | None = None
+    lease: BlockTable | None = None
+    load: KvLoad | None = None
+    computed_at: float | None = None
+    phase: Phase = field(default=Phase.QUEUED)
+
+    def advance(self, target: Phase) -> None:
+        """Move to `target`; asserts that the table has the move."""
+        assert target in _MOVES[self.phase], f"no move from {self.phase} to {target}"
+        self.phase = target
+
+    @property
+    def is_pullable(self) -> bool:
+        """Whether the source has blocks, or is about to have them."""
+        return self.phase in (Phase.COMPUTING, Phase.HELD)
+
+
+@dataclass(slots=True)
+class Handoffs:
+    """The hand-offs and probes of one worker; `core.transfers` begins and ends hand-offs.
+
+    Attributes:
+        outgoing: Hand-offs whose blocks the worker computes or keeps; a dictionary for its order.
+        prefills: The outgoing hand-off of each prefill that runs or waits.
+        incoming: The hand-off that each sequence waits for.
+        pulls: The hand-off of each load under way from another worker.
+        pairs: Measurements of the ways from other workers, by their ids.
+        probe_blocks: Blocks that probes compare, by the number of the probe.
+    """
+
+    outgoing: dict[Handoff, None] = field(default_factory=dict)
+    prefills: dict[Sequence, Handoff] = field(default_factory=dict)
+    incoming: dict[Sequence, Handoff] = field(default_factory=dict)
+    pulls: dict[KvLoad, Handoff] = field(default_factory=dict)
+    pairs: dict[bytes, PairFacts] = field(default_factory=dict)
+    probe_blocks: dict[int, BlockTable] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Duty:
+    """The use of a worker; `core.routing.draining` changes it.
+
+    Attributes:
+        is_draining: Whether the worker gets no new requests.
+        is_drain_due: Whether waiting sequences are to move once no trial is under way.
+    """
+
+    roles: frozenset[Role]
+    is_draining: bool = False
+    is_drain_due: bool = False
 
 
 class WorkerState:
-    """What the core knows of one attached worker.
+    """The state of one attached worker.
 
     Attributes:
-        roles: What it is used for now.
-        limits: What may be under way to it.
-        slots: The sequence that runs in each slot; None for a slot that is free or on its way to
-            it.
-        freed_slots_to_report: Slots left since the last plan. They are free already: the
-            plan that gives one out again tells the worker to clear it first.
-        num_reserved_slots: Free slots kept for the beams of searches that have begun.
+        limits: Bounds of messages under way to the worker.
+        kind: Equal for workers that differ in load and blocks only.
+        duty: The roles that the worker is used for now, and whether it drains.
+        slots: The rows of its batch.
         running: RUNNING sequences, ordered by their keys.
-        growing: Those of them with more than one token to compute; a dictionary for its order.
-        num_running_of: How many of them each tenant has; only of those that have any.
-        waiting: Sequences placed here that do not run.
-        compiling: Sequences whose grammar is not compiled yet; they do not compete for slots.
-        grammars: What its compiler has.
-        loading: Sequences that wait for blocks; they do not compete for slots.
-        resting: Those left out by steps that have given their slots to others for a while.
-        loads: What is on its way.
-        outgoing_handoffs: Hand-offs that it computes blocks for, or keeps them for.
-        incoming_handoffs: Hand-offs whose blocks come here.
-        probe_blocks: Blocks that probes compare.
-        pairs: What is known of the ways from other workers, by their ids.
-        kind: What it has in common with others that differ in their load and their blocks only.
-        queued: What waits here.
-        is_blocked: Whether who waits lacked slots or blocks in the newest plan that looked at them.
+        growing: Running sequences with more than one token to compute; a dictionary for its order.
+        num_running_of: Running sequences of each tenant that has any.
+        waiting: Sequences placed here that wait for slots and blocks.
+        aside: Sequences placed here that do not compete for slots.
+        is_blocked: Whether waiting sequences lacked slots or blocks in the newest plan that looked
+            at them.
+        grammars: The grammars that the worker has compiled.
+        loads: KV loads under way.
+        handoffs: The hand-offs from and to the worker.
         outstanding: Steps under way, oldest first.
+        branched: Beam requests whose moves the next plan sends; a dictionary for its order.
         reservations: Reserved blocks.
-        branched: Beam requests whose moves the next plan tells; a dictionary for its order.
         fault_isolation: Sequences among which one made a step fail.
-        returning: PREEMPTED sequences that a step under way still names.
-        is_draining: Whether it gets no new requests.
-        is_drain_due: Whether those that wait are to move once no trial is under way.
+        void_names: Names of blocks that the worker has to overwrite.
         counts: Totals of its prefix cache.
-        totals: Those of its model.
+        totals: Totals of its model.
     """
 
     def __init__(
@@ -95,41 +170,31 @@ class WorkerState:
         settings: CoreSettings,
         touched: "dict[WorkerState, None]",
     ) -> None:
-        """Args: `touched` are those whose next plan may differ; a dictionary for its order."""
+        """Args: `touched` are workers whose next plan may differ; a dictionary for its order."""
         self.info, self.limits = info, settings.stream_limits
         self.generation = settings.generation
         self._touched = touched
         self.totals = totals
-        self.roles = info.roles
+        self.duty = Duty(info.roles)
         self.pool = BlockPool(info.num_blocks)
         # A step must have room for one token of every running sequence.
         num_slots = min(info.max_num_seqs, self.shared_step_tokens, self.limits.max_slots)
-        self.slots: list[Sequence | None] = [None] * num_slots
-        self.free_slots = list(range(num_slots))  # a heap: low numbers first
-        self.freed_slots_to_report: list[int] = []
-        self.num_reserved_slots = 0
+        self.slots = WorkerSlots(num_slots)
         self.running: list[Sequence] = []
         self.growing: dict[Sequence, None] = {}
         self.num_running_of: Counter[str] = Counter()
         self.waiting = waiting
-        self.queued = waiting.sums
-        self.compiling = WaitingQueue(waiting.sums)
+        self.aside = WaitingAside(waiting.sums)
         self.grammars = WorkerGrammars(self.limits)
-        self.loading = WaitingQueue(waiting.sums)
-        self.resting = WaitingQueue(waiting.sums)
         self.loads = Loads(is_forced=settings.is_load_forced)
-        self.outgoing_handoffs: dict[Handoff, None] = {}
-        self.incoming_handoffs: dict[Handoff, None] = {}
-        self.probe_blocks: dict[Probe, BlockTable] = {}
-        self.pairs: dict[bytes, PairFacts] = {}
+        self.handoffs = Handoffs()
         self.reservations = BlockReservations()
         self.branched: dict[Request, None] = {}
         self.fault_isolation = FaultIsolation()
-        self.returning: set[Sequence] = set()
-        self.is_blocked = self.is_draining = self.is_drain_due = False
+        self.is_blocked = False
         self.counts = WorkerCounts()
         self.outstanding: deque[OutstandingStep] = deque()
-        self.void_blocks: dict[int, int] = {}  # block -> the void step that named it
+        self.void_names = VoidNames(info, self.pool)
         self.next_step_id = 1
         self.kind = (
             _root_key(info),
@@ -169,20 +234,24 @@ class WorkerState:
         num_own = min(self.running[0].num_to_compute, self._step_tokens)
         return max(0, num_own - self.shared_step_tokens)
 
-    @property
-    def num_free_slots(self) -> int:
-        """Slots that a sequence may be started in."""
-        return len(self.free_slots) - self.num_reserved_slots
-
     def num_free_for(self, sequence: Sequence) -> int:
         """Return how many blocks `sequence` may take; negative when too many are set aside."""
         owner = sequence.request if sequence.is_beam else sequence
         return self.pool.num_free - self.reservations.num_blocks + self.reservations.of(owner)
 
+    def num_aside(self, sequence: Sequence) -> int:
+        """Return how many free blocks are kept for others than `sequence`."""
+        return self.pool.num_free - self.num_free_for(sequence) + len(self.running)
+
+    def lacks_blocks(self, sequence: Sequence) -> bool:
+        """Return whether `sequence`, which could not start, certainly still lacks blocks."""
+        lack = sequence.fairness.lack
+        return lack is not None and lack.is_left(self.pool, self.num_aside(sequence))
+
     @property
     def num_sequences(self) -> int:
         """Sequences placed here."""
-        return len(self.running) + self.queued.num_sequences
+        return len(self.running) + self.waiting.sums.num_sequences
 
     @property
     def num_releasing_blocks(self) -> int:
@@ -204,7 +273,7 @@ class WorkerState:
 
     def chain_for(self, sequence: Sequence) -> NameChain:
         """Return the sequence's chain of block names under this worker's layout."""
-        key, chain = self.kind[0], sequence.chain
+        key, chain = self.kind[0], sequence.placement.chain
         if chain is None or chain.root_key != key:
             fingerprint, layout, dtype, block_size = key
             root = root_name(
@@ -213,27 +282,17 @@ class WorkerState:
                 dtype=dtype,
                 salt=sequence.request.submission.salt,
             )
-            chain = sequence.chain = NameChain(
+            chain = sequence.placement.chain = NameChain(
                 root, block_size, key, sequence.request.submission.given_names
             )
         return chain
 
-    def take_slot(self, sequence: Sequence) -> int:
-        """Give the lowest free slot to `sequence`."""
-        slot = heapq.heappop(self.free_slots)
-        self.slots[slot] = sequence
-        sequence.slot = slot
-        return slot
-
-    def release_reserved_slot(self, leader: Sequence) -> None:
-        """A slot kept for the search of `leader` is about to be taken."""
-        leader.num_reserved_slots -= 1
-        self.num_reserved_slots -= 1
-
-    def enter_running(self, sequence: Sequence) -> None:
-        """Put a sequence in its place among the running."""
+    def enter_running(self, sequence: Sequence) -> int:
+        """Give `sequence` the lowest free slot and its place among the running; return the slot."""
+        slot = sequence.slot = self.slots.take(sequence)
         insort(self.running, sequence, key=_key)
         self.num_running_of[sequence.request.submission.tenant] += 1
+        return slot
 
     def leave_running(self, sequence: Sequence) -> None:
         """Take a running sequence out; its slot and blocks come free when no step names them."""
@@ -248,16 +307,13 @@ class WorkerState:
         slot, table = sequence.slot, sequence.table
         assert slot is not None
         assert table is not None
-        assert self.slots[slot] is sequence, "a slot changed hands while its sequence ran"
-        self.slots[slot] = None
+        self.slots.leave(slot, sequence)
         sequence.slot = sequence.table = None
         sequence.num_computed = sequence.fast_path_until = 0
-        sequence.is_tail_shared = False
-        if sequence.is_guaranteed:
-            sequence.is_guaranteed = sequence.is_private = False
+        if sequence.placement.is_guaranteed:
+            sequence.placement.is_guaranteed = sequence.placement.is_private = False
             self.reservations.drop(sequence.request if sequence.is_beam else sequence)
-        self.num_reserved_slots -= sequence.num_reserved_slots
-        sequence.num_reserved_slots = 0
+        self.slots.reserve(sequence, -sequence.placement.num_reserved_slots)
         release = Release(slot, table)
         if sequence.num_outstanding:
             self._step(sequence.last_step).releases.append(release)
@@ -270,11 +326,6 @@ class WorkerState:
             self._release(release)
         step.releases = []
 
-    def collect_freed_slots(self) -> list[int]:
-        """Return the slots that the plan being sent tells as freed."""
-        freed, self.freed_slots_to_report = self.freed_slots_to_report, []
-        return freed
-
     def drop_prefix_cache(self) -> int:
         """Forget the names of all blocks that are VALID; return how many."""
         named = self.pool.forget_names()
@@ -285,7 +336,7 @@ class WorkerState:
 
     def forget_on_worker(self, block: int) -> None:
         """Have the name reset on the worker, or it would offer `block` at its next attach."""
-        self.void_blocks[block] = _RESET + self.next_step_id
+        self.void_names.forget(block, self.next_step_id)
 
     def void_steps(self, steps: Iterable[OutstandingStep]) -> None:
         """Forget the names given by `steps`; they failed or ran on what a failed step left."""
@@ -295,40 +346,24 @@ class WorkerState:
                 if self.pool.pending_steps[block] == step.step_id:
                     self.pool.unname(block)
 
-    def take_void_names(self) -> list[tuple[int, BlockName]]:
-        """Return (block, name) that overwrite the names a void step may have left on the worker.
-
-        Such a step can succeed there although it read what a failed one should have written. Were
-        its names still held at a re-attach, they would be believed.
-        """
-        taken: list[tuple[int, BlockName]] = []
-        # Blocks in use lose the name when they are written, but may be freed before that.
-        for block in [b for b in self.void_blocks if not self.pool.ref_counts[b]]:
-            if len(taken) == self.limits.max_void_names:
-                break  # the next plan tells the others
-            step_id = self.void_blocks.pop(block)
-            if self.pool.names[block] is None:
-                taken.append((block, _void_name(self.info, step_id, block)))
-        return taken
-
     def _step(self, step_id: int) -> OutstandingStep:
         return next(step for step in self.outstanding if step.step_id == step_id)
 
     def _release(self, release: Release) -> None:
         release.table.release()
-        heapq.heappush(self.free_slots, release.slot)
-        self.freed_slots_to_report.append(release.slot)
+        self.slots.release(release.slot)
+
+
+def worker_of(sequence: Sequence) -> WorkerState | None:
+    """Return the worker that `sequence` was placed on; None while it is on no worker."""
+    worker = sequence.placement.worker
+    assert worker is None or isinstance(worker, WorkerState)
+    return worker
 
 
 def _root_key(info: WorkerInfo) -> RootKey:
     model = info.model
     return model.model_fingerprint, info.layout_fingerprint, info.dtype, model.block_size
-
-
-def _void_name(info: WorkerInfo, step_id: int, block: int) -> BlockName:
-    """Return a name that no content has."""
-    parts = (b"void", info.worker_id, struct.pack("<QQI", info.incarnation, step_id, block))
-    return BlockName(hashlib.sha256(b"".join(parts)).digest()[:16])
 
 
 def _key(sequence: Sequence) -> Key:

@@ -10,9 +10,8 @@ from pagewire_scheduler.core.blocks.block_table import BlockTable
 from pagewire_scheduler.core.blocks.prefix_cache import find_prefix
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.queueing.enqueue import requeue
-from pagewire_scheduler.core.state.handoff import Handoff, Phase
-from pagewire_scheduler.core.state.request import Sequence
-from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_scheduler.core.state.request import Placement, Sequence
+from pagewire_scheduler.core.state.worker import Handoff, Phase, WorkerState
 
 
 def begin_handoff(
@@ -60,7 +59,7 @@ def begin_move(
 def note_started(source: WorkerState, now: float) -> list[Handoff]:
     """Take note of prefills that have begun with the newest plan; return their hand-offs."""
     started = []
-    for handoff in source.outgoing_handoffs:
+    for handoff in source.handoffs.outgoing:
         prefill = handoff.prefill
         is_queued = handoff.phase is Phase.QUEUED
         if is_queued and prefill is not None and prefill.state is State.RUNNING:
@@ -70,12 +69,11 @@ def note_started(source: WorkerState, now: float) -> list[Handoff]:
     return started
 
 
-def complete_prefill(prefill: Sequence, now: float) -> None:
-    """All that was to be computed is: keep it for the receiver."""
-    handoff = prefill.prefills_for
-    assert handoff is not None, "a prefill ends that is for nobody"
+def complete_prefill(source: WorkerState, prefill: Sequence, now: float) -> None:
+    """Keep the blocks that `prefill` has computed for the receiver."""
+    handoff = source.handoffs.prefills[prefill]
     _hold(handoff, now)
-    _end_prefill(prefill, State.FINISHED_STOPPED)
+    _end_prefill(source, prefill, State.FINISHED_STOPPED)
     num_held = 0 if handoff.lease is None else len(handoff.lease.blocks)
     if num_held < handoff.num_blocks and handoff.load is not None:
         # Some was evicted or forgotten meanwhile, so the receiver would wait in vain.
@@ -87,23 +85,21 @@ def end_handoff(handoff: Handoff) -> None:
     if handoff.phase is Phase.ENDED:
         return
     handoff.advance(Phase.ENDED)
-    if handoff.sequence.handoff is handoff:
-        handoff.sequence.handoff = None
     if handoff.prefill is not None and handoff.prefill.is_live:
-        _end_prefill(handoff.prefill, State.FINISHED_ABORTED)
+        _end_prefill(handoff.source, handoff.prefill, State.FINISHED_ABORTED)
     if handoff.lease is not None:
         handoff.lease.release()
         handoff.lease = None
     handoff.source.touch()  # who waits there may find room now
     handoff.receiver.touch()
-    handoff.source.outgoing_handoffs.pop(handoff, None)
-    handoff.receiver.incoming_handoffs.pop(handoff, None)
+    del handoff.source.handoffs.outgoing[handoff]
+    del handoff.receiver.handoffs.incoming[handoff.sequence]
 
 
 def give_up_source(handoff: Handoff, now: float) -> None:
-    """Nothing more will come: who waits goes on with what has, as soon as that is known."""
+    """End the wait for a source that sends nothing more; the sequence uses the blocks that came."""
     sequence, load = handoff.sequence, handoff.load
-    if load is not None and sequence.load is load:
+    if load is not None and sequence.remote.load is load:
         end_handoff(handoff)
         handoff.receiver.loads.cancel(load)
     else:
@@ -112,21 +108,21 @@ def give_up_source(handoff: Handoff, now: float) -> None:
 
 def go_on(receiver: WorkerState, sequence: Sequence, now: float) -> None:
     """Let a sequence that waits for blocks take its turn; a probe has ended."""
-    receiver.loading.remove(sequence)
+    receiver.aside.loading.remove(sequence)
     receiver.touch()
-    sequence.load = sequence.load_look = None
+    sequence.remote.load = sequence.remote.load_look = None
     sequence.advance(State.WAITING)
-    if sequence.probe is not None:
-        sequence.probe.end(sequence, now)
-    if sequence.handoff is not None:
-        end_handoff(sequence.handoff)
+    if sequence.placement.probe is not None:
+        sequence.placement.probe.end(sequence, now)
+    if sequence in receiver.handoffs.incoming:
+        end_handoff(receiver.handoffs.incoming[sequence])
     if sequence.is_live:
         requeue(receiver, sequence)
 
 
 def end_late_handoffs(receiver: WorkerState, now: float) -> None:
     """End waits beyond the deadline; an order that was sent has a deadline of its own."""
-    for handoff in [one for one in receiver.incoming_handoffs if now >= one.deadline]:
+    for handoff in [one for one in receiver.handoffs.incoming.values() if now >= one.deadline]:
         if handoff.load is None:
             give_up_source(handoff, now)
 
@@ -138,24 +134,24 @@ def yield_leases(source: WorkerState, now: float) -> None:
     if not stuck:
         return
     oldest = min(sequence.key for sequence in stuck)
-    for handoff in list(source.outgoing_handoffs):
+    for handoff in list(source.handoffs.outgoing):
         if handoff.load is None and handoff.lease is not None and handoff.sequence.key > oldest:
             give_up_source(handoff, now)
 
 
 def _enter(handoff: Handoff) -> None:
     sequence, receiver = handoff.sequence, handoff.receiver
-    handoff.source.outgoing_handoffs[handoff] = None
-    receiver.incoming_handoffs[handoff] = None
+    assert sequence not in receiver.handoffs.incoming, "a sequence waits for two hand-offs"
+    handoff.source.handoffs.outgoing[handoff] = None
+    receiver.handoffs.incoming[sequence] = handoff
     handoff.source.touch()
     receiver.touch()
     sequence.begin_stay(receiver)
-    sequence.handoff = handoff
     key, grammar = sequence.request.grammar_key, sequence.request.grammar
     if key is not None and grammar is not None and not receiver.grammars.is_ready(key):
         receiver.grammars.request_compile(key, grammar)  # it is compiled meanwhile
     sequence.advance(State.WAITING_FOR_REMOTE_KV)
-    receiver.loading.push(sequence)
+    receiver.aside.loading.push(sequence)
 
 
 def _queue_prefill(handoff: Handoff, num_tokens: int) -> None:
@@ -171,10 +167,14 @@ def _queue_prefill(handoff: Handoff, num_tokens: int) -> None:
         key=(rank, arrival, -1 - choice),
         max_len=num_tokens + 1,
         is_prefill=True,
+        placement=Placement(
+            worker=source,
+            chain=sequence.placement.chain,
+            num_expected=num_tokens - handoff.num_cached * source.info.model.block_size,
+        ),
     )
-    prefill.chain, prefill.prefills_for, prefill.worker = sequence.chain, handoff, source
-    prefill.num_expected = num_tokens - handoff.num_cached * source.info.model.block_size
     handoff.prefill = prefill
+    source.handoffs.prefills[prefill] = handoff
     source.waiting.push(prefill)
 
 
@@ -189,13 +189,10 @@ def _hold(handoff: Handoff, now: float) -> None:
     sequence.times.note_begun(now)
 
 
-def _end_prefill(prefill: Sequence, state: State) -> None:
-    worker = prefill.worker
-    assert worker is not None, "a prefill ends that is on no worker"
+def _end_prefill(source: WorkerState, prefill: Sequence, state: State) -> None:
+    del source.handoffs.prefills[prefill]
     if prefill.state is State.RUNNING:
-        worker.leave_running(prefill)
-    elif prefill.queue is not None:
-        prefill.queue.remove(prefill)
+        source.leave_running(prefill)
+    elif prefill.placement.queue is not None:
+        prefill.placement.queue.remove(prefill)
     prefill.advance(state)
-    prefill.worker = prefill.prefills_for = None
-    prefill.num_in_flight = 0

@@ -16,7 +16,7 @@ from pagewire_scheduler.core.data.settings import CoreCounts, LoadCounts
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.planning.schedule_waiting import MAX_SKIPS
 from pagewire_scheduler.core.state.capacity import MAX_PREEMPTIONS
-from pagewire_scheduler.core.state.loads import KvLoad
+from pagewire_scheduler.core.state.kv_load import KvLoad
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
 from pagewire_scheduler.core.transfers.handoffs import end_handoff, go_on
@@ -52,11 +52,11 @@ def order_loads(worker: WorkerState, index: RemoteIndex, counts: LoadCounts, now
     while num_looked_at < MAX_LOOKED_AT and at < _MAX_PASSED:
         sequence = worker.waiting.at(at)
         # No load takes blocks that a sequence passed MAX_SKIPS times waits for.
-        if sequence is None or sequence.num_skipped >= MAX_SKIPS:
+        if sequence is None or sequence.fairness.num_skipped >= MAX_SKIPS:
             return
-        if sequence.num_loads_left and sequence.load_look != look:
+        if sequence.remote.num_loads_left and sequence.remote.load_look != look:
             num_looked_at += 1
-            sequence.load_look = look
+            sequence.remote.load_look = look
             if _consider(worker, sequence, index, counts, now):
                 num_looked_at -= 1
                 look = worker.loads.look(index.version, now)
@@ -98,9 +98,9 @@ def finish_load(
         # A name that another block has by now: the worker would offer this one, too.
         if load.is_forgotten or not pool.publish(block, name):
             worker.forget_on_worker(block)
-    waiting = load.waiting
+    waiting = worker.loads.waiting_for(load)
     worker.loads.leave(load)
-    if load.handoff is not None:
+    if load.is_pull:
         finish_pull(worker, load, answer, waiting, counts.handoffs, now)
         return
     _judge(worker, load, answer, now)
@@ -112,9 +112,9 @@ def finish_load(
     for sequence in waiting:
         sequence.times.note_transfer(now - load.ordered_at, answer.num_bytes, None)
         if answer.num_blocks and not load.is_forgotten:
-            sequence.loaded.update(_tiers_by_index(load.first, answer))
+            sequence.remote.loaded.update(_tiers_by_index(load.first, answer))
         else:
-            sequence.num_loads_left = 0
+            sequence.remote.num_loads_left = 0
         go_on(worker, sequence, now)
 
 
@@ -126,8 +126,8 @@ def give_up_overdue(worker: WorkerState, counts: LoadCounts, now: float) -> None
         load.is_overdue = True
         counts.num_overdue += 1
         worker.loads.link(load.order.store).breaker.fail(now)
-        for sequence in load.waiting:
-            sequence.num_loads_left = 0
+        for sequence in worker.loads.waiting_for(load):
+            sequence.remote.num_loads_left = 0
             go_on(worker, sequence, now)
 
 
@@ -141,19 +141,19 @@ def yield_blocks(worker: WorkerState) -> None:
         return
     oldest = min(sequence.key for sequence in stuck)
     for load in worker.loads.under_way.values():
-        if all(sequence.key > oldest for sequence in load.waiting):
+        if all(sequence.key > oldest for sequence in worker.loads.waiting_for(load)):
             worker.loads.cancel(load)
 
 
 def take_loading(worker: WorkerState) -> list[Sequence]:
     """Take out, in order, those that wait for loads, back to WAITING; prefills stay."""
-    there = [sequence for sequence in worker.loading if not sequence.is_prefill]
+    there = [sequence for sequence in worker.aside.loading if not sequence.is_prefill]
     taken = sorted(there, key=lambda sequence: sequence.key)
     for sequence in taken:
-        worker.loading.remove(sequence)
-        sequence.load = None
-        if sequence.handoff is not None:
-            end_handoff(sequence.handoff)
+        worker.aside.loading.remove(sequence)
+        sequence.remote.load = None
+        if sequence in worker.handoffs.incoming:
+            end_handoff(worker.handoffs.incoming[sequence])
         sequence.advance(State.WAITING)
     return taken
 
@@ -166,7 +166,7 @@ def _consider(
     now: float,
 ) -> bool:
     """Let `sequence` wait for a load if it should; return whether it does."""
-    if not sequence.request.reads_cache or sequence.num_preemptions >= MAX_PREEMPTIONS:
+    if not sequence.request.reads_cache or sequence.fairness.num_preemptions >= MAX_PREEMPTIONS:
         return False
     tokens, chain, loads = sequence.tokens, worker.chain_for(sequence), worker.loads
     hits = find_prefix(worker.pool.cache, chain, tokens)
@@ -175,7 +175,7 @@ def _consider(
         return False
     load = loads.find(chain.name(len(hits), tokens))
     if load is not None:
-        sequence.num_loads_left -= 1
+        sequence.remote.num_loads_left -= 1
         _wait_for(worker, load, sequence)
         return True
     room = _room(worker, hits)
@@ -187,7 +187,7 @@ def _consider(
         return False
     store, length, choice = choose_run(worker, runs, now)
     counts.verdicts[choice.verdict] += 1
-    sequence.num_loads_left = 0
+    sequence.remote.num_loads_left = 0
     if not choice.verdict.is_load:
         return False
     load = order_load(
@@ -215,9 +215,8 @@ def _wait_for(worker: WorkerState, load: KvLoad, sequence: Sequence) -> None:
     if sequence.state is not State.WAITING:
         sequence.advance(State.WAITING)  # preempted
     sequence.advance(State.WAITING_FOR_REMOTE_KV)
-    sequence.load = load
-    load.sequences.append(sequence)
-    worker.loading.push(sequence)
+    worker.loads.wait(sequence, load)
+    worker.aside.loading.push(sequence)
 
 
 def _judge(worker: WorkerState, load: KvLoad, answer: LoadAnswer, now: float) -> None:

@@ -6,7 +6,7 @@ from typing import Final
 
 from pagewire_scheduler.core.blocks.block_table import BlockTable
 from pagewire_scheduler.core.costs.load_cost import LoadDecision, LoadReason, choose
-from pagewire_scheduler.core.state.loads import KvLoad
+from pagewire_scheduler.core.state.kv_load import KvLoad
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
 from pagewire_shared.kv.load import LoadOrder, WorkerSource

@@ -6,11 +6,10 @@ from typing import Final
 from pagewire_scheduler.core.blocks.prefix_cache import find_prefix
 from pagewire_scheduler.core.costs.load_cost import LoadReason
 from pagewire_scheduler.core.data.settings import HandoffCounts
-from pagewire_scheduler.core.state.handoff import Handoff
-from pagewire_scheduler.core.state.loads import KvLoad
+from pagewire_scheduler.core.state.kv_load import KvLoad
 from pagewire_scheduler.core.state.pairs import MIN_PROBE_SECONDS, PairFacts, source_key
 from pagewire_scheduler.core.state.request import Sequence
-from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_scheduler.core.state.worker import Handoff, WorkerState
 from pagewire_scheduler.core.transfers.handoffs import give_up_source, go_on
 from pagewire_scheduler.core.transfers.orders import (
     is_copy_under_way,
@@ -28,10 +27,11 @@ def order_pulls(receiver: WorkerState, now: float) -> None:
 
     Nothing for who is younger than one that lacks room.
     """
-    if not receiver.incoming_handoffs or is_copy_under_way(receiver):
+    if not receiver.handoffs.incoming or is_copy_under_way(receiver):
         return
     head = receiver.waiting.at(0) if receiver.is_blocked else None
-    due = [one for one in receiver.incoming_handoffs if one.load is None and one.is_pullable]
+    incoming = receiver.handoffs.incoming.values()
+    due = [one for one in incoming if one.load is None and one.is_pullable]
     for handoff in sorted(due, key=lambda one: one.sequence.key):
         is_full = receiver.loads.num_under_way(of_workers=True) >= MAX_PULLS
         if is_full or (head is not None and head.key < handoff.sequence.key):
@@ -49,8 +49,7 @@ def finish_pull(
 ) -> None:
     """Take the answer to a load from another worker, whose blocks are published already;
     requeue the sequences `waiting` for it."""
-    handoff = load.handoff
-    assert handoff is not None, "a load from a worker is for no hand-off"
+    handoff = receiver.handoffs.pulls.pop(load)
     exposed = 0.0
     if handoff.computed_at is not None:
         exposed = now - max(handoff.computed_at, load.ordered_at)
@@ -60,23 +59,23 @@ def finish_pull(
     for sequence in waiting:
         sequence.times.note_transfer(exposed, answer.num_bytes, answer.transport)
         if answer.num_blocks and not load.is_forgotten:
-            sequence.num_loads_left = 0
+            sequence.remote.num_loads_left = 0
             if sequence is handoff.sequence and handoff.prefill is not None:
                 size = receiver.info.model.block_size
                 first = max(load.first, handoff.num_cached)
-                sequence.handed_off = (first * size, (load.first + answer.num_blocks) * size)
+                sequence.remote.handed_off = (first * size, (load.first + answer.num_blocks) * size)
                 sequence.times.is_handed_off = True
         go_on(receiver, sequence, now)
 
 
 def pair_of(receiver: WorkerState, source: WorkerState) -> PairFacts:
     """Return what is known of the way from `source` to `receiver`."""
-    return receiver.pairs.setdefault(source.info.worker_id, PairFacts())
+    return receiver.handoffs.pairs.setdefault(source.info.worker_id, PairFacts())
 
 
 def forget_source(receiver: WorkerState, source: WorkerState) -> None:
     """A worker is gone: nothing that was measured of it counts for another."""
-    receiver.pairs.pop(source.info.worker_id, None)
+    receiver.handoffs.pairs.pop(source.info.worker_id, None)
     receiver.loads.forget_link(source_key(source.info.worker_id))
 
 
@@ -105,9 +104,9 @@ def _order_pull(handoff: Handoff, now: float) -> None:
         now=now,
         source=WorkerSource(source.kv_endpoint, source.worker_id),
     )
-    load.handoff, handoff.load = handoff, load
-    load.sequences.append(sequence)
-    sequence.load = load
+    receiver.handoffs.pulls[load] = handoff
+    handoff.load = load
+    receiver.loads.wait(sequence, load)
 
 
 def _judge(

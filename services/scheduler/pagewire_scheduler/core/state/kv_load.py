@@ -1,0 +1,48 @@
+"""The record of a KV load: blocks on their way from a store or another worker."""
+
+from dataclasses import dataclass
+
+from pagewire_scheduler.core.blocks.block_table import BlockTable
+from pagewire_shared.kv.load import LoadOrder
+
+Look = tuple[int, int, int, int]
+"""A state of the loads: version of the index, loads ordered and under way, and the time."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class KvLoad:
+    """A load that was ordered and not answered yet.
+
+    Attributes:
+        first: Index of the first block among the blocks of the sequences.
+        table: The destination blocks, behind the cached blocks that they continue: these must not
+            be evicted meanwhile, or the loaded blocks would be of no use.
+        num_bytes: Size of all blocks.
+        num_bytes_ahead: Size of the loads under way from that store at the order.
+        overdue_at: Instant from which no sequence waits for the load.
+        ordered_at: Instant of the order.
+        is_cancelled: Whether the worker is sent a cancel.
+        is_overdue: Whether the answer did not come in time.
+        is_forgotten: Whether the blocks get no names: cached prefixes were forgotten meanwhile.
+    """
+
+    order: LoadOrder
+    first: int
+    table: BlockTable
+    num_bytes: int
+    num_bytes_ahead: int
+    overdue_at: float
+    ordered_at: float
+    is_cancelled: bool = False
+    is_overdue: bool = False
+    is_forgotten: bool = False
+
+    @property
+    def is_pull(self) -> bool:
+        """Whether the blocks come from another worker, not from a store."""
+        return self.order.worker is not None
+
+    @property
+    def is_joinable(self) -> bool:
+        """Whether another sequence may wait for the load."""
+        return not (self.is_cancelled or self.is_overdue or self.is_forgotten)
