@@ -94,7 +94,7 @@ def plan_children(
         # Only this user can call, so keys are not asked for.
         config = replace(config, api_key=(), api_key_file=None, cors_origin=())
     children += [
-        replace(worker, environ=((VARIABLE, device),)) if device is not None else worker
+        worker if device is None else replace(worker, environ=(*worker.environ, (VARIABLE, device)))
         for worker, device in zip_longest(workers, devices)
     ]
     for name, membership in memberships(endpoints.names, folder):
