@@ -22,21 +22,21 @@ from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.waiting_queue import WaitingQueue
 from pagewire_scheduler.core.state.worker import WorkerState
 
-# A request of priority p is served as if it had come p times this later. So it is overtaken by
-# younger ones of a better priority for a while, but not for ever: with time, age wins.
+# A request of priority p is served as if it had come p times this later. Younger requests of a
+# better priority overtake it for a while, but not for ever: with time, age wins.
 PRIORITY_SECONDS: Final = 10.0
 
 
 def rank(submission: Submission, now: float) -> float:
-    """Return where a request that arrives now stands among all others; smaller comes first.
+    """Return the place of a request that arrives now among all others; smaller comes first.
 
-    One that comes again, after a loss of its scheduler, stands where it stood.
+    A request that is submitted again after the loss of its scheduler keeps its place.
     """
     return now - submission.age + submission.priority * PRIORITY_SECONDS
 
 
 class QueuePolicy(Protocol):
-    """What a policy decides.
+    """Decides the order of the queue and the shares of tenants.
 
     Attributes:
         shares_steps: Whether tenants share the prompt tokens of a step; see `share_tokens`.
@@ -49,31 +49,31 @@ class QueuePolicy(Protocol):
         ...
 
     def enter(self, tenant: str) -> None:
-        """A request of `tenant` was taken."""
+        """Count a request of `tenant` that was accepted."""
 
     def leave(self, tenant: str) -> None:
-        """A request of `tenant` was forgotten."""
+        """Count a request of `tenant` less."""
 
     def charge_admission(self, sequence: Sequence, num_tokens: int) -> None:
-        """`sequence` starts, with `num_tokens` to compute."""
+        """Charge the start of `sequence`, with `num_tokens` to compute."""
 
     def charge_samples(self, step: OutstandingStep) -> None:
-        """A step is sent that samples a token for some of its sequences."""
+        """Charge the tokens that a step, which is sent now, samples."""
 
     def is_preferred(self, sequence: Sequence, running: Sequence) -> bool:
-        """Whether `sequence` may take the place of `running` by its priority alone."""
+        """Return whether `sequence` may take the place of `running` by its priority alone."""
         ...
 
     def displaceable(
         self, worker: WorkerState, sequence: Sequence, num_slots: int
     ) -> Iterator[Sequence]:
-        """Yield who may have to wait again, in this order, so that `sequence` has its tenant's
-        share of the worker."""
+        """Yield the running sequences that may be preempted, in this order, so that `sequence` gets
+        its tenant's share of the worker."""
         ...
 
     def share_tokens(self, num_tokens: int, wants: Mapping[str, int]) -> dict[str, int]:
-        """Return what each tenant may have of `num_tokens` of a step, which are fewer than all of
-        them together want."""
+        """Return the tokens of each tenant in a step of `num_tokens`, which is fewer than all
+        tenants together want."""
         ...
 
 
@@ -96,7 +96,7 @@ class PlacementPolicy(Protocol):
     ) -> WorkerState | None:
         """Return the best worker for `sequence`, or None when it fits none of them.
 
-        Note in the sequence how many of its tokens are expected to be computed there.
+        Sets the number of tokens that the sequence is expected to compute there.
 
         Args:
             kinds: Workers that take sequences; those of a kind differ in load and blocks only.
@@ -110,9 +110,9 @@ class PlacementPolicy(Protocol):
         *,
         may_take: Callable[[Sequence], bool],
     ) -> Sequence | None:
-        """Take a sequence that waits with one of `donors` for an idle `worker`; None for none.
+        """Take a sequence that waits with one of `donors` to an idle `worker`; None without one.
 
-        `may_take` says whether `worker` is meant for a sequence.
+        `may_take` returns whether `worker` may have a sequence.
         """
         ...
 
@@ -139,7 +139,7 @@ class FirstComeFirstServed:
         """Do nothing: no work is counted."""
 
     def is_preferred(self, sequence: Sequence, running: Sequence) -> bool:
-        """Priorities count between all."""
+        """Compare priorities, whatever the tenants."""
         return _has_better_priority(sequence, running)
 
     def displaceable(
@@ -154,7 +154,7 @@ class FirstComeFirstServed:
 
 
 class FairBetweenTenants:
-    """The tenant that was served least first; within a tenant, order of arrival and priority."""
+    """The tenant with the least service comes first, then arrival and priority in the tenant."""
 
     shares_steps = True
 
@@ -162,19 +162,22 @@ class FairBetweenTenants:
         self.ledger = TenantLedger(weights)
 
     def create_queue(self, sums: QueueSums) -> WaitingQueue:
-        """Return a queue that looks at what tenants were served."""
+        """Return a queue that is ordered by the service of tenants."""
         return TenantQueue(self.ledger, sums)
 
     def enter(self, tenant: str) -> None:
-        """Keep its counter while it has requests."""
+        """Keep the counter of `tenant` while it has requests."""
         self.ledger.hold(tenant)
 
     def leave(self, tenant: str) -> None:
-        """It may be at rest."""
+        """Release the counter of `tenant`."""
         self.ledger.release(tenant)
 
     def charge_admission(self, sequence: Sequence, num_tokens: int) -> None:
-        """Charge the whole prompt at once, else one tenant would start all it has in one step."""
+        """Charge the whole prompt at once.
+
+        Otherwise one tenant could start all its requests in one step.
+        """
         self.ledger.charge(sequence.request.submission.tenant, num_tokens)
 
     def charge_samples(self, step: OutstandingStep) -> None:
@@ -183,18 +186,18 @@ class FairBetweenTenants:
             self.ledger.charge(sequence.request.submission.tenant, OUTPUT_TOKEN_COST)
 
     def is_preferred(self, sequence: Sequence, running: Sequence) -> bool:
-        """A tenant's priorities are its own affair."""
+        """Compare priorities within one tenant only."""
         tenant, other = sequence.request.submission.tenant, running.request.submission.tenant
         return tenant == other and _has_better_priority(sequence, running)
 
     def displaceable(
         self, worker: WorkerState, sequence: Sequence, num_slots: int
     ) -> Iterator[Sequence]:
-        """Those of tenants that have more than their share of the slots, or of the blocks."""
+        """Yield sequences of tenants with more than their share of the slots, or of the blocks."""
         return displaceable(worker, sequence, num_slots, self.ledger.weight)
 
     def share_tokens(self, num_tokens: int, wants: Mapping[str, int]) -> dict[str, int]:
-        """By weight; what one does not want is for the others."""
+        """Divide by weight; tokens that one tenant does not want go to the others."""
         return divide(num_tokens, wants, self.ledger.weight)
 
 
