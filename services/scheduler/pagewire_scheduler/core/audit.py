@@ -40,7 +40,7 @@ class PoolReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreReport:
-    """What the core holds, and its totals."""
+    """Everything that the core holds, with its totals."""
 
     num_requests: int
     num_waiting: int
@@ -90,7 +90,7 @@ def held_slots(worker: WorkerState) -> set[int]:
 
 
 def running_slots(worker: WorkerState) -> set[int]:
-    """Return the slots that the worker must hold: theirs have had every step answered."""
+    """Return the slots that the worker must hold: all steps of their sequences are answered."""
     unanswered = Counter(s for step in worker.outstanding for s in step.sequences)
     return {
         sequence.slot
@@ -149,7 +149,7 @@ def _audit_requests(core: SchedulerCore) -> Iterator[AuditFinding]:
 
 
 def _audit_accounts(core: SchedulerCore) -> Iterator[AuditFinding]:
-    """What is counted as things change must be what a walk finds."""
+    """Compare the running accounts with those of a walk."""
     load, queues = core.load, core.queues
     if (counted := load.num_waiting) != (found := queues.num_waiting):
         yield AuditFinding(
@@ -219,7 +219,7 @@ def _audit_sequences(core: SchedulerCore, sequences: list[Sequence]) -> Iterator
 
 
 def _audit_counts(core: SchedulerCore) -> Iterator[AuditFinding]:
-    """What is counted as sequences move is what a walk counts."""
+    """Compare the running counts of sequences with those of a walk."""
     for frontend in core.frontends.values():
         found: dict[str, Tally] = {}
         for request in frontend.requests.values():

@@ -12,7 +12,7 @@ from pagewire_scheduler.core.state.worker import WorkerState
 
 
 class WaitReason(enum.Enum):
-    """What a sequence waits for."""
+    """The reason why a sequence waits."""
 
     CAPACITY = "capacity"  # slots, blocks or a worker
     GRAMMAR = "grammar"  # its grammar to be compiled
@@ -28,7 +28,7 @@ class SequenceCounts:
     num_waiting: dict[WaitReason, int] = field(default_factory=lambda: dict.fromkeys(WaitReason, 0))
 
     def add(self, other: "SequenceCounts") -> None:
-        """Add those of another frontend."""
+        """Add the counts of another frontend."""
         self.num_running += other.num_running
         for reason, count in other.num_waiting.items():
             self.num_waiting[reason] += count
@@ -39,7 +39,7 @@ class WorkerLoad:
     """Workers of one model.
 
     Attributes:
-        num_by_roles: Workers by what they are used for.
+        num_by_roles: Workers by their roles.
         num_blocks: KV blocks of all of them.
         num_used_blocks: Blocks with a holder; a block that is only cached is free.
         block_size: Tokens per block.
@@ -55,7 +55,7 @@ class WorkerLoad:
 
     @property
     def num_workers(self) -> int:
-        """All of them."""
+        """Number of all workers."""
         return sum(self.num_by_roles.values())
 
     @property
@@ -66,10 +66,10 @@ class WorkerLoad:
 
 @dataclass(frozen=True, slots=True)
 class CellLoad:
-    """How busy a cell is.
+    """The load of a cell.
 
     Attributes:
-        sequences: Of each frontend, by model; of one that is away for a moment, too.
+        sequences: By frontend and model; frontends that are away for a moment count, too.
         workers: By model.
     """
 
@@ -86,7 +86,7 @@ class CellLoad:
 
 
 def cell_load(frontends: Iterable[FrontendState], workers: Iterable[WorkerState]) -> CellLoad:
-    """Put together what is counted already; walk only workers, and who waits for trials."""
+    """Collect the running counts; only workers and sequences on trial are walked."""
     workers = list(workers)
     sequences = {one.frontend_id: _sequences(one) for one in frontends}
     for worker in workers:

@@ -108,7 +108,7 @@ class SchedulerCore:
         return self.now
 
     def set_generation(self, generation: int) -> None:
-        """Take another generation, which is that of workers that attach from now on."""
+        """Set the generation of workers that attach from now on."""
         if generation != self.settings.generation:
             self.settings = replace(self.settings, generation=generation)
 
@@ -132,7 +132,7 @@ class SchedulerCore:
     def detach_worker(self, worker_id: bytes) -> list[Event]:
         """Forget a worker and its steps; its sequences run elsewhere and keep their tokens.
 
-        But for those that lose every worker they run on.
+        Requests that lost too many workers fail.
         """
         ended: list[Sequence] = []
         lost = self.workers.pop(worker_id)
@@ -143,17 +143,18 @@ class SchedulerCore:
         return self._conclude(ended)
 
     def drain_worker(self, worker_id: bytes) -> None:
-        """Place nothing new on a worker; what runs there moves, or runs to its end."""
+        """Place nothing new on a worker; its sequences move or run to their end."""
         worker = self.workers[worker_id]
         worker.touch()
         self.draining.drain(worker)
 
     def is_drained(self, worker_id: bytes) -> bool:
-        """Whether a draining worker has nothing left to do, and keeps nothing for others."""
+        """Return whether a draining worker has nothing left to do and keeps no blocks for
+        others."""
         return self.draining.is_drained(self.workers[worker_id])
 
     def set_roles(self, worker_id: bytes, roles: frozenset[Role]) -> None:
-        """Use a worker for `roles` from now on; what runs there ends there."""
+        """Use a worker for `roles` from now on; sequences that run there end there."""
         assert roles, "a worker without a role"
         worker = self.workers[worker_id]
         worker.touch()
@@ -164,7 +165,7 @@ class SchedulerCore:
         return topology_of(self.workers, self.queues, self.settings)
 
     def models(self) -> list[tuple[ModelInfo, int]]:
-        """Return the models that attached workers serve, and by how many."""
+        """Return the models of attached workers, with the number of workers."""
         return self.queues.models()
 
     def plan(self, worker_id: bytes) -> StepPlan | None:
@@ -204,7 +205,7 @@ class SchedulerCore:
         return builder.plan
 
     def apply(self, worker_id: bytes, result: ListResult) -> list[Event]:
-        """Apply a result and return what it means to frontends.
+        """Apply a result; return the events for frontends.
 
         A result of another generation or incarnation, or of an unknown step, is dropped.
 
@@ -240,10 +241,10 @@ class SchedulerCore:
     def attach_frontend(
         self, frontend_id: bytes, held: Seq[Held], *, is_same_generation: bool
     ) -> tuple[list[int], list[Event]]:
-        """Take a frontend (back); return the handles that go on, and what they are sent.
+        """Attach a frontend, perhaps again; return the handles that go on and the events to resend.
 
-        What it does not list is aborted, and so is everything when it last spoke to another
-        generation.
+        Requests that the frontend does not list are aborted. All requests are aborted if its last
+        attach was to another generation.
         """
         frontend = self.frontends.setdefault(frontend_id, FrontendState(frontend_id))
         frontend.lease_end = float("inf")
@@ -266,11 +267,11 @@ class SchedulerCore:
         return resumed, events
 
     def detach_frontend(self, frontend_id: bytes, now: float) -> None:
-        """Keep a frontend's requests for a lease; they run on, unheard."""
+        """Keep the requests of a frontend for a lease; they run on without a reader."""
         self.frontends[frontend_id].leave(now, self.settings.lease_seconds)
 
     def submit(self, frontend_id: bytes, submission: Submission, now: float) -> list[Event]:
-        """Take a request, or resend a known one. A refusal is an event, not an exception."""
+        """Accept a request, or resend a known one. A refusal is an event, not an exception."""
         self.now = now
         frontend = self.frontends[frontend_id]
         try:
@@ -306,7 +307,7 @@ class SchedulerCore:
         return self._enter([s for s in request.sequences if not s.state.is_finished])
 
     def abort(self, frontend_id: bytes, handle: int, choice: int | None) -> None:
-        """End a request, or one choice of it, without another word. Unknown ones are ignored."""
+        """End a request, or one choice of it, without an event. Unknown requests are ignored."""
         request = self.frontends[frontend_id].handles.get(handle)
         if request is None or (request.is_beam and choice is not None):
             return  # the beams of a search are no choices yet
@@ -317,7 +318,7 @@ class SchedulerCore:
         self._forget_if_finished(request)
 
     def tick(self, now: float) -> list[Event]:
-        """End what is past its deadline, and what belongs to frontends past their lease."""
+        """End requests past their deadline, and requests of frontends past their lease."""
         self.now = now
         self.load.tick(now)
         self.kv_caches.give_up_overdue(self.due.with_deadlines())
@@ -341,7 +342,7 @@ class SchedulerCore:
             raise error
 
     def _enter(self, sequences: list[Sequence]) -> list[Event]:
-        """Queue sequences that are to run, or end those that cannot or need not."""
+        """Queue sequences that are to run; end sequences that cannot or need not run."""
         ended: list[Sequence] = []
         for sequence in leaders(sequences):
             self.queues.bound(sequence)
@@ -364,7 +365,7 @@ class SchedulerCore:
         return events
 
     def _abort_ended(self, request: Request, next_positions: Seq[int]) -> None:
-        """End the choices that the frontend has ended without our hearing of it."""
+        """End the choices that the frontend has ended while it was away."""
         if request.is_beam and not all(position == ENDED for position in next_positions):
             return  # the beams of a search are no choices yet
         for sequence, position in zip(request.sequences, next_positions, strict=True):

@@ -73,7 +73,7 @@ class LoadCounts:
     verdicts: Counter[LoadReason] = field(default_factory=Counter)
 
     def copy(self) -> "LoadCounts":
-        """Return what they are now."""
+        """Return a copy of the present totals."""
         counters = (self.blocks.copy(), self.tokens.copy(), self.verdicts.copy())
         return LoadCounts(self.outcomes.copy(), self.num_overdue, *counters)
 
@@ -95,7 +95,7 @@ class HandoffCounts:
     num_moves: int = 0
 
     def copy(self) -> "HandoffCounts":
-        """Return what they are now."""
+        """Return a copy of the present totals."""
         return replace(self, verdicts=self.verdicts.copy(), outcomes=self.outcomes.copy())
 
 
@@ -119,6 +119,6 @@ class CoreCounts:
         return self.models.setdefault(model, ModelTotals())
 
     def copy(self) -> "CoreCounts":
-        """Return what they are now."""
+        """Return a copy of the present totals."""
         models = {model: totals.copy() for model, totals in self.models.items()}
         return replace(self, loads=self.loads.copy(), handoffs=self.handoffs.copy(), models=models)

@@ -9,14 +9,14 @@ from pagewire_shared.kv.transport import KvTransport
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeOutcome:
-    """How a probe ended. Both workers keep its blocks until the probe is ended.
+    """The end of a probe. Both workers keep its blocks until the probe is ended.
 
     Attributes:
         names: Names of the blocks that arrived.
         num_bytes: Payload that arrived.
         seconds: From the order to the last block.
-        transport: How the blocks moved; None when no block did.
-        error: Why it failed; None when it did not.
+        transport: The transport of the blocks; None when no block arrived.
+        error: The reason of a failure; None on success.
     """
 
     prefill: bytes

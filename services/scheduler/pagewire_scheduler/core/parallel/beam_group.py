@@ -20,7 +20,7 @@ from pagewire_scheduler.core.state.worker import WorkerState
 
 
 def start_group(leader: Sequence) -> None:
-    """Begin the search: `leader`, which is being started, computes the prompt."""
+    """Begin the search: `leader`, which starts now, computes the prompt."""
     request = leader.request
     search = _search(request, max_tokens=leader.max_len - leader.num_prompt)
     request.beams = BeamGroup(search, [leader], [0.0])
@@ -51,7 +51,7 @@ def take_moves(request: Request) -> BeamMoves:
 
 
 def restart_group(worker: WorkerState, request: Request) -> Sequence:
-    """Take all slots and blocks from a group; return what is to be queued: its new first sequence.
+    """Take all slots and blocks from a group; return its new first sequence, which is to be queued.
 
     Nothing was emitted, so the search starts from the prompt. Results of steps under way belong to
     the old sequences and are dropped.
@@ -118,7 +118,7 @@ def _branch(
 
 
 def _vehicles(worker: WorkerState, request: Request, parents: list[Sequence]) -> list[Sequence]:
-    """Return the sequences that carry no beam that goes on, with their blocks given back."""
+    """Return the sequences whose beams ended, after their blocks are released."""
     probe_blocks = set(parents)
     free = [sequence for sequence in request.sequences if sequence not in probe_blocks]
     for sequence in free:
@@ -141,7 +141,7 @@ def _fork_into(worker: WorkerState, parent: Sequence, child: Sequence) -> None:
 
 
 def _finish(worker: WorkerState, request: Request, group: BeamGroup) -> list[Sequence]:
-    """End all sequences with what was found, the best in choice 0."""
+    """End all sequences with the found outputs, the best in choice 0."""
     best = group.live[0]
     leave_group(worker, request)
     hypotheses = group.search.finished

@@ -5,14 +5,14 @@ from pagewire_scheduler.core.state.request import Branching, Request, Sequence
 
 
 def follow(leader: Sequence, followers: list[Sequence]) -> None:
-    """Let `followers` wait for `leader` to compute the prompt they have in common."""
+    """Make `followers` wait until `leader` has computed their common prompt."""
     leader.branch.followers = followers
     for follower in followers:
         follower.branch.leader = leader
 
 
 def unfollow(follower: Sequence) -> Sequence:
-    """Let `follower` wait for its leader no more; return the leader."""
+    """Detach `follower` from its leader; return the leader."""
     leader = follower.branch.leader
     assert leader is not None, "a choice without a leader stops following"
     leader.branch.followers.remove(follower)
@@ -21,7 +21,7 @@ def unfollow(follower: Sequence) -> Sequence:
 
 
 def release_followers(leader: Sequence) -> list[Sequence]:
-    """Let no choice follow `leader` any more; return its followers."""
+    """Detach all followers of `leader`; return them."""
     followers, leader.branch.followers = leader.branch.followers, []
     for follower in followers:
         follower.branch.leader = None
@@ -29,7 +29,7 @@ def release_followers(leader: Sequence) -> list[Sequence]:
 
 
 def leaders(sequences: list[Sequence]) -> list[Sequence]:
-    """Let new choices with the same prompt follow the first of them; return those to be queued."""
+    """Make new choices with the same prompt follow the first of them; return the ones to queue."""
     fresh = [s for s in sequences if not s.num_emitted and s.branch == Branching()]
     by_request: dict[Request, list[Sequence]] = {}
     for sequence in fresh:

@@ -13,7 +13,8 @@ from pagewire_scheduler.core.state.request import Sequence
 
 @dataclass(frozen=True, slots=True)
 class KnownPrefix:
-    """The first `num_tokens` of the prompt are those of the sequence in `slot`."""
+    """A prefix of a prompt that the worker has: the first `num_tokens` of the sequence in
+    `slot`."""
 
     slot: int = 0
     num_tokens: int = 0

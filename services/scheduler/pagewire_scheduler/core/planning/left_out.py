@@ -56,7 +56,7 @@ def leave_out(worker: WorkerState, sequence: Sequence) -> None:
 
 
 def note_sampled(sequence: Sequence) -> None:
-    """One that was left out before has got a token: its next pause may be shorter."""
+    """Shorten the next pause of a sequence that was left out before and now got a token."""
     sequence.lateness -= 1
 
 
@@ -112,7 +112,7 @@ def given_up_error(reason: str) -> InvalidRequestError:
 
 
 def expected_counts(step: OutstandingStep, counts: Ints) -> bool:
-    """Whether `counts` are those of the sequences sampled in `step`."""
+    """Return whether `counts` match the sequences that `step` sampled."""
     sampled = step.sampled
     if len(counts) != len(sampled):
         return False

@@ -70,7 +70,7 @@ class PlanBuilder:
     shares: dict[str, int] | None = None
 
     def has_room_for(self, sequence: Sequence) -> bool:
-        """Whether the step may hold `sequence`: what it returns has to fit a message."""
+        """Return whether the step may hold `sequence`: its results have to fit in a message."""
         if not self.has_share(sequence):
             return False
         if sequence.is_beam:
@@ -102,7 +102,7 @@ class PlanBuilder:
         return self.shares.get(sequence.request.submission.tenant, 0) > 0
 
     def take_bytes(self, num_bytes: int) -> bool:
-        """Take `num_bytes` of those of new sequences; False when not so many are left."""
+        """Take `num_bytes` from the budget of new sequences; return False if it is too small."""
         if num_bytes > self.num_bytes_left:
             return False
         self.num_bytes_left -= num_bytes
@@ -152,7 +152,7 @@ class PlanBuilder:
         self._look_ahead(sequence)
 
     def _note_growth(self, sequence: Sequence, num_tokens: int) -> None:
-        """It is about to advance by more than the newest of its tokens, or by less."""
+        """Update whether the sequence grows by more than its newest token."""
         growing = self.worker.growing
         if self.shares is not None and sequence.is_growing:
             self.shares[sequence.request.submission.tenant] -= num_tokens
@@ -197,7 +197,7 @@ class PlanBuilder:
         roll_back(self.worker, victim)
 
     def _name(self, sequence: Sequence, end: int) -> None:
-        """Name the blocks before `end` whose ids are known; a sampled one's turn comes later."""
+        """Name the blocks before `end` whose ids are known; sampled ids follow with later steps."""
         chain, table, slot = sequence.placement.chain, sequence.table, sequence.slot
         assert chain is not None
         assert table is not None

@@ -146,7 +146,7 @@ def _schedule_trial(builder: PlanBuilder) -> None:
 
 
 def _complete(builder: PlanBuilder) -> None:
-    """Enter what the plan tells besides the tokens to compute, and the step as outstanding."""
+    """Add the other parts of the plan, and enter the step as outstanding."""
     worker, plan = builder.worker, builder.plan
     branched, worker.branched = list(worker.branched), {}
     for moves in map(take_moves, branched):

@@ -38,14 +38,17 @@ MAX_BLOCKED: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What a sequence would start with: cached blocks, and how many it needs in all."""
+    """The cached blocks with which a sequence would start, and the blocks it needs in all."""
 
     hits: list[int]
     num_blocks: int
 
 
 def preempt_for_waiting(builder: PlanBuilder) -> None:
-    """Evict for the first who may: before anything is planned, because what is planned stays."""
+    """Preempt running sequences for the first waiting ones that may.
+
+    This comes first, because planned sequences are not preempted.
+    """
     for index in range(MAX_BLOCKED):
         sequence = builder.worker.waiting.at(index)
         if sequence is None:

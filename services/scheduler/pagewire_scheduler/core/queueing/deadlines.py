@@ -9,9 +9,10 @@ _SLACK = 1024
 
 
 class Deadlines:
-    """A heap of (instant, number, request); requests that ended early are skipped when met.
+    """A heap of (instant, number, request); requests that ended early are skipped.
 
-    The numbers only keep requests from being compared: one that comes again has its old arrival.
+    The number keeps requests from being compared: a request that is submitted again has its old
+    arrival.
     """
 
     __slots__ = ("_heap", "_numbers")
@@ -21,7 +22,7 @@ class Deadlines:
         self._numbers = itertools.count()
 
     def add(self, request: Request, num_live: int) -> None:
-        """Enter a request that has a deadline; `num_live` bounds how many ended ones may linger."""
+        """Enter a request that has a deadline; `num_live` bounds the ended requests in the heap."""
         deadline = request.submission.deadline
         if deadline is None:
             return

@@ -35,7 +35,7 @@ def requeue(worker: WorkerState, sequence: Sequence) -> None:
 
 
 def take_compiling(worker: WorkerState) -> list[Sequence]:
-    """Take out, in order, those that wait for grammars, back to WAITING."""
+    """Take out the sequences that wait for grammars, in order, and move them to WAITING."""
     taken = sorted(worker.aside.compiling, key=lambda sequence: sequence.key)
     for sequence in taken:
         worker.aside.compiling.remove(sequence)
@@ -44,7 +44,7 @@ def take_compiling(worker: WorkerState) -> list[Sequence]:
 
 
 def pop_requests(worker: WorkerState) -> list[tuple[GrammarId, StructuredOutputsParams]]:
-    """Return the grammars that `worker` is to be asked for now."""
+    """Return the grammars that `worker` is to compile now."""
     grammars = worker.grammars
     return grammars.pop_requests(set(_keys_in_use(worker))) if grammars.is_asking else []
 
@@ -52,9 +52,9 @@ def pop_requests(worker: WorkerState) -> list[tuple[GrammarId, StructuredOutputs
 def take_compiled(
     worker: WorkerState, grammar_id: GrammarId, *, is_compiled: bool
 ) -> list[Sequence]:
-    """Take the worker's answer about a grammar; let those that waited for it wait for slots.
+    """Take the answer about a grammar; its sequences now wait for slots.
 
-    Return, still in their queue, those that waited for one that does not compile.
+    Returns the sequences of a grammar that does not compile, still in their queue.
     """
     key = worker.grammars.answer(grammar_id, is_compiled=is_compiled)
     if key is None:

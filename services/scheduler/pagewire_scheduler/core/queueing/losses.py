@@ -27,7 +27,7 @@ MAX_LOSSES: Final = 5
 
 
 def note_worker_loss(worker: WorkerState) -> set[Unit]:
-    """Count a lost worker against what ran on it; return what is given up for it."""
+    """Count a lost worker against the requests that ran on it; return those that fail for it."""
     steps = [step for step in worker.outstanding if not step.is_void]
     under_way = [sequence for step in steps for sequence in step.sequences if sequence.is_live]
     requests = dict.fromkeys(sequence.request for sequence in under_way)
@@ -48,7 +48,7 @@ def error_of_losses(request: Request) -> InternalError:
 
 
 def is_suspect(request: Request) -> bool:
-    """Whether it is to be run with other suspects only."""
+    """Return whether the request runs with other suspects only."""
     return request.num_losses >= MAX_LOSSES_TOGETHER and not _is_further(request)
 
 

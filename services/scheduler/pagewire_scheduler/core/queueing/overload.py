@@ -25,10 +25,10 @@ _MAX_RETRY_MS: Final = 30_000
 
 
 class OverloadGuard:
-    """What the cell has taken on, by model and tenant, and the rate at which sequences end.
+    """The load that the cell has accepted, by model and tenant, and the rate at which it ends.
 
     Attributes:
-        accounts: Those with a request.
+        accounts: Accounts with a request.
     """
 
     __slots__ = ("_cell", "_last_tick", "_models", "_num_ended", "accounts", "limits", "rate")
@@ -44,22 +44,22 @@ class OverloadGuard:
 
     @property
     def num_bytes(self) -> int:
-        """Memory that requests are charged."""
+        """Memory charged to requests, in bytes."""
         return sum(tally.num_bytes for tally in self._cell.values())
 
     @property
     def num_waiting(self) -> int:
-        """Sequences that wait, of all models."""
+        """Waiting sequences of all models."""
         return sum(tally.num_waiting for tally in self._cell.values())
 
     def admit(self, submission: Submission) -> AccountKey:
-        """Return who is charged for `submission`.
+        """Return the account that is charged for `submission`.
 
-        A stream that comes again was admitted before: it is charged, and never refused.
+        A stream that is submitted again was admitted before: it is charged, and never refused.
 
         Raises:
-            OverloadedError: A limit is reached, and its tenant has its share of what is spare.
-            InvalidRequestError: It is beyond a limit alone.
+            OverloadedError: A limit is reached, and the tenant has its share of the spare room.
+            InvalidRequestError: The request alone exceeds a limit.
         """
         key = AccountKey(submission.model, submission.tenant, is_spare=False)
         if submission.has_begun:
@@ -83,7 +83,7 @@ class OverloadGuard:
         )
 
     def enter(self, request: Request, key: AccountKey) -> None:
-        """A request was taken."""
+        """Charge a request that was accepted."""
         account = self.accounts.get(key)
         if account is None:
             model = self._models.setdefault((key.model, key.is_spare), AccountSums())
@@ -96,7 +96,7 @@ class OverloadGuard:
             sequence.num_counted = len(sequence.tokens) + TOKENS_AHEAD
 
     def leave(self, request: Request) -> None:
-        """A request was forgotten; none of its sequences waits any more."""
+        """Stop charging a request; none of its sequences waits any more."""
         self._num_ended += len(request.sequences)
         account = request.account
         assert account is not None, "a request leaves that never entered"
@@ -108,7 +108,7 @@ class OverloadGuard:
             del self._models[account.key.model, account.key.is_spare]
 
     def tick(self, now: float) -> None:
-        """Let time pass; the rate is an average over some seconds."""
+        """Update the rate at which sequences end, an average over some seconds."""
         if self._last_tick is None:
             self._last_tick = now
         elif now - self._last_tick >= 1.0:
@@ -117,14 +117,15 @@ class OverloadGuard:
             self._num_ended, self._last_tick = 0, now
 
     def retry_after_ms(self, num_waiting: int) -> int:
-        """Return in how many milliseconds half of those waiting will have been served."""
+        """Return the milliseconds until half of the waiting sequences will have been served."""
         if self.rate <= 0.0:
             return _MIN_RETRY_MS
         return int(min(max(500.0 * num_waiting / self.rate, _MIN_RETRY_MS), _MAX_RETRY_MS))
 
     def _limits(self, key: AccountKey, cost: Cost) -> list[tuple[str, str, int, int, int]]:
-        """Return of each limit: the field of a request that counts, what it limits, what the
-        request adds, what is held, and how much may be."""
+        """Return for each limit: the field of the request, a description, the amount asked for, the
+        amount held, and the limit.
+        """
         model = self._models.get((key.model, False), AccountSums())
         cell, most = self._cell[False], self.limits
         waiting = f"of {key.model!r} are waiting"
@@ -140,9 +141,9 @@ class OverloadGuard:
         ]
 
     def _fits_spare(self, key: AccountKey, cost: Cost) -> bool:
-        """Whether the tenant has so little that it may have a share of what is spare.
+        """Return whether the tenant may have a share of the spare room.
 
-        Memory is counted as what it may come to, so that nothing outgrows what is spare.
+        Memory counts with its expected final size, so that no request outgrows the spare room.
         """
         own, spare_own = (
             account.own if (account := self.accounts.get(one)) is not None else AccountSums()
@@ -161,6 +162,6 @@ class OverloadGuard:
 
 
 def _share(limit: int, num_taken: int) -> int:
-    """Return what one tenant may have of what is spare beside `limit`."""
+    """Return the part of the spare room below `limit` that one tenant may have."""
     spare = max(limit // _SPARE_DIVISOR, _SHARE_OF_SPARE)
     return max(0, spare - num_taken) // _SHARE_OF_SPARE

@@ -10,10 +10,10 @@ _SLACK: Final = 64
 
 
 class ServiceOrder:
-    """A heap of (served, tenant), whose entries are put right when they are met.
+    """A heap of (served, tenant); outdated entries are corrected when they reach the top.
 
-    Counters only grow while a tenant is in here. So an entry may stand too far in front, where it
-    is met and put right, and never too far behind.
+    Counters only grow while a tenant is in the heap. An outdated entry thus stands too far in
+    front, where it is found, and never too far behind.
     """
 
     __slots__ = ("_entries", "_heap", "_numbers", "_served")
@@ -25,7 +25,7 @@ class ServiceOrder:
         self._numbers = itertools.count()
 
     def add(self, tenant: str) -> None:
-        """Enter a tenant that is not in here."""
+        """Enter a tenant that is not in the heap."""
         if len(self._heap) > 2 * len(self._entries) + _SLACK:
             self._heap = list(self._entries.values())
             heapq.heapify(self._heap)
@@ -34,11 +34,11 @@ class ServiceOrder:
         heapq.heappush(self._heap, entry)
 
     def discard(self, tenant: str) -> None:
-        """Take a tenant out, if it is in here; its entry goes when it is met."""
+        """Take a tenant out, if it is in the heap; its entry is dropped later."""
         self._entries.pop(tenant, None)
 
     def first(self) -> str | None:
-        """Return who was served least; by name among equals."""
+        """Return the tenant with the least service; by name among equals."""
         heap, entries = self._heap, self._entries
         while heap:
             entry = heap[0]
@@ -54,7 +54,7 @@ class ServiceOrder:
         return None
 
     def pop(self) -> str | None:
-        """Take out and return who was served least."""
+        """Take out and return the tenant with the least service."""
         tenant = self.first()
         if tenant is not None:
             heapq.heappop(self._heap)

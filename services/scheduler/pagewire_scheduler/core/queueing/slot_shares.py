@@ -17,11 +17,11 @@ from pagewire_scheduler.core.state.worker import WorkerState
 def divide(
     num_tokens: int, wants: Mapping[str, int], weight_of: Callable[[str], float]
 ) -> dict[str, int]:
-    """Return the tokens of each tenant: what it wants if that is less than its share by weight,
-    and the rest of what there is by weight between the others.
+    """Return the tokens of each tenant. A tenant gets what it wants up to its share by weight; the
+    other tenants divide the rest by weight.
 
-    Everybody gets a token at least, and all tokens are given while they are wanted. There must be
-    as many tokens as tenants, and each wants some.
+    Each tenant gets at least one token, and no token is left while a tenant wants more. There must
+    be at least as many tokens as tenants, and each tenant wants some.
     """
     weights = {tenant: weight_of(tenant) for tenant in wants}
     # Who wants least of its share comes first; what it leaves is shared by those behind it.
@@ -41,11 +41,11 @@ def divide(
 def displaceable(
     worker: WorkerState, sequence: Sequence, num_slots: int, weight_of: Callable[[str], float]
 ) -> Iterator[Sequence]:
-    """Yield who may have to wait again for `sequence`, which needs `num_slots`: of tenants with
-    more than their share the youngest first.
+    """Yield the sequences that may be preempted for `sequence`, which needs `num_slots`: of tenants
+    with more than their share, the youngest first.
 
-    Shares are by weight, between the tenants that run and that of `sequence`. Searches, which
-    would start over, and sequences that nothing may evict are left alone.
+    Shares are by weight, among the running tenants and that of `sequence`. Beam searches, which
+    would start over, and guaranteed sequences are left alone.
     """
     counts = worker.num_running_of
     tenant = sequence.request.submission.tenant
@@ -73,8 +73,8 @@ def displaceable(
 def _excess_of_blocks(
     worker: WorkerState, sequence: Sequence, parts: dict[str, float]
 ) -> Counter[str]:
-    """Return what each tenant has beyond its share of the blocks; nothing where `sequence` lacks
-    none, or would have more than its own.
+    """Return the blocks of each tenant beyond its share. The result is empty if `sequence` lacks no
+    blocks, or if its own tenant would exceed its share.
 
     A block that several sequences share counts for each of them.
     """

@@ -23,10 +23,10 @@ _NOT_COUNTED: Final = QueueSums()  # the queue of all tenants counts
 
 
 class TenantLedger:
-    """What each tenant was served, in weighted tokens, over all workers of a cell.
+    """The service of each tenant, in weighted tokens, over all workers of a cell.
 
     Attributes:
-        version: Grows with every charge: an order that was found before may be another one now.
+        version: Grows with every charge, after which an order found before may be outdated.
     """
 
     def __init__(self, weights: Mapping[str, float]) -> None:
@@ -39,11 +39,12 @@ class TenantLedger:
         self._last_left = 0.0
 
     def served(self, tenant: str) -> float:
-        """Return the counter of `tenant`; of one forgotten, that of who left last."""
+        """Return the counter of `tenant`; for a forgotten tenant that of the tenant that left
+        last."""
         return self._served.get(tenant, self._last_left)
 
     def enter(self, tenant: str) -> None:
-        """A sequence of `tenant` waits; the first one lifts its counter."""
+        """Count a waiting sequence of `tenant`; the first one lifts the counter of service."""
         if tenant in self._num_waiting:
             self._num_waiting[tenant] += 1
             return
@@ -55,7 +56,7 @@ class TenantLedger:
         self._forget_idle()
 
     def leave(self, tenant: str) -> None:
-        """A sequence of `tenant` waits no more."""
+        """Count a waiting sequence of `tenant` less."""
         count = self._num_waiting[tenant] - 1
         if count:
             self._num_waiting[tenant] = count
@@ -65,17 +66,18 @@ class TenantLedger:
             self._last_left = self._served[tenant]
 
     def charge(self, tenant: str, num_tokens: int) -> None:
-        """Count work done for `tenant`."""
+        """Charge work that was done for `tenant`."""
         weight = self.weight(tenant)
         self._served[tenant] = self.served(tenant) + num_tokens / weight
         self.version += 1
 
     def hold(self, tenant: str) -> None:
-        """A request of `tenant` was taken: its counter is kept, also while nothing of it waits."""
+        """Keep the counter of `tenant` for a request, also while no sequence of the tenant
+        waits."""
         self._num_held[tenant] = self._num_held.get(tenant, 0) + 1
 
     def release(self, tenant: str) -> None:
-        """A request of `tenant` was forgotten."""
+        """Release the counter of `tenant` for a request that ended."""
         count = self._num_held[tenant] - 1
         if count:
             self._num_held[tenant] = count
@@ -87,9 +89,9 @@ class TenantLedger:
         return self._weights.get(tenant, 1.0)
 
     def _forget_idle(self) -> None:
-        """Tenant names come from clients: of those at rest only the most served are kept.
+        """Forget idle tenants but those with the most service: clients choose the names.
 
-        What the others were served says least: who comes back is lifted anyway.
+        The counters of the others matter least, because a tenant that comes back is lifted anyway.
         """
         num_needed = len(self._num_waiting) + len(self._num_held)
         if len(self._served) <= num_needed + _MAX_IDLE_TENANTS:
@@ -102,7 +104,7 @@ class TenantLedger:
 
 
 class TenantQueue(WaitingQueue):
-    """A queue per tenant; the tenant that was served least is looked at first."""
+    """A queue per tenant; the tenant with the least service comes first."""
 
     __slots__ = ("_front", "_ledger", "_num_members", "_order", "_tenants", "_version")
 
@@ -128,7 +130,7 @@ class TenantQueue(WaitingQueue):
         return queue is not None and sequence in queue
 
     def push(self, sequence: Sequence) -> None:
-        """Enter a sequence at its place among those of its tenant."""
+        """Enter a sequence at its place in the queue of its tenant."""
         tenant = sequence.request.submission.tenant
         self._put_back()
         queue = self._tenants.get(tenant)
@@ -144,7 +146,8 @@ class TenantQueue(WaitingQueue):
             self._order.add(tenant)
 
     def at(self, index: int) -> Sequence | None:
-        """Return who is at `index`: first the heads of all tenants, then who is behind them."""
+        """Return the sequence at `index`: first the heads of all tenants, then the ones behind
+        them."""
         if self._version != self._ledger.version:
             self._put_back()
             self._version = self._ledger.version

@@ -172,7 +172,7 @@ def _apply_with_logprobs(
     applied: Applied,
     now: float,
 ) -> None:
-    """Give each sequence its token with what was asked for, and each beam its candidates."""
+    """Append each sampled token with its log-probabilities, and set the candidates of each beam."""
     top = 0
     searches: dict[Request, None] = {}
     ids: Seq[int] = ()

@@ -14,7 +14,7 @@ from pagewire_shared.errors import InternalError
 
 
 def broken_units(step: OutstandingStep, slots: Iterable[int]) -> set[Unit]:
-    """Return who is in those `slots` of a step and has not ended."""
+    """Return the live units in the broken `slots` of a step."""
     wanted = set(slots)
     return {
         unit_of(sequence)

@@ -10,7 +10,7 @@ from pagewire_shared.steps.result import ListResult
 
 
 def check_result(worker: WorkerState, step: OutstandingStep, result: ListResult) -> None:
-    """Raise WireError unless `result` is one that `step` can have."""
+    """Raise WireError unless `result` is a possible result of `step`."""
     plan = step.plan
     if result.failed_slots and not set(result.failed_slots) <= set(plan.slots):
         raise WireError(f"failed_slots of step {step.step_id} are not all in its plan")
@@ -41,7 +41,7 @@ def check_result(worker: WorkerState, step: OutstandingStep, result: ListResult)
 
 
 def _check_given_up(step: OutstandingStep, result: ListResult) -> None:
-    """Only a slot that was left out, and not because of a step before, can have been given up."""
+    """Raise WireError for a slot given up that this step did not leave out."""
     left_out = {
         slot
         for slot, count, sequence in zip(result.slots, result.counts, step.sampled, strict=True)
@@ -52,7 +52,7 @@ def _check_given_up(step: OutstandingStep, result: ListResult) -> None:
 
 
 def _check_alternatives(step: OutstandingStep, result: ListResult) -> None:
-    """Every beam needs as many likeliest tokens as its search may look at."""
+    """Raise WireError unless every beam has as many likeliest tokens as its search may use."""
     sampled = [one for one, count in zip(step.sampled, result.counts, strict=True) if count]
     counts = result.num_top or [0] * len(sampled)
     for sequence, count in zip(sampled, counts, strict=True):

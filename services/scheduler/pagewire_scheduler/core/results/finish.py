@@ -13,7 +13,7 @@ from pagewire_shared.errors import PagewireError
 
 
 def stop_reason_of(sequence: Sequence) -> State | None:
-    """Return how the newest token of `sequence` ends it, or None."""
+    """Return the reason for which the newest token ends `sequence`, or None."""
     request, tokens = sequence.request, sequence.tokens
     position = len(tokens) - sequence.num_prompt - 1
     if position >= 0 and position >= request.submission.sampling.min_tokens:
@@ -29,7 +29,7 @@ def stop_reason_of(sequence: Sequence) -> State | None:
 
 
 def end_sequence(sequence: Sequence, state: State, error: PagewireError | None = None) -> None:
-    """Finish `sequence` and release what it holds, wherever it stands."""
+    """Finish `sequence` in any state, and release everything that it holds."""
     if error is not None:
         sequence.outcome.error = error
     worker, queue = worker_of(sequence), sequence.placement.queue
@@ -57,7 +57,7 @@ def end_sequence(sequence: Sequence, state: State, error: PagewireError | None =
 def end_with_followers(
     sequence: Sequence, state: State, error: PagewireError | None = None
 ) -> list[Sequence]:
-    """Finish `sequence` and all that wait for its prompt, for the same reason; return them."""
+    """Finish `sequence` and its followers, for the same reason; return all of them."""
     ended = [*sequence.branch.followers, sequence]
     for one in ended:
         end_sequence(one, state, error)
@@ -65,7 +65,7 @@ def end_with_followers(
 
 
 def end_request(request: Request, state: State, error: PagewireError | None) -> list[Sequence]:
-    """Finish what has not ended of a request; return it."""
+    """Finish the live sequences of a request; return them."""
     ended = [sequence for sequence in request.sequences if sequence.is_live]
     for sequence in ended:
         end_sequence(sequence, state, error)
@@ -81,7 +81,7 @@ def _end_beam(sequence: Sequence, worker: WorkerState | None) -> None:
 
 
 def _succeed(leader: Sequence, worker: WorkerState | None, queue: SequenceQueue | None) -> None:
-    """The next choice takes the place of one that ended before the prompt was computed."""
+    """Make the next choice the leader, because the leader ended before its prompt was computed."""
     successor, *others = release_followers(leader)
     follow(successor, others)
     if worker is not None:

@@ -16,7 +16,7 @@ from pagewire_shared.sampling.priority import check_priority
 
 
 def check_submission(submission: Submission) -> None:
-    """Raise InvalidRequestError for what is wrong whatever the model."""
+    """Raise InvalidRequestError for a request that is invalid for every model."""
     if not submission.prompt_token_ids:
         raise InvalidRequestError("the prompt is empty", field="prompt")
     if not submission.emitted or len(submission.emitted) != len(submission.is_finished):
@@ -30,7 +30,7 @@ def check_submission(submission: Submission) -> None:
 
 
 def check_fits(submission: Submission, workers: Seq[WorkerState]) -> None:
-    """Raise the error that keeps `submission` from ever running on `workers` of its model."""
+    """Raise the error of a `submission` that can never run on `workers` of its model."""
     model = workers[0].info.model
     length = len(submission.prompt_token_ids)
     if submission.pooling is not None:
@@ -75,10 +75,10 @@ def _check_pooling(submission: Submission) -> None:
 
 
 def _check_vocabulary(submission: Submission, vocab_size: int) -> None:
-    """Raise InvalidRequestError for ids that no token of the model has.
+    """Raise InvalidRequestError for ids outside the vocabulary of the model.
 
-    Ids of end-of-sequence tokens may lie outside: they are the model's own, and what is never
-    sampled ends nothing.
+    End-of-sequence ids may lie outside: they are the model's own, and an id that is never sampled
+    ends nothing.
     """
     sampling, highest = submission.sampling, submission.highest_prompt_id
     prompt = submission.prompt_token_ids if highest is None else (highest,)
@@ -99,7 +99,7 @@ def _check_vocabulary(submission: Submission, vocab_size: int) -> None:
 
 
 def error_of(submission: Submission, workers: Seq[WorkerState]) -> PagewireError | None:
-    """Return what check_fits raises, or None."""
+    """Return the error that check_fits raises, or None."""
     try:
         check_fits(submission, workers)
     except PagewireError as error:
@@ -117,7 +117,7 @@ def admit(sequence: Sequence, workers: Seq[WorkerState]) -> PagewireError | None
 
 
 def _check_beams(submission: Submission, workers: Seq[WorkerState]) -> None:
-    """Check a search for those of the workers that have enough blocks for it."""
+    """Check a beam search against the workers that have enough blocks for it."""
     width = len(submission.emitted)
     num_slots = max(len(worker.slots) for worker in workers)
     if width > num_slots:

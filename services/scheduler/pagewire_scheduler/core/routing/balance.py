@@ -22,9 +22,10 @@ def is_taker(worker: WorkerState) -> bool:
 
 
 class Balance:
-    """Donors and takers, as of when they were last planned for.
+    """Donors and takers, as of the newest plan of each worker.
 
-    Who has become a donor since is planned for soon; who is a taker no more is found out by asking.
+    A worker that has become a donor is planned for soon. A worker that is no taker any more is
+    found out when it is asked.
     """
 
     __slots__ = ("_donors", "_takers")
@@ -34,7 +35,7 @@ class Balance:
         self._takers: dict[WorkerState, None] = {}
 
     def note(self, worker: WorkerState) -> None:
-        """It was planned for."""
+        """Update the sets for `worker`, which was planned for."""
         for members, is_one in (
             (self._donors, len(worker.waiting) > 0),
             (self._takers, is_taker(worker)),
@@ -45,16 +46,16 @@ class Balance:
                 members.pop(worker, None)
 
     def forget(self, worker: WorkerState) -> None:
-        """It is gone."""
+        """Forget a worker that is gone."""
         self._donors.pop(worker, None)
         self._takers.pop(worker, None)
 
     def some_donors(self) -> list[WorkerState]:
-        """Return workers with sequences that wait."""
+        """Return workers with waiting sequences."""
         return _rotate(self._donors, MAX_DONORS)
 
     def some_takers(self) -> list[WorkerState]:
-        """Return workers with slots and nothing to start in them."""
+        """Return workers with free slots and no sequence to start."""
         return _rotate(self._takers, MAX_TAKERS)
 
 

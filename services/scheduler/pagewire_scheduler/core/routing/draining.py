@@ -29,9 +29,9 @@ class Draining:
         self._is_caching = is_caching
 
     def drain(self, worker: WorkerState) -> None:
-        """Give `worker` nothing new; what waits there moves to others of its model, if any can.
+        """Place nothing new on `worker`; its waiting sequences move to other workers of the model.
 
-        Suspects on trial stay until it is over.
+        Suspects on trial stay until the trial is over.
         """
         worker.duty.is_draining = True
         self._queues.forget_takers(worker.info.model.name)
@@ -43,14 +43,15 @@ class Draining:
             self._queues.place(sequence)
 
     def is_drained(self, worker: WorkerState) -> bool:
-        """Whether a draining worker has nothing left to do, and keeps nothing for others."""
+        """Return whether a draining worker has nothing left to do and keeps no blocks for
+        others."""
         is_idle = not worker.num_sequences and not worker.outstanding
         return worker.duty.is_draining and is_idle and not worker.handoffs.outgoing
 
     def set_roles(self, worker: WorkerState, roles: frozenset[Role]) -> None:
         """Use `worker` for `roles` from now on.
 
-        What runs there ends there; what waits for a role that it has lost moves.
+        Running sequences end there; sequences that wait for a lost role move.
         """
         lost, worker.duty.roles = worker.duty.roles - roles, roles
         self._queues.forget_takers(worker.info.model.name)
@@ -58,9 +59,9 @@ class Draining:
             self._send_away(worker)
 
     def migrate(self, worker: WorkerState, now: float) -> None:
-        """Let what runs on a draining worker go on elsewhere, as fast as there is room.
+        """Preempt running sequences of a draining worker, as fast as other workers have room.
 
-        It gives way, and moves when no step names it any more. Beams and prefills stay.
+        A sequence moves when no step names it any more. Beams and prefills stay.
         """
         if worker.fault_isolation:
             return
@@ -77,7 +78,7 @@ class Draining:
                 self._move(worker, sequence, now)
 
     def _send_away(self, worker: WorkerState) -> None:
-        """Place again what waits on `worker` for slots, a grammar or the turn of its prefill."""
+        """Place sequences again that wait on `worker` for slots, a grammar or a prefill."""
         for handoff in [one for one in worker.handoffs.outgoing if one.phase is Phase.QUEUED]:
             sequence = handoff.sequence
             handoff.receiver.aside.loading.remove(sequence)
@@ -92,7 +93,7 @@ class Draining:
             self._queues.place(sequence)
 
     def _move(self, worker: WorkerState, sequence: Sequence, now: float) -> None:
-        """Let a preempted sequence go on elsewhere, with its blocks if that is sooner."""
+        """Place a preempted sequence on another worker, with its blocks if that is faster."""
         target = self._queues.target(sequence, worker)
         if target is None:
             return

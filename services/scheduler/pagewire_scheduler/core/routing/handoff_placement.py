@@ -37,9 +37,9 @@ class Plan:
 
 
 def may_hand_off(sequence: Sequence) -> bool:
-    """Whether the prompt of `sequence` may be computed on another worker than its tokens.
+    """Return whether the prompt of `sequence` may be computed on another worker than its tokens.
 
-    Not when something is wanted of every position, and not when it may be what makes workers fail.
+    This is not allowed for a suspect, and not if every prompt position has a result.
     """
     request = sequence.request
     return request.reads_cache and not request.is_pooling and not is_suspect(request)
@@ -54,7 +54,7 @@ def choose_source(
     *,
     is_forced: bool,
 ) -> Plan:
-    """Return where the prompt of `sequence` is computed that was placed on `receiver`."""
+    """Return the worker that computes the prompt of `sequence`, which was placed on `receiver`."""
     block_size = receiver.info.model.block_size
     num_tokens = (len(sequence.tokens) - 1) // block_size * block_size
     sources = [worker for worker in workers if _is_source(worker, receiver, num_tokens)]
@@ -109,7 +109,7 @@ def choose_move(
 
 
 def has_room(worker: WorkerState, sequence: Sequence) -> bool:
-    """Whether `sequence` could start on `worker` at once, after all that waits there."""
+    """Return whether `sequence` could start on `worker` at once, after all waiting sequences."""
     if worker.fault_isolation or worker.is_blocked or not fits(worker, sequence):
         return False
     num_before = len(worker.waiting) + len(worker.aside.loading) + len(worker.aside.compiling)
@@ -134,8 +134,10 @@ def _is_source(source: WorkerState, receiver: WorkerState, num_tokens: int) -> b
 
 
 def _assumed_speed(sources: Iterable[WorkerState]) -> float:
-    """Return the seconds per token of a source that was not measured: as fast as the fastest one
-    that was, or it would have no turn to be measured in."""
+    """Return the seconds per token of an unmeasured source: those of the fastest measured one.
+
+    With a slower guess the source would never be tried, and so never measured.
+    """
     speeds = (source.loads.prefill.seconds_per_token for source in sources)
     return min((speed for speed in speeds if speed is not None), default=1.0)
 

@@ -28,7 +28,7 @@ MAX_LOOKED_AT: Final = 8
 
 
 def by_kind(workers: Iterable[WorkerState]) -> list[list[WorkerState]]:
-    """Return workers in groups whose members differ in their load and their blocks only."""
+    """Return workers in groups. Workers of a group differ only in load and blocks."""
     groups: dict[object, list[WorkerState]] = {}
     for worker in workers:
         groups.setdefault(worker.kind, []).append(worker)
@@ -47,9 +47,8 @@ class SoonestFirstToken:
     ) -> WorkerState | None:
         """Return the best worker for `sequence`, or None when it fits none of them.
 
-        Note in the sequence how many of its tokens are expected to be computed there. Of hundreds
-        of workers only some are looked at closely: the least loaded of those whose caches go about
-        as far.
+        Sets the number of tokens that the sequence is expected to compute there. Of hundreds of
+        workers only some are examined: the least loaded among those with similar cached prefixes.
 
         Args:
             kinds: Workers that take sequences, by kind.
@@ -80,9 +79,9 @@ class SoonestFirstToken:
     ) -> Sequence | None:
         """Take a waiting sequence from a donor that should hand one to an idle `worker`, or None.
 
-        Where slots or blocks are missing, the next sequence comes whatever is cached there: it
-        could wait for long. Where only the budget of tokens was used up, it comes if that is
-        cheaper than to stay. `may_take` says whether `worker` is meant for a sequence.
+        A donor without free slots or blocks gives its next sequence, which could wait for long. A
+        donor whose token budget is used up gives a sequence only if the move is cheaper than to
+        stay. `may_take` returns whether `worker` may have a sequence.
         """
         having = [
             donor
@@ -129,7 +128,7 @@ def _by_prefix(workers: Seq[WorkerState], sequence: Sequence) -> Iterator[Seq[Wo
 
 
 def num_tokens_ahead(worker: WorkerState) -> int:
-    """Return how many tokens are to be computed on `worker` before one that comes now."""
+    """Return the tokens to be computed on `worker` before a sequence that arrives now."""
     running = sum(max(0, sequence.num_to_compute - 1) for sequence in worker.running)
     return worker.waiting.num_expected + running
 
@@ -137,9 +136,9 @@ def num_tokens_ahead(worker: WorkerState) -> int:
 def num_expected(
     worker: WorkerState, sequence: Sequence, stores: RemoteIndex, *, is_caching: bool = True
 ) -> int:
-    """Return how many tokens of `sequence` would have to be computed on `worker`.
+    """Return the tokens of `sequence` that would be computed on `worker`.
 
-    What it can load counts in part; so what a worker has itself is better still.
+    Tokens that can be loaded count in part, so blocks on the worker itself are better.
     """
     if not is_caching or not sequence.request.reads_cache:
         return len(sequence.tokens)
@@ -155,7 +154,7 @@ def num_expected(
 
 
 def _num_loadable(worker: WorkerState, runs: list[tuple[str, int]]) -> int:
-    """Return how many blocks `worker` would load rather than compute; a try may be in vain."""
+    """Return the blocks that `worker` would load rather than compute, if the load succeeds."""
     _, length, choice = choose_run(worker, runs, NEVER)
     return length if choice.verdict.is_load else 0
 

@@ -66,12 +66,12 @@ class ModelQueues:
 
     @property
     def num_waiting(self) -> int:
-        """Sequences that wait, wherever."""
+        """Waiting sequences, placed or not."""
         return self._sums.num_choices
 
     @property
     def num_waiting_tokens(self) -> int:
-        """Their tokens, those of a prompt that several wait for counted once."""
+        """Tokens of the waiting sequences; a prompt that several share counts once."""
         return self._sums.num_tokens
 
     @property
@@ -84,18 +84,21 @@ class ModelQueues:
         return self._workers.get(model, [])
 
     def samples(self, model: str) -> list[WorkerState]:
-        """Return one of each kind of worker that serves `model`: what fits none of them fits no
-        worker at all."""
+        """Return one worker of each kind that serves `model`.
+
+        A request that fits none of them fits no worker at all.
+        """
         if model not in self._samples:
             self._samples[model] = [kind[0] for kind in by_kind(self.workers(model))]
         return self._samples[model]
 
     def create_queue(self) -> WaitingQueue:
-        """Return an empty queue for a worker; what waits there is counted here, too."""
+        """Return an empty queue for a worker, whose sequences count here, too."""
         return self._policy.create_queue(QueueSums(self._sums))
 
     def models(self) -> list[tuple[ModelInfo, int]]:
-        """Return every model with at least one worker, and how many take new sequences."""
+        """Return every model that has a worker, with the number of workers that take new
+        sequences."""
         return [
             (
                 replace(workers[0].info.model, namings=self._namings(workers)),
@@ -111,7 +114,7 @@ class ModelQueues:
         return tuple(BlockNaming(*way, size, self._is_salted_by_tenant) for way, _ in most)
 
     def add_worker(self, worker: WorkerState) -> list[Sequence]:
-        """Enter a worker; return, taken out and in order, the sequences that had none."""
+        """Enter a worker; take out and return, in order, the sequences that had no worker."""
         name = worker.info.model.name
         self._workers.setdefault(name, []).append(worker)
         self._balances.setdefault(name, Balance())
@@ -125,7 +128,7 @@ class ModelQueues:
     def remove_worker(self, worker: WorkerState) -> list[Sequence]:
         """Take out a lost worker and queue its sequences elsewhere, as if it had never run them.
 
-        Return, in no queue, those that are not to run again: they lost too many workers.
+        Returns the sequences that lost too many workers to run again; they are in no queue.
         """
         name = worker.info.model.name
         blamed = note_worker_loss(worker)
@@ -170,8 +173,10 @@ class ModelQueues:
                 one.max_len = length
 
     def place(self, sequence: Sequence) -> None:
-        """Queue a WAITING sequence with the best worker, or aside; perhaps have its prompt computed
-        on another. A probe goes nowhere else."""
+        """Queue a WAITING sequence on the best worker, or without a worker.
+
+        Its prompt may be computed on another worker. A probe goes to its own worker only.
+        """
         if sequence.placement.probe is not None:
             sequence.placement.probe.end(sequence, self._now())
             return
@@ -187,13 +192,14 @@ class ModelQueues:
             enqueue(worker, sequence)
 
     def forget_takers(self, model: str) -> None:
-        """A worker of `model` has come or gone, drains, or is used for something else."""
+        """Forget which workers of `model` take sequences: one came, left, drains or changed its
+        roles."""
         self._samples.pop(model, None)
         for key in [key for key in self._takers if key[0] == model]:
             del self._takers[key]
 
     def target(self, sequence: Sequence, worker: WorkerState) -> WorkerState | None:
-        """Return where a sequence could go on at once that runs on `worker`, or None."""
+        """Return a worker where a running sequence of `worker` could go on at once, or None."""
         others = (
             one for one in chain.from_iterable(self._takers_of(sequence)) if one is not worker
         )
@@ -211,12 +217,12 @@ class ModelQueues:
         return self._takers[key]
 
     def _takers_of(self, sequence: Sequence) -> list[list[WorkerState]]:
-        """Return the workers that are meant for `sequence`, by kind; all if no worker is."""
+        """Return the workers meant for `sequence`, by kind; all workers if none is meant for it."""
         model = sequence.request.submission.model
         return self._kinds(model, _role_for(sequence)) or self._kinds(model, None)
 
     def _is_meant(self, worker: WorkerState, sequence: Sequence) -> bool:
-        """Whether `worker` is one of those."""
+        """Return whether `worker` is meant for `sequence`."""
         role = _role_for(sequence)
         is_taker = role in worker.duty.roles and not worker.duty.is_draining
         return is_taker or not self._kinds(sequence.request.submission.model, role)
@@ -232,7 +238,7 @@ class ModelQueues:
         return worker
 
     def _hand_off(self, receiver: WorkerState, sequence: Sequence) -> bool:
-        """Have the prompt of `sequence` computed elsewhere if that is better; return whether."""
+        """Hand the prompt of `sequence` off if that is better; return whether it was."""
         is_possible = self._is_caching and self._handoff != "never" and not receiver.fault_isolation
         if not is_possible or not may_hand_off(sequence):
             return False
@@ -248,12 +254,12 @@ class ModelQueues:
         return True
 
     def balance(self, worker: WorkerState) -> None:
-        """Move waiting sequences to `worker` while it has slots and nothing of its own to start."""
+        """Move waiting sequences to `worker` while it has slots and no sequence to start."""
         if is_taker(worker):
             self._pull(worker, self._balances[worker.info.model.name].some_donors())
 
     def share(self, worker: WorkerState) -> None:
-        """`worker` was planned for: let some that have nothing to start take what it did not."""
+        """Offer the sequences that `worker` did not start to idle workers, after its plan."""
         balance = self._balances[worker.info.model.name]
         balance.note(worker)
         if not len(worker.waiting) or worker.fault_isolation:
@@ -287,14 +293,14 @@ def _sequences_of(worker: WorkerState) -> set[Sequence]:
 
 
 def _forget_worker(sequence: Sequence) -> None:
-    """Put back to WAITING; the pool that its blocks were in is gone, so nothing is released."""
+    """Move a sequence back to WAITING; its pool is gone, so no block is released."""
     if sequence.state is not State.WAITING:
         sequence.advance(State.WAITING)
     sequence.forget_worker()
 
 
 def _forget_search(worker: WorkerState, sequence: Sequence) -> None:
-    """Let a search start again elsewhere; the pool and the slots of its beams are gone."""
+    """Reset a search, which starts again elsewhere; the pool and slots of its beams are gone."""
     for member in sequence.request.sequences:
         if member.state is State.RUNNING:
             member.forget_worker()

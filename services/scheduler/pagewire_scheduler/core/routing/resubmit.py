@@ -37,7 +37,7 @@ def resend_positions(submission: Submission) -> list[int]:
 
 
 def is_resend(request: Request, epoch: int, next_positions: Seq[int]) -> bool:
-    """Whether `request` can go on from `next_positions` without a gap."""
+    """Return whether `request` can go on from `next_positions` without a gap."""
     return (
         epoch == request.submission.epoch
         and len(next_positions) == len(request.sequences)
@@ -49,7 +49,7 @@ def is_resend(request: Request, epoch: int, next_positions: Seq[int]) -> bool:
 
 
 def renew(known: Request, submission: Submission) -> Request:
-    """Return the newer life of `known`; it keeps its place and what is held against it."""
+    """Return the request of the newer epoch; it keeps the place and the losses of `known`."""
     request = create_request(submission, known.frontend_id, known.arrival, known.rank)
     request.num_losses, request.num_together = known.num_losses, known.num_together
     request.num_emitted_at_loss = known.num_emitted_at_loss

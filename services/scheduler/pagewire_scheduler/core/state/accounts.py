@@ -44,13 +44,13 @@ def count_follower_gone(sequence: Sequence) -> None:
 
 
 def count_more(sequence: Sequence) -> None:
-    """Charge more output of `sequence`, which has got longer than what was counted."""
+    """Charge more output of `sequence`, which is longer than the charged length."""
     sequence.num_counted += TOKENS_AHEAD
     _charge(sequence.request, TOKENS_AHEAD * bytes_per_token(sequence.request.submission))
 
 
 def count_search(request: Request) -> None:
-    """Charge more output of a beam search, whose beams have grown by a token."""
+    """Charge more output of a beam search whose beams have grown by a token."""
     first, *others = request.sequences
     longest = max(len(first.tokens), *(len(one.tokens) for one in others), 0)
     if longest > first.num_counted:
@@ -78,8 +78,9 @@ def bytes_per_token(submission: Submission) -> int:
 
 
 def cost_of(submission: Submission) -> Cost:
-    """Return what a request adds to what is waiting and held, TOKENS_AHEAD of each output among
-    it."""
+    """Return the waiting and held amounts that a request adds, with TOKENS_AHEAD tokens of each
+    output.
+    """
     num_prompt, num_choices = len(submission.prompt_token_ids), len(submission.emitted)
     sampling, per_token = submission.sampling, bytes_per_token(submission)
     num_reported = 0 if sampling.prompt_logprobs is None else 1 + sampling.prompt_logprobs

@@ -47,7 +47,7 @@ def num_blocks_of_submission(submission: Submission, info: WorkerInfo) -> int:
 
 
 def fits(worker: WorkerState, sequence: Sequence) -> bool:
-    """Whether `sequence` can run to its end on `worker` when nothing else does."""
+    """Return whether `sequence` can run to its end on `worker` when it runs alone."""
     submission = sequence.request.submission
     num_slots = len(submission.emitted) if submission.beam_search is not None else 1
     return (
@@ -58,8 +58,9 @@ def fits(worker: WorkerState, sequence: Sequence) -> bool:
 
 
 def num_blocks_to_start(worker: WorkerState, sequence: Sequence) -> int:
-    """Return how many blocks must be there when it starts: all that it may ever need, once it has
-    given way too often."""
+    """Return the blocks that a start needs: all blocks it may ever need, if the sequence was
+    preempted too often.
+    """
     needed = num_blocks_ever(worker, sequence)
     if sequence.fairness.num_preemptions >= MAX_PREEMPTIONS:
         return needed

@@ -34,9 +34,9 @@ class Held:
 
 @dataclass(slots=True)
 class FrontendState:
-    """Requests of one frontend, and how many of their sequences are where, by model.
+    """Requests of one frontend, with its sequences counted by place and model.
 
-    `lease_end` is infinite while its stream stands.
+    `lease_end` is infinite while the stream is open.
     """
 
     frontend_id: bytes
@@ -47,7 +47,7 @@ class FrontendState:
 
     @property
     def is_attached(self) -> bool:
-        """Whether its stream stands."""
+        """Whether the stream is open."""
         return self.lease_end == math.inf
 
     def enter(self, request: Request) -> None:
@@ -56,21 +56,21 @@ class FrontendState:
         request.tally = self.tallies.setdefault(request.submission.model, new_tally())
 
     def listen(self, request: Request, handle: int) -> None:
-        """Let the stream call `request` by `handle` from now on."""
+        """Name `request` by `handle` on the stream from now on."""
         if request.handle is not None:
             self.handles.pop(request.handle, None)
         request.handle = handle
         self.handles[handle] = request
 
     def leave(self, now: float, lease_seconds: float) -> None:
-        """The stream has ended: requests run on, unheard, for a lease."""
+        """Note the end of the stream: requests run on for a lease, without a reader."""
         self.lease_end = now + lease_seconds
         self.handles.clear()
         for request in self.requests.values():
             request.handle = None
 
     def forget(self, request: Request) -> None:
-        """Hold nothing of `request` any more."""
+        """Forget `request`."""
         del self.requests[request.request_id]
         if request.handle is not None:
             self.handles.pop(request.handle, None)
@@ -153,9 +153,9 @@ def finished_event(sequence: Sequence) -> FinishedEvent | None:
 
 
 def resend(request: Request, next_positions: Seq[int]) -> list[Event]:
-    """Return what brings a frontend up to date that holds `next_positions` tokens per choice.
+    """Return the events that a frontend with `next_positions` tokens per choice lacks.
 
-    What it has of the prompt is not known, so all of that comes again.
+    The received part of the prompt log-probabilities is not known, so all of them are resent.
     """
     events: list[Event] = []
     if not all(position == ENDED for position in next_positions):

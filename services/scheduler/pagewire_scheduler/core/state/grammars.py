@@ -50,11 +50,11 @@ class WorkerGrammars:
 
     @property
     def num_ready(self) -> int:
-        """Grammars that the worker holds compiled."""
+        """Compiled grammars that the worker holds."""
         return len(self._ready)
 
     def is_ready(self, key: Key) -> bool:
-        """Whether sequences that need it may run; notes that one is about to."""
+        """Return whether sequences with this grammar may run; marks the grammar as used."""
         grammar_id = self._ready.pop(key, None)
         if grammar_id is None:
             return False
@@ -66,7 +66,7 @@ class WorkerGrammars:
         return self._ready[key]
 
     def request_compile(self, key: Key, params: StructuredOutputsParams) -> None:
-        """See to it that the worker is asked for a grammar, once, when there is credit for it."""
+        """Request a grammar from the worker, once, when there is credit for it."""
         if key not in self._asked:
             self._num_asked += 1
             grammar_id = key[:8] + self._num_asked.to_bytes(8, "little")
@@ -75,15 +75,15 @@ class WorkerGrammars:
 
     @property
     def is_asking(self) -> bool:
-        """Whether there is a grammar to ask for, and credit for one more."""
+        """Return whether a grammar waits to be requested, with credit for one more."""
         return bool(self._to_ask) and len(self._under_way) < self._limits.max_grammars
 
     def pop_requests(
         self, in_use: Collection[Key] | None = None
     ) -> list[tuple[GrammarId, StructuredOutputsParams]]:
-        """Return what the worker is to be asked for now, as far as the credit reaches.
+        """Return the grammars to request from the worker now, as far as the credit reaches.
 
-        What is not `in_use` any more is dropped instead; None stands for all.
+        Grammars that are not `in_use` any more are dropped; None keeps all of them.
         """
         taken: list[tuple[GrammarId, StructuredOutputsParams]] = []
         num_bytes = sum(self._under_way.values())
@@ -102,7 +102,7 @@ class WorkerGrammars:
         return taken
 
     def answer(self, grammar_id: GrammarId, *, is_compiled: bool) -> Key | None:
-        """Take the worker's answer; return which grammar it is about, or None for none asked."""
+        """Take an answer of the worker; return its grammar, or None for an unknown one."""
         if self._under_way.pop(grammar_id, None) is None:
             return None
         for key, asked in self._asked.items():
@@ -114,7 +114,7 @@ class WorkerGrammars:
         return None
 
     def release_unused(self, in_use: Iterable[Key]) -> None:
-        """Let the worker forget the oldest unused grammars beyond MAX_READY."""
+        """Release the oldest unused grammars beyond MAX_READY."""
         if len(self._ready) <= MAX_READY:
             return
         probe_blocks = set(in_use)

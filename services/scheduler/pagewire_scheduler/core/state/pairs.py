@@ -38,7 +38,7 @@ class PairFacts:
 
 
 def source_key(worker_id: bytes) -> str:
-    """Return what loads from a worker are called where stores have addresses."""
+    """Return the key of a worker as a source of loads, where stores have addresses."""
     return f"worker:{worker_id.hex()}"
 
 

@@ -7,7 +7,7 @@ from pagewire_scheduler.core.state.worker import WorkerState
 
 
 def guarantee(worker: WorkerState, sequence: Sequence) -> None:
-    """Reserve all blocks that `sequence`, which has just got its first blocks, may still take."""
+    """Reserve all further blocks of `sequence`, which has just got its first blocks."""
     sequence.placement.is_guaranteed = True
     sequence.placement.is_private = is_to_be_private(worker)
     update_reservation(worker, sequence)
@@ -36,7 +36,7 @@ def may_fork(worker: WorkerState, leader: Sequence) -> bool:
 
 
 def update_reservation(worker: WorkerState, sequence: Sequence) -> None:
-    """Update the reservation of a sequence, or its search, whose tables have changed."""
+    """Update the reservation of a sequence, or of its search, after a change of its tables."""
     if not sequence.placement.is_guaranteed:
         return
     request = sequence.request

@@ -8,7 +8,7 @@ from collections.abc import Hashable
 
 
 class BlockReservations:
-    """Blocks of one pool set aside, by owner."""
+    """Reserved blocks of one pool, by owner."""
 
     __slots__ = ("_amounts", "num_blocks")
 
@@ -20,15 +20,15 @@ class BlockReservations:
         return len(self._amounts)
 
     def set(self, owner: Hashable, num_blocks: int) -> None:
-        """Set aside `num_blocks` for `owner` from now on."""
+        """Reserve `num_blocks` for `owner`."""
         assert num_blocks >= 0, "an owner holds more blocks than it can ever need"
         self.num_blocks += num_blocks - self._amounts.get(owner, 0)
         self._amounts[owner] = num_blocks
 
     def of(self, owner: Hashable) -> int:
-        """Return what is set aside for `owner`."""
+        """Return the blocks reserved for `owner`."""
         return self._amounts.get(owner, 0)
 
     def drop(self, owner: Hashable) -> None:
-        """Set nothing aside for `owner` any more."""
+        """Drop the reservation of `owner`."""
         self.num_blocks -= self._amounts.pop(owner, 0)

@@ -57,7 +57,7 @@ def begin_move(
 
 
 def note_started(source: WorkerState, now: float) -> list[Handoff]:
-    """Take note of prefills that have begun with the newest plan; return their hand-offs."""
+    """Advance the hand-offs of prefills that started with the newest plan; return the hand-offs."""
     started = []
     for handoff in source.handoffs.outgoing:
         prefill = handoff.prefill
@@ -97,7 +97,7 @@ def end_handoff(handoff: Handoff) -> None:
 
 
 def give_up_source(handoff: Handoff, now: float) -> None:
-    """End the wait for a source that sends nothing more; the sequence uses the blocks that came."""
+    """Stop waiting for a source that sends nothing more; the sequence uses the received blocks."""
     sequence, load = handoff.sequence, handoff.load
     if load is not None and sequence.remote.load is load:
         end_handoff(handoff)
@@ -107,7 +107,7 @@ def give_up_source(handoff: Handoff, now: float) -> None:
 
 
 def go_on(receiver: WorkerState, sequence: Sequence, now: float) -> None:
-    """Let a sequence that waits for blocks take its turn; a probe has ended."""
+    """Requeue a sequence that waited for blocks; for a probe, end it."""
     receiver.aside.loading.remove(sequence)
     receiver.touch()
     sequence.remote.load = sequence.remote.load_look = None
@@ -121,15 +121,17 @@ def go_on(receiver: WorkerState, sequence: Sequence, now: float) -> None:
 
 
 def end_late_handoffs(receiver: WorkerState, now: float) -> None:
-    """End waits beyond the deadline; an order that was sent has a deadline of its own."""
+    """End hand-offs past their deadline; an order that was sent has a deadline of its own."""
     for handoff in [one for one in receiver.handoffs.incoming.values() if now >= one.deadline]:
         if handoff.load is None:
             give_up_source(handoff, now)
 
 
 def yield_leases(source: WorkerState, now: float) -> None:
-    """Release leases when no sequence can go on: those of younger sequences that do not pull yet.
-    Leases of older sequences are released by their deadlines."""
+    """Release leases when no sequence can go on: those of younger sequences without a pull.
+
+    Leases of older sequences are released by their deadlines.
+    """
     stuck = [*source.running[:1], *source.waiting]
     if not stuck:
         return

@@ -44,7 +44,7 @@ _MAX_PASSED: Final = 32
 
 
 def order_loads(worker: WorkerState, index: RemoteIndex, counts: LoadCounts, now: float) -> None:
-    """Order loads for the first in the queue; before a plan is made, which may start them."""
+    """Order loads for the first sequences of the queue, before a plan that may start them."""
     if worker.fault_isolation or is_copy_under_way(worker):
         return
     at = num_looked_at = 0
@@ -91,8 +91,9 @@ def check_answer(worker: WorkerState, answer: LoadAnswer) -> KvLoad | None:
 def finish_load(
     worker: WorkerState, load: KvLoad, answer: LoadAnswer, counts: CoreCounts, now: float
 ) -> None:
-    """Take the answer to `load`: what came is cached, everything is given back, who waited waits
-    for a slot as before."""
+    """Take the answer to `load`: cache the received blocks, release all of them, and requeue the
+    sequences that waited.
+    """
     pool, order = worker.pool, load.order
     for block, name in list(zip(order.blocks, order.names, strict=True))[: answer.num_blocks]:
         # A name that another block has by now: the worker would offer this one, too.
@@ -146,7 +147,9 @@ def yield_blocks(worker: WorkerState) -> None:
 
 
 def take_loading(worker: WorkerState) -> list[Sequence]:
-    """Take out, in order, those that wait for loads, back to WAITING; prefills stay."""
+    """Take out the sequences that wait for loads, in order, and move them to WAITING; prefills
+    stay.
+    """
     there = [sequence for sequence in worker.aside.loading if not sequence.is_prefill]
     taken = sorted(there, key=lambda sequence: sequence.key)
     for sequence in taken:
@@ -165,7 +168,7 @@ def _consider(
     counts: LoadCounts,
     now: float,
 ) -> bool:
-    """Let `sequence` wait for a load if it should; return whether it does."""
+    """Order or join a load for `sequence` if it should wait for one; return whether it waits."""
     if not sequence.request.reads_cache or sequence.fairness.num_preemptions >= MAX_PREEMPTIONS:
         return False
     tokens, chain, loads = sequence.tokens, worker.chain_for(sequence), worker.loads
@@ -220,7 +223,7 @@ def _wait_for(worker: WorkerState, load: KvLoad, sequence: Sequence) -> None:
 
 
 def _judge(worker: WorkerState, load: KvLoad, answer: LoadAnswer, now: float) -> None:
-    """Note what an answer says of its store's link."""
+    """Record what an answer says about the link to its store."""
     link = worker.loads.link(load.order.store)
     link.measure(answer.num_bytes, load.num_bytes_ahead, answer.seconds, now)
     has_nothing = not answer.num_blocks and not answer.num_bytes
@@ -237,6 +240,6 @@ def _judge(worker: WorkerState, load: KvLoad, answer: LoadAnswer, now: float) ->
 
 
 def _tiers_by_index(first: int, answer: LoadAnswer) -> Iterator[tuple[int, str]]:
-    """Yield (index of block, tier), as if those of one tier came together."""
+    """Yield (index of block, tier), as if the blocks of one tier were consecutive."""
     tiers = (tier for tier, num_blocks in answer.tiers for _ in range(num_blocks))
     yield from enumerate(tiers, start=first)

@@ -18,11 +18,11 @@ NEVER: Final = -math.inf
 def choose_run(
     worker: WorkerState, runs: list[tuple[str, int]], now: float
 ) -> tuple[str, int, LoadDecision]:
-    """Return what to do about the longest run, or the longest of a store that is not failing.
+    """Decide about the longest run of blocks, or the longest of a store that does not fail.
 
     Args:
-        worker: Where the blocks would go.
-        runs: (store, number of blocks), one at least, the longest first.
+        worker: The worker that would get the blocks.
+        runs: (store, number of blocks), at least one, the longest first.
         now: Decides whether a slow or failing store is tried again.
     """
     loads, info = worker.loads, worker.info
@@ -47,7 +47,7 @@ OVERDUE_SECONDS: Final = 1.0
 
 
 def num_free_for_load(worker: WorkerState, hits: list[int]) -> int:
-    """Return how many blocks a load may take that continues `hits`.
+    """Return the blocks that a load which continues `hits` may take.
 
     These are the blocks that a starting sequence may take, less one that it must keep to start in.
     This holds for windows that make a sequence longer than the pool.
@@ -61,7 +61,7 @@ def num_free_for_load(worker: WorkerState, hits: list[int]) -> int:
 
 
 def is_copy_under_way(worker: WorkerState) -> bool:
-    """Whether a step may still copy from a block that is free.
+    """Return whether a step may still copy from a block that is free.
 
     A later step writes such a block after the copy; a load does not wait for steps.
     """
@@ -86,10 +86,10 @@ def order_load(
     """Order `length` blocks of `sequence` behind the cached `hits`; return the load.
 
     Args:
-        store: Where from: the address of a store, or what a worker is called among them.
-        verdict: Why.
+        store: Address of a store, or the key of a worker as a source.
+        verdict: The reason.
         timeout: Seconds.
-        source: The worker that has them; None for a store.
+        source: The worker that has the blocks; None for a store.
     """
     chain, loads = worker.chain_for(sequence), worker.loads
     table = BlockTable(worker.pool)

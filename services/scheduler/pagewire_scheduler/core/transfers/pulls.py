@@ -23,9 +23,9 @@ MAX_PULLS: Final = 12
 
 
 def order_pulls(receiver: WorkerState, now: float) -> None:
-    """Order what is being computed for those that wait here, the oldest first.
+    """Order the blocks that sources compute for waiting sequences, the oldest sequence first.
 
-    Nothing for who is younger than one that lacks room.
+    Sequences younger than one that lacks room get nothing.
     """
     if not receiver.handoffs.incoming or is_copy_under_way(receiver):
         return
@@ -47,8 +47,9 @@ def finish_pull(
     counts: HandoffCounts,
     now: float,
 ) -> None:
-    """Take the answer to a load from another worker, whose blocks are published already;
-    requeue the sequences `waiting` for it."""
+    """Take the answer to a load from another worker, whose blocks are published already; requeue
+    the sequences `waiting` for it.
+    """
     handoff = receiver.handoffs.pulls.pop(load)
     exposed = 0.0
     if handoff.computed_at is not None:
@@ -69,12 +70,12 @@ def finish_pull(
 
 
 def pair_of(receiver: WorkerState, source: WorkerState) -> PairFacts:
-    """Return what is known of the way from `source` to `receiver`."""
+    """Return the measurements of the way from `source` to `receiver`."""
     return receiver.handoffs.pairs.setdefault(source.info.worker_id, PairFacts())
 
 
 def forget_source(receiver: WorkerState, source: WorkerState) -> None:
-    """A worker is gone: nothing that was measured of it counts for another."""
+    """Forget all measurements of a worker that is gone."""
     receiver.handoffs.pairs.pop(source.info.worker_id, None)
     receiver.loads.forget_link(source_key(source.info.worker_id))
 
@@ -117,7 +118,7 @@ def _judge(
     exposed: float,
     now: float,
 ) -> None:
-    """Note what an answer says of the way from its source."""
+    """Record what an answer says about the way from its source."""
     pair, link = pair_of(receiver, handoff.source), receiver.loads.link(load.order.store)
     pair.transport = answer.transport or pair.transport
     if answer.transfer_seconds > 0 and answer.num_bytes:

@@ -20,10 +20,10 @@ class _Store:
 
 
 class RemoteIndex:
-    """Names by the address of the store.
+    """Names of stored blocks by the address of the store.
 
     Attributes:
-        is_usable: Whether any store is up that has anything.
+        is_usable: Whether a reachable store has any block.
         version: Grows with every change that could make a run longer.
     """
 
@@ -38,45 +38,45 @@ class RemoteIndex:
 
     @property
     def num_untaken(self) -> int:
-        """Names that were not taken because there were too many."""
+        """Names that were not entered because there were too many."""
         return sum(store.num_untaken for store in self._stores.values())
 
     def num_names(self, address: str) -> int:
-        """Return how many names are known of a store."""
+        """Return the number of known names of a store."""
         store = self._stores.get(address)
         return len(store.names) if store is not None else 0
 
     def stored(self, address: str, names: Iterable[BlockName]) -> None:
-        """A store has these from now on."""
+        """Enter names that a store has from now on."""
         store = self._stores.setdefault(address, _Store())
         store.num_untaken += store.names.add_all(names, self._max_names)
         self.version += 1
         self._note_up()
 
     def removed(self, address: str, names: Iterable[BlockName]) -> None:
-        """A store has these no longer."""
+        """Remove names that a store has no longer."""
         store = self._stores.get(address)
         if store is not None:
             store.names.discard_all(names)
             self._note_up()
 
     def cleared(self, address: str) -> None:
-        """A store has nothing that is known."""
+        """Remove all names of a store."""
         store = self._stores.get(address)
         if store is not None:
             store.names.clear()
             self._note_up()
 
     def set_up(self, address: str, *, is_up: bool) -> None:
-        """A store can be asked, or cannot; its names stay."""
+        """Set whether a store can be reached; its names stay."""
         self._stores.setdefault(address, _Store()).is_up = is_up
         self.version += 1
         self._note_up()
 
     def longest_runs(self, names: Iterable[BlockName]) -> list[tuple[str, int]]:
-        """Return (store, how many of the first of `names` it has), the longest first.
+        """Return (store, number of leading `names` that it has), the longest run first.
 
-        Only of stores that are up and have the first. `names` is read as far as any store goes.
+        Only reachable stores that have the first name count. `names` is read as far as needed.
         """
         runs: list[tuple[str, int]] = []
         left = self._up
