@@ -138,25 +138,25 @@ class FrontendConfig(ProcessConfig):
 
     @property
     def http_address(self) -> Address:
-        """Where HTTP listens."""
+        """Address that HTTP listens on."""
         return Address(host=self.host, port=self.port)
 
     @property
     def connection_limits(self) -> ConnectionLimits:
-        """What one HTTP connection may take."""
+        """Limits of one HTTP connection."""
         names = [item.name for item in fields(ConnectionLimits)]
         return ConnectionLimits(**{name: getattr(self, name) for name in names})
 
     @property
     def grpc_address(self) -> Address:
-        """Where gRPC listens."""
+        """Address that gRPC listens on."""
         if self.grpc_listen:
             return parse_address(self.grpc_listen, setting="--grpc-listen")
         return Address(host=self.host, port=self.grpc_port)
 
     @property
     def peer_address(self) -> Address | None:
-        """Where the peers ask; None for nowhere."""
+        """Address that other frontends ask; None for no address."""
         if not self.peer_listen:
             return None
         return parse_address(self.peer_listen, setting="--peer-listen")

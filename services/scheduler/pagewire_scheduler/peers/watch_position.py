@@ -11,7 +11,7 @@ from pagewire_shared.errors import WireError
 
 
 class WatchedChange(enum.Enum):
-    """What happened to blocks of a store."""
+    """A change of the blocks of a store."""
 
     STORED = "stored"
     REMOVED = "removed"

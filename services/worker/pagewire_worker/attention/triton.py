@@ -179,7 +179,7 @@ class TritonAttention:
 
     @property
     def split_plan(self) -> SplitPlan:
-        """How positions are cut."""
+        """The plan by which positions are cut into splits."""
         return self._split_plan
 
 

@@ -15,7 +15,7 @@ Int64Array = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class AttentionKind:
-    """How the layers of a model attend: softmax(softcap(q k^T * scale) + mask) v.
+    """The attention of all layers of a model: softmax(softcap(q k^T * scale) + mask) v.
 
     Attributes:
         window: Positions that a token attends to, itself included; None for all.

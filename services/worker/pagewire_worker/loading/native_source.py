@@ -67,7 +67,7 @@ class NativeModel(Uncaptured):
 
     @property
     def cache_shape(self) -> CacheShape:
-        """What it keeps per position."""
+        """The shape of the KV cache per position."""
         return self.decoder.config.cache_shape
 
     def reserve(self, bounds: DecodeBounds) -> None:
@@ -136,7 +136,7 @@ class FusedModel(Uncaptured):
 
     @property
     def cache_shape(self) -> CacheShape:
-        """What it keeps per position."""
+        """The shape of the KV cache per position."""
         return self.decoder.config.cache_shape
 
     def backend(self, kv_cache: KvCache, on_layer: LayerWatch) -> ModelBackend:
@@ -153,7 +153,7 @@ class NativeSource:
 
     @property
     def summary(self) -> ModelSummary:
-        """What is known of it."""
+        """A description for the log."""
         return ModelSummary(
             architecture=self.config.architecture,
             vocab_size=self.config.vocab_size,

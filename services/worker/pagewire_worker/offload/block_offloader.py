@@ -78,7 +78,7 @@ MIN_BUSY_BLOCKS = 8
 
 @dataclass(frozen=True, slots=True)
 class _FinishedPut:
-    """How a batch ended; None for names when it was not stored."""
+    """The end of a batch; None for names when it was not stored."""
 
     batch: PutBatch
     names: frozenset[bytes] | None

@@ -82,7 +82,7 @@ def is_echo_alone(body: CompletionBody) -> bool:
 
 
 class ConversationBody(Protocol):
-    """What the bodies that hold a conversation say of its prompt."""
+    """Fields of the prompt in bodies with a conversation."""
 
     add_generation_prompt: bool | None
     continue_final_message: bool | None

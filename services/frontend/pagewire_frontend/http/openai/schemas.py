@@ -38,7 +38,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 
 class StreamOptions(StrictBody):
-    """What a stream carries besides text."""
+    """Additional contents of a stream."""
 
     include_usage: bool | None = None
 
@@ -53,14 +53,14 @@ class JsonSchemaBody(StrictBody):
 
 
 class ResponseFormatBody(StrictBody):
-    """What OpenAI calls structured outputs."""
+    """Structured outputs in the form of OpenAI."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchemaBody | None = None
 
 
 class StructuredOutputsBody(StrictBody):
-    """What vLLM calls structured outputs."""
+    """Structured outputs in the form of vLLM."""
 
     # "json" is a name of pydantic's own.
     json_: str | dict[str, Any] | bool | None = Field(None, alias="json")
@@ -72,7 +72,7 @@ class StructuredOutputsBody(StrictBody):
 
 @with_sampling(HttpBodies.OPENAI)
 class GenerationBody(StrictBody):
-    """What both endpoints take."""
+    """Fields of chat completions and of completions."""
 
     model: str | None = None
     stream: bool | None = None

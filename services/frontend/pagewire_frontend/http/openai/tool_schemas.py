@@ -35,7 +35,7 @@ class NamedToolBody(StrictBody):
 
 
 class SaidFunctionBody(StrictBody):
-    """What was called; `arguments` are JSON text."""
+    """The called function; `arguments` are JSON text."""
 
     name: str
     arguments: str

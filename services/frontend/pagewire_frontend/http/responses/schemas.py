@@ -42,7 +42,7 @@ LOGPROBS: Final = "message.output_text.logprobs"
 
 
 class TextFormatBody(StrictBody):
-    """What the text must look like."""
+    """The form of the text."""
 
     type: Literal["text", "json_object", "json_schema"]
     name: str | None = None
@@ -53,14 +53,14 @@ class TextFormatBody(StrictBody):
 
 
 class TextBody(StrictBody):
-    """How the text is written."""
+    """Options of the text."""
 
     format: TextFormatBody | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
 
 
 class ReasoningBody(StrictBody):
-    """How the model thinks."""
+    """Options of the reasoning."""
 
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
