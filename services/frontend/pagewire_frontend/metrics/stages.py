@@ -1,6 +1,7 @@
 """Metrics of the stages of a choice, of request lengths, preemptions and transfers. Counted when a
 choice or a request ends, never per token."""
 
+from collections.abc import Sequence
 from functools import cache
 
 from prometheus_client import Counter, Histogram
@@ -11,56 +12,38 @@ from pagewire_shared.kv.tier import STORE_TIERS, WORKER_TIER, cache_label
 from pagewire_shared.kv.transport import KvTransport
 
 _MODEL = ["model"]
-_QUEUE = Histogram(
-    "pagewire_queue_seconds",
-    "From a choice's receipt by the scheduler to its first step",
-    _MODEL,
-    buckets=bounds.STAGE,
+
+
+def _histogram(name: str, text: str, buckets: Sequence[float] = bounds.STAGE) -> Histogram:
+    return Histogram(name, text, _MODEL, buckets=buckets)
+
+
+_QUEUE = _histogram(
+    "pagewire_queue_seconds", "From a choice's receipt by the scheduler to its first step"
 )
-_PREFILL = Histogram(
-    "pagewire_prefill_seconds", "Computing the prompt", _MODEL, buckets=bounds.STAGE
+_PREFILL = _histogram("pagewire_prefill_seconds", "Computing the prompt")
+_DECODE = _histogram(
+    "pagewire_decode_seconds", "From the first tokens of a choice to its last, as they arrive here"
 )
-_DECODE = Histogram(
-    "pagewire_decode_seconds",
-    "From the first tokens of a choice to its last, as they arrive here",
-    _MODEL,
-    buckets=bounds.STAGE,
+_INFERENCE = _histogram("pagewire_inference_seconds", "Both together: prefill and decode")
+_TRANSFER = _histogram(
+    "pagewire_transfer_seconds", "Waiting for KV blocks, of choices for which any came"
 )
-_INFERENCE = Histogram(
-    "pagewire_inference_seconds", "Both together: prefill and decode", _MODEL, buckets=bounds.STAGE
+_TOKENIZE = _histogram(
+    "pagewire_tokenize_seconds", "Rendering and tokenizing a prompt", bounds.TOKENIZE
 )
-_TRANSFER = Histogram(
-    "pagewire_transfer_seconds",
-    "Waiting for KV blocks, of choices for which any came",
-    _MODEL,
-    buckets=bounds.STAGE,
-)
-_TOKENIZE = Histogram(
-    "pagewire_tokenize_seconds",
-    "Rendering and tokenizing a prompt",
-    _MODEL,
-    buckets=bounds.TOKENIZE,
-)
-_PER_TOKEN = Histogram(
+_PER_TOKEN = _histogram(
     "pagewire_time_per_output_token_seconds",
     "Mean time between the tokens of a choice, of those of at least two",
-    _MODEL,
-    buckets=bounds.TOKEN,
+    bounds.TOKEN,
 )
-_PROMPT_LENGTH = Histogram(
-    "pagewire_request_prompt_tokens", "Length of prompts", _MODEL, buckets=bounds.LENGTH
+_PROMPT_LENGTH = _histogram("pagewire_request_prompt_tokens", "Length of prompts", bounds.LENGTH)
+_OUTPUT_LENGTH = _histogram(
+    "pagewire_request_generation_tokens", "Length of choices", bounds.LENGTH
 )
-_OUTPUT_LENGTH = Histogram(
-    "pagewire_request_generation_tokens", "Length of choices", _MODEL, buckets=bounds.LENGTH
-)
-_CHOICES = Histogram(
-    "pagewire_request_choices", "Choices asked for", _MODEL, buckets=bounds.CHOICES
-)
-_MAX_TOKENS = Histogram(
-    "pagewire_request_max_tokens",
-    "Tokens that a choice may have at most",
-    _MODEL,
-    buckets=bounds.LENGTH,
+_CHOICES = _histogram("pagewire_request_choices", "Choices asked for", bounds.CHOICES)
+_MAX_TOKENS = _histogram(
+    "pagewire_request_max_tokens", "Tokens that a choice may have at most", bounds.LENGTH
 )
 _PREEMPTIONS = Counter("pagewire_preemptions", "Choices that gave way to others", _MODEL)
 _MIGRATIONS = Counter("pagewire_migrations", "Choices moved to another worker", _MODEL)
