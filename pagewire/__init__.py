@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         StructuredOutputsParams as StructuredOutputsParams,
     )
 
-__version__ = "0.13.0"
+__version__ = "0.14.0"
 
 _EXPORTS = {
     "LLM": "pagewire.offline.llm",
