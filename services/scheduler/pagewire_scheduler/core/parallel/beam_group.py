@@ -8,7 +8,6 @@ that ended. The group runs, is preempted and restarts as a whole.
 """
 
 from array import array
-from dataclasses import replace
 
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.parallel.forks import follow, unfollow
@@ -154,5 +153,5 @@ def _finish(worker: WorkerState, request: Request, group: BeamGroup) -> list[Seq
         last = hypothesis.tokens[-1]
         sequence.outcome.stop_token_id = last if last in request.stop_ids else None
         sequence.branch.leader, sequence.branch.followers = None, []
-        sequence.num_cached_tokens, sequence.times = best.num_cached_tokens, replace(best.times)
+        sequence.copy_times(best)
     return list(request.sequences)

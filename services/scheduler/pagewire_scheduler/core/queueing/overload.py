@@ -6,7 +6,7 @@ from typing import Final
 from pagewire_scheduler.core.data.account import Account, AccountKey, AccountSums, Cost
 from pagewire_scheduler.core.data.settings import OverloadLimits
 from pagewire_scheduler.core.data.submission import Submission
-from pagewire_scheduler.core.state.accounts import TOKENS_AHEAD, cost_of
+from pagewire_scheduler.core.state.accounts import begin_counting, cost_of
 from pagewire_scheduler.core.state.request import Request
 from pagewire_shared.errors import InvalidRequestError, OverloadedError
 
@@ -92,8 +92,7 @@ class OverloadGuard:
         request.account = account
         request.num_bytes, request.bytes_at_most = cost.num_bytes, cost.bytes_at_most
         account.note_request(1, cost.num_bytes, cost.bytes_at_most)
-        for sequence in request.sequences:
-            sequence.num_counted = len(sequence.tokens) + TOKENS_AHEAD
+        begin_counting(request)
 
     def leave(self, request: Request) -> None:
         """Stop charging a request; none of its sequences waits any more."""

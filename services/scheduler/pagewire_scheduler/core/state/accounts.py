@@ -43,6 +43,12 @@ def count_follower_gone(sequence: Sequence) -> None:
         account.note_waiting(-1, 0)
 
 
+def begin_counting(request: Request) -> None:
+    """Count the tokens of each choice that the cost of `request` includes."""
+    for sequence in request.sequences:
+        sequence.num_counted = len(sequence.tokens) + TOKENS_AHEAD
+
+
 def count_more(sequence: Sequence) -> None:
     """Charge more output of `sequence`, which is longer than the charged length."""
     sequence.num_counted += TOKENS_AHEAD

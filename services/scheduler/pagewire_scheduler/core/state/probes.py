@@ -86,6 +86,5 @@ def probe_sequence(probe: Probe, generation: int) -> Sequence:
     )
     request = create_request(submission, b"", -probe.number, probe.begun_at)
     (sequence,) = request.sequences
-    sequence.max_len = num_tokens + 1
     sequence.placement.probe = probe
     return sequence

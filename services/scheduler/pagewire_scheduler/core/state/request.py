@@ -259,13 +259,16 @@ class Sequence:
         assert parent.table is not None
         assert parent.placement.chain is not None
         self.table, self.placement.chain = parent.table.fork(), parent.placement.chain.fork()
-        self.times = replace(parent.times)
+        self.copy_times(parent)
         self.num_computed = parent.num_computed
-        self.num_cached_tokens = parent.num_cached_tokens
         if self.is_beam:
             self.tokens = parent.tokens[:]
             self.placement.is_guaranteed = parent.placement.is_guaranteed
             self.placement.is_private = parent.placement.is_private
+
+    def copy_times(self, other: "Sequence") -> None:
+        """Take over the times and the cached tokens of `other`."""
+        self.times, self.num_cached_tokens = replace(other.times), other.num_cached_tokens
 
     @property
     def is_asked_for(self) -> bool:
