@@ -172,7 +172,7 @@ class Damage:
         worker = engine.core.workers[engine.info.worker_id]
         size = engine.setup.block_size
         for slot, start in zip(plan.slots, plan.starts, strict=True):
-            sequence = worker.slots[slot]
+            sequence = worker.slots.owners[slot]
             if sequence is None or start != sequence.num_prompt:
                 continue
             assert sequence.table is not None

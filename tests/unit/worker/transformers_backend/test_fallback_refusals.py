@@ -34,10 +34,10 @@ REFUSED = {
         "MambaForCausalLM",
         "state of their own",
     ),
-    "gpt-j": (
-        "gptj",
-        {"n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 8},
-        "GPTJForCausalLM",
+    "falcon": (
+        "falcon",
+        {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4},
+        "FalconForCausalLM",
         "attention interface",
     ),
     "sinks": (
