@@ -28,9 +28,6 @@ class Pin:
     offset: int
 
 
-__all__ = ["FoundBlock", "TierState"]
-
-
 @dataclass(frozen=True, slots=True)
 class FoundBlock:
     """A block that a load found.
