@@ -289,7 +289,12 @@ def _closed(closed: inference_pb2.StreamClosed) -> Closed:
     usage, timings = closed.usage, closed.timings
     return Closed(
         usage_from_message(usage),
-        Timings(timings.time_to_first_token, timings.total, timings.num_resumes),
+        Timings(
+            timings.time_to_first_token,
+            timings.total,
+            timings.num_resumes,
+            timings.num_recoveries,
+        ),
     )
 
 

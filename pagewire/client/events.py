@@ -138,11 +138,17 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Times in seconds, measured by the frontend from the arrival of the request."""
+    """Times in seconds, measured by the frontend from the arrival of the request.
+
+    Attributes:
+        num_resumes: How often the request was submitted again after a scheduler was lost.
+        num_recoveries: The same, and losses of workers, of the choice that was hit most often.
+    """
 
     time_to_first_token_seconds: float
     total_seconds: float
     num_resumes: int
+    num_recoveries: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,8 @@ class CompletionOutput:
 class RequestMetrics:
     """Seconds and counts, measured by the frontend.
 
-    `num_cached_tokens_by_tier` counts cached tokens by tier, as `Usage` does.
+    `num_cached_tokens_by_tier` counts cached tokens by tier, as `Usage` does; `num_recoveries`
+    counts losses of workers and schedulers that the request survived.
     """
 
     time_to_first_token_seconds: float
@@ -71,6 +72,7 @@ class RequestMetrics:
     num_resumes: int
     num_cached_tokens: int
     num_cached_tokens_by_tier: dict[str, int] = field(default_factory=dict)
+    num_recoveries: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,4 +212,5 @@ def _metrics(closed: Closed) -> RequestMetrics:
         timings.num_resumes,
         closed.usage.cached_tokens,
         closed.usage.cached_tokens_by_tier,
+        timings.num_recoveries,
     )

@@ -48,6 +48,7 @@ def answer(attach: Attach, submit: wire.Submit, text: str = "yes", *, choice: in
         transport=layout_pb2.KV_TRANSPORT_SHARED_MEMORY,
         is_handed_off=True,
         num_migrations=1 + choice,
+        num_recoveries=2,
         **facts,
     )
     attach.tokens(submit, 0, ids_of(text), choice=choice, num_cached=3)
@@ -65,6 +66,7 @@ def check_one(shown: dict[str, Any], num_migrations: int = 1) -> None:
         "transport": "shared_memory",
         "num_preemptions": 0,
         "num_migrations": num_migrations,
+        "num_recoveries": 2,
         "is_handed_off": True,
         "cached_tokens_by_tier": TIERS,
     }
@@ -222,6 +224,7 @@ async def test_lives_in_two_schedulers_add_up(checkpoint):
         await frontend_run.__aexit__(None, None, None)
     assert (shown["queue_ms"], shown["prefill_ms"]) == (5.0, 2.0)
     assert (shown["num_preemptions"], shown["num_migrations"]) == (3, 1)
+    assert shown["num_recoveries"] == 1
     assert shown["cached_tokens_by_tier"] == TIERS
 
 

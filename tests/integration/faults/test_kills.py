@@ -93,4 +93,8 @@ def test_streams_go_on_when_a_process_is_killed(
         assert stream.token_ids == expected, f"stream {index}"
     if role == "scheduler":
         assert all(s.num_resumes >= 1 for s in streams)
+    # Those on the worker that was killed, or all after the loss of the scheduler.
+    recovered = [s for s in streams if s.num_recoveries]
+    assert 1 <= len(recovered) <= NUM_STREAMS
+    assert all(s.timelines[0]["num_recoveries"] == s.num_recoveries for s in streams)
     asyncio.run(eventually_clean(pair.grpc_address, NUM_WORKERS, timeout_seconds=30))

@@ -23,6 +23,7 @@ class Stream:
     reason: int = 0
     is_closed: bool = False
     num_resumes: int = 0
+    num_recoveries: int = 0
     error: str = ""
     timelines: list[dict[str, Any]] = field(default_factory=list)
 
@@ -53,6 +54,7 @@ class Stream:
         elif event == "closed":
             self.is_closed = True
             self.num_resumes = response.closed.timings.num_resumes
+            self.num_recoveries = response.closed.timings.num_recoveries
 
 
 def completion(

@@ -129,5 +129,6 @@ def _closed(event: Closed) -> pb.StreamClosed:
             time_to_first_token=event.timings.first_token_seconds,
             total=event.timings.total_seconds,
             num_resumes=event.timings.num_resumes,
+            num_recoveries=event.timings.num_recoveries,
         ),
     )

@@ -42,6 +42,7 @@ class CellTimeline:
         transport: Transport of its newest blocks from another worker; None when none moved.
         num_preemptions: How often it was preempted.
         num_migrations: How often it was moved to another worker after it had begun to run.
+        num_recoveries: How often its worker was lost after it had begun to run.
         is_handed_off: Whether prompt and tokens were computed on different workers.
         cached_tiers: Prompt tokens that were not computed, by where they were.
     """
@@ -53,6 +54,7 @@ class CellTimeline:
     transport: str | None = None
     num_preemptions: int = 0
     num_migrations: int = 0
+    num_recoveries: int = 0
     is_handed_off: bool = False
     cached_tiers: CachedTiers = field(default_factory=dict)
 
@@ -67,6 +69,7 @@ class CellTimeline:
             transport=later.transport or self.transport,
             num_preemptions=self.num_preemptions + later.num_preemptions,
             num_migrations=self.num_migrations + later.num_migrations,
+            num_recoveries=self.num_recoveries + later.num_recoveries,
             is_handed_off=self.is_handed_off or later.is_handed_off,
             cached_tiers=self.cached_tiers,
         )
@@ -78,11 +81,18 @@ class ChoiceTimeline:
 
     Attributes:
         decode_seconds: From its first token to its last, as they came here.
+        num_resumes: How often its request was submitted again after the scheduler was lost.
     """
 
     tokenize_seconds: float
     cell: CellTimeline
     decode_seconds: float
+    num_resumes: int = 0
+
+    @property
+    def num_recoveries(self) -> int:
+        """How often the choice went on after a worker or the scheduler was lost."""
+        return self.cell.num_recoveries + self.num_resumes
 
     def body(self) -> dict[str, Any]:
         """Return the timeline as JSON values, durations in milliseconds."""
@@ -97,6 +107,7 @@ class ChoiceTimeline:
             "transport": cell.transport,
             "num_preemptions": cell.num_preemptions,
             "num_migrations": cell.num_migrations,
+            "num_recoveries": self.num_recoveries,
             "is_handed_off": cell.is_handed_off,
             "cached_tokens_by_tier": dict(cell.cached_tiers),
         }

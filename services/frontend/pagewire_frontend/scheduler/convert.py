@@ -73,6 +73,7 @@ def _timeline(message: timeline_pb2.ChoiceTimeline) -> CellTimeline:
         transport=None if transport is None else transport.value,
         num_preemptions=message.num_preemptions,
         num_migrations=message.num_migrations,
+        num_recoveries=message.num_recoveries,
         is_handed_off=message.is_handed_off,
         cached_tiers=cached_tiers(message),
     )

@@ -73,11 +73,17 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Durations measured by the frontend."""
+    """Durations measured by the frontend, and the losses of processes that were survived.
+
+    Attributes:
+        num_resumes: How often the request was submitted again after a scheduler was lost.
+        num_recoveries: The same, and losses of workers, of the choice that was hit most often.
+    """
 
     first_token_seconds: float
     total_seconds: float
     num_resumes: int
+    num_recoveries: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,13 +136,27 @@ class SessionMeter:
         cell = self._timelines.of(choice)
         if cell is None:
             return None
-        return ChoiceTimeline(self.tokenize_seconds, cell, self.latencies[choice].seconds)
+        decode_seconds = self.latencies[choice].seconds
+        return ChoiceTimeline(
+            self.tokenize_seconds, cell, decode_seconds, self._entry.num_resubmits
+        )
+
+    @property
+    def num_recoveries(self) -> int:
+        """Losses of workers and schedulers that the choice hit most often has survived."""
+        cells = filter(None, map(self._timelines.of, range(len(self._entry.choices))))
+        return self._entry.num_resubmits + max((one.num_recoveries for one in cells), default=0)
 
     def timings(self) -> Timings:
         """Return the times until now."""
         now = time.monotonic()
         first = self.first_at if self.first_at is not None else now
-        return Timings(first - self.arrived_at, now - self.arrived_at, self._entry.num_resubmits)
+        return Timings(
+            first - self.arrived_at,
+            now - self.arrived_at,
+            self._entry.num_resubmits,
+            self.num_recoveries,
+        )
 
     def summary(self, error: PagewireError | None) -> Summary:
         """Return the log record of the request."""
@@ -152,6 +166,7 @@ class SessionMeter:
             error,
             label=self._label,
             num_cached_tokens=self._num_cached_tokens,
+            num_recoveries=self.num_recoveries,
             first_token_seconds=None if first is None else first - self.arrived_at,
             total_seconds=time.monotonic() - self.arrived_at,
         )

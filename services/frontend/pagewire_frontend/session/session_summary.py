@@ -34,6 +34,7 @@ def summary(
     *,
     label: str | None,
     num_cached_tokens: int,
+    num_recoveries: int,
     first_token_seconds: float | None,
     total_seconds: float,
 ) -> Summary:
@@ -42,6 +43,7 @@ def summary(
     Args:
         error: The failure that broke it off.
         num_cached_tokens: Prompt tokens that were not computed.
+        num_recoveries: Losses of workers and schedulers that it survived.
         first_token_seconds: Since the arrival; None for never.
         total_seconds: Since the arrival.
     """
@@ -52,7 +54,7 @@ def summary(
     line = (
         f"request {short(entry.request_id)}{named} of {entry.model} {end}: "
         f"{len(entry.prompt_token_ids)} + {num_tokens} tokens, first after {waited}, "
-        f"all in {total_seconds:.3f} s, {entry.num_resubmits} resumes"
+        f"all in {total_seconds:.3f} s, {num_recoveries} recoveries"
     )
     fields = {
         "request_id": entry.request_id.hex(),
@@ -68,6 +70,7 @@ def summary(
         "time_to_first_token": _rounded(first_token_seconds),
         "seconds": _rounded(total_seconds),
         "resumes": entry.num_resubmits,
+        "recoveries": num_recoveries,
     }
     return Summary(line, fields)
 

@@ -47,6 +47,7 @@ def _timeline(timeline: Timeline) -> timeline_pb2.ChoiceTimeline:
         transport=None if transport is None else transport_to_message(transport),
         num_preemptions=timeline.num_preemptions,
         num_migrations=timeline.num_migrations,
+        num_recoveries=timeline.num_recoveries,
         is_handed_off=timeline.is_handed_off,
         cached_tokens=[
             usage_pb2.CachedTokens(tier=tier, num_tokens=num_tokens)

@@ -21,10 +21,11 @@ CELL = CellTimeline(
     transport="grpc",
     num_preemptions=1,
     num_migrations=2,
+    num_recoveries=4,
     is_handed_off=True,
     cached_tiers={"memory": 3},
 )
-ONE = ChoiceTimeline(0.0005, CELL, 1.5)
+ONE = ChoiceTimeline(0.0005, CELL, 1.5, num_resumes=3)
 
 
 def test_within_an_epoch_the_newest_counts_and_epochs_add_up() -> None:
@@ -39,6 +40,7 @@ def test_within_an_epoch_the_newest_counts_and_epochs_add_up() -> None:
         transfer_bytes=4,
         num_preemptions=5,
         num_migrations=6,
+        num_recoveries=1,
         cached_tiers={"worker": 8},
     )
     for epoch in (2, 3, 3, 1, 0):
@@ -49,6 +51,7 @@ def test_within_an_epoch_the_newest_counts_and_epochs_add_up() -> None:
     assert seconds == pytest.approx((2.001, 4.0100004, 6.0025))
     assert total.transfer_bytes == 15
     assert (total.num_preemptions, total.num_migrations) == (11, 14)
+    assert total.num_recoveries == 6
     assert (total.transport, total.is_handed_off) == ("grpc", True)
     assert total.cached_tiers == {"memory": 3}
     assert keeper.of(1) is None
@@ -74,6 +77,7 @@ def test_durations_are_milliseconds_with_three_digits() -> None:
                 "transport": "grpc",
                 "num_preemptions": 1,
                 "num_migrations": 2,
+                "num_recoveries": 7,
                 "is_handed_off": True,
                 "cached_tokens_by_tier": {"memory": 3},
             },

@@ -32,10 +32,13 @@ def test_line_and_fields_say_the_same(entry: JournalEntry) -> None:
         OverloadedError("full"),
         label="mine-7",
         num_cached_tokens=2,
+        num_recoveries=3,
         first_token_seconds=None,
         total_seconds=1.25,
     )
     assert said.line.startswith("request 00010203 (mine-7) of tiny broken off (full): 3 + 0 tokens")
+    assert said.line.endswith("3 recoveries")
+    assert said.fields["recoveries"] == 3
     assert said.fields["request_id"] == ID.hex()
     assert (said.fields["x_request_id"], said.fields["outcome"]) == ("mine-7", "failed")
     assert (said.fields["prompt_tokens"], said.fields["cached_tokens"]) == (3, 2)

@@ -26,7 +26,7 @@ from pagewire_protos.common.v1 import layout_pb2 as pagewire_dot_common_dot_v1_d
 from pagewire_protos.common.v1 import usage_pb2 as pagewire_dot_common_dot_v1_dot_usage__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!pagewire/common/v1/timeline.proto\x12\x12pagewire.common.v1\x1a\x1fpagewire/common/v1/layout.proto\x1a\x1epagewire/common/v1/usage.proto\"\xab\x02\n\x0e\x43hoiceTimeline\x12\x10\n\x08queue_us\x18\x01 \x01(\x04\x12\x12\n\nprefill_us\x18\x02 \x01(\x04\x12\x13\n\x0btransfer_us\x18\x03 \x01(\x04\x12\x16\n\x0etransfer_bytes\x18\x04 \x01(\x04\x12\x37\n\ttransport\x18\x05 \x01(\x0e\x32\x1f.pagewire.common.v1.KvTransportH\x00\x88\x01\x01\x12\x17\n\x0fnum_preemptions\x18\x06 \x01(\r\x12\x16\n\x0enum_migrations\x18\x07 \x01(\r\x12\x15\n\ris_handed_off\x18\x08 \x01(\x08\x12\x37\n\rcached_tokens\x18\t \x03(\x0b\x32 .pagewire.common.v1.CachedTokensB\x0c\n\n_transportB6\n\x15\x61i.pagewire.common.v1P\x01Z\x1bpagewire/common/v1;commonv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!pagewire/common/v1/timeline.proto\x12\x12pagewire.common.v1\x1a\x1fpagewire/common/v1/layout.proto\x1a\x1epagewire/common/v1/usage.proto\"\xc3\x02\n\x0e\x43hoiceTimeline\x12\x10\n\x08queue_us\x18\x01 \x01(\x04\x12\x12\n\nprefill_us\x18\x02 \x01(\x04\x12\x13\n\x0btransfer_us\x18\x03 \x01(\x04\x12\x16\n\x0etransfer_bytes\x18\x04 \x01(\x04\x12\x37\n\ttransport\x18\x05 \x01(\x0e\x32\x1f.pagewire.common.v1.KvTransportH\x00\x88\x01\x01\x12\x17\n\x0fnum_preemptions\x18\x06 \x01(\r\x12\x16\n\x0enum_migrations\x18\x07 \x01(\r\x12\x15\n\ris_handed_off\x18\x08 \x01(\x08\x12\x37\n\rcached_tokens\x18\t \x03(\x0b\x32 .pagewire.common.v1.CachedTokens\x12\x16\n\x0enum_recoveries\x18\n \x01(\rB\x0c\n\n_transportB6\n\x15\x61i.pagewire.common.v1P\x01Z\x1bpagewire/common/v1;commonv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,5 +35,5 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\025ai.pagewire.common.v1P\001Z\033pagewire/common/v1;commonv1'
   _globals['_CHOICETIMELINE']._serialized_start=123
-  _globals['_CHOICETIMELINE']._serialized_end=422
+  _globals['_CHOICETIMELINE']._serialized_end=446
 # @@protoc_insertion_point(module_scope)

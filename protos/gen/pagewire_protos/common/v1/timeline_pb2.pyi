@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ChoiceTimeline(_message.Message):
-    __slots__ = ("queue_us", "prefill_us", "transfer_us", "transfer_bytes", "transport", "num_preemptions", "num_migrations", "is_handed_off", "cached_tokens")
+    __slots__ = ("queue_us", "prefill_us", "transfer_us", "transfer_bytes", "transport", "num_preemptions", "num_migrations", "is_handed_off", "cached_tokens", "num_recoveries")
     QUEUE_US_FIELD_NUMBER: _ClassVar[int]
     PREFILL_US_FIELD_NUMBER: _ClassVar[int]
     TRANSFER_US_FIELD_NUMBER: _ClassVar[int]
@@ -19,6 +19,7 @@ class ChoiceTimeline(_message.Message):
     NUM_MIGRATIONS_FIELD_NUMBER: _ClassVar[int]
     IS_HANDED_OFF_FIELD_NUMBER: _ClassVar[int]
     CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_RECOVERIES_FIELD_NUMBER: _ClassVar[int]
     queue_us: int
     prefill_us: int
     transfer_us: int
@@ -28,4 +29,5 @@ class ChoiceTimeline(_message.Message):
     num_migrations: int
     is_handed_off: bool
     cached_tokens: _containers.RepeatedCompositeFieldContainer[_usage_pb2.CachedTokens]
-    def __init__(self, queue_us: _Optional[int] = ..., prefill_us: _Optional[int] = ..., transfer_us: _Optional[int] = ..., transfer_bytes: _Optional[int] = ..., transport: _Optional[_Union[_layout_pb2.KvTransport, str]] = ..., num_preemptions: _Optional[int] = ..., num_migrations: _Optional[int] = ..., is_handed_off: bool = ..., cached_tokens: _Optional[_Iterable[_Union[_usage_pb2.CachedTokens, _Mapping]]] = ...) -> None: ...
+    num_recoveries: int
+    def __init__(self, queue_us: _Optional[int] = ..., prefill_us: _Optional[int] = ..., transfer_us: _Optional[int] = ..., transfer_bytes: _Optional[int] = ..., transport: _Optional[_Union[_layout_pb2.KvTransport, str]] = ..., num_preemptions: _Optional[int] = ..., num_migrations: _Optional[int] = ..., is_handed_off: bool = ..., cached_tokens: _Optional[_Iterable[_Union[_usage_pb2.CachedTokens, _Mapping]]] = ..., num_recoveries: _Optional[int] = ...) -> None: ...

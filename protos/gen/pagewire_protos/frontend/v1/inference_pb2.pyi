@@ -242,14 +242,16 @@ class Usage(_message.Message):
     def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., cached_tokens_by_tier: _Optional[_Iterable[_Union[_usage_pb2.CachedTokens, _Mapping]]] = ...) -> None: ...
 
 class Timings(_message.Message):
-    __slots__ = ("time_to_first_token", "total", "num_resumes")
+    __slots__ = ("time_to_first_token", "total", "num_resumes", "num_recoveries")
     TIME_TO_FIRST_TOKEN_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
     NUM_RESUMES_FIELD_NUMBER: _ClassVar[int]
+    NUM_RECOVERIES_FIELD_NUMBER: _ClassVar[int]
     time_to_first_token: float
     total: float
     num_resumes: int
-    def __init__(self, time_to_first_token: _Optional[float] = ..., total: _Optional[float] = ..., num_resumes: _Optional[int] = ...) -> None: ...
+    num_recoveries: int
+    def __init__(self, time_to_first_token: _Optional[float] = ..., total: _Optional[float] = ..., num_resumes: _Optional[int] = ..., num_recoveries: _Optional[int] = ...) -> None: ...
 
 class EmbedRequest(_message.Message):
     __slots__ = ("model", "inputs", "pooling", "dimensions", "tenant", "cache_salt", "priority", "truncate_prompt_tokens", "add_special_tokens")

@@ -42,6 +42,7 @@ _TIMELINE: Schema = {
             "transport": {"enum": ["grpc", "shared_memory", None]},
             "num_preemptions": _COUNT,
             "num_migrations": _COUNT,
+            "num_recoveries": _COUNT,
             "is_handed_off": {"type": "boolean"},
             "cached_tokens_by_tier": _TIERS,
         }

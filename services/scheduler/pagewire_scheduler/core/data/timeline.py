@@ -41,6 +41,7 @@ class Timeline:
         transport: Transport of the newest blocks from a worker; None without any.
         num_preemptions: How often it was preempted.
         num_migrations: How often it was moved to another worker after it had begun to run.
+        num_recoveries: How often its worker was lost after it had begun to run.
         is_handed_off: Whether prompt and tokens were computed on different workers.
         cached_tokens: (tier, prompt tokens that were not computed).
     """
@@ -52,6 +53,7 @@ class Timeline:
     transport: KvTransport | None = None
     num_preemptions: int = 0
     num_migrations: int = 0
+    num_recoveries: int = 0
     is_handed_off: bool = False
     cached_tokens: tuple[tuple[str, int], ...] = ()
 
@@ -66,6 +68,7 @@ class Times:
         before_step, before_token, after_token: Seconds of waiting for blocks, by phase.
         transfer_bytes, transport: Bytes that came, and transport of the newest from a worker.
         num_migrations: How often it was moved after it had begun to run.
+        num_recoveries: How often its worker was lost after it had begun to run.
         is_handed_off: Whether another worker computed some of its prompt.
         cached_tokens: (tier, number) of the prompt tokens found in the cache at the first start.
         is_due: Whether the timeline is reported with the next token.
@@ -79,6 +82,7 @@ class Times:
     transfer_bytes: int = 0
     transport: KvTransport | None = None
     num_migrations: int = 0
+    num_recoveries: int = 0
     is_handed_off: bool = False
     cached_tokens: tuple[tuple[str, int], ...] = ()
     is_due: bool = True
@@ -87,6 +91,10 @@ class Times:
         """Note the first step, if it is the first."""
         if self.begun_at is None:
             self.begun_at = now
+
+    def note_lost_worker(self) -> None:
+        """Count the loss of the worker, if the sequence has begun to run."""
+        self.num_recoveries += self.begun_at is not None
 
     def note_token(self, now: float) -> None:
         """Note the first token or vector, if it is the first."""
@@ -116,6 +124,7 @@ class Times:
             transport=self.transport,
             num_preemptions=num_preemptions,
             num_migrations=self.num_migrations,
+            num_recoveries=self.num_recoveries,
             is_handed_off=self.is_handed_off,
             cached_tokens=self.cached_tokens,
         )

@@ -160,6 +160,7 @@ class ModelQueues:
                 given_up.append(waiting)
                 continue
             worker.totals.num_requeued += waiting.is_asked_for
+            waiting.times.note_lost_worker()
             self.place(waiting)
         return given_up
 
