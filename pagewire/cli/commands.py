@@ -84,6 +84,7 @@ COMMANDS: dict[str, Command] = {
     "serve": Command("serve", "serve a model on this machine: one process per role"),
     "generate": Command("generate", "continue a prompt and print the text as it comes"),
     "chat": Command("chat", "talk to a model"),
+    "demo": Command("demo", "demo kill: kill a process under a stream; the answer stays the same"),
     "bench": Command("bench", "measure TTFT, ITL and throughput of any OpenAI-compatible URL"),
     "frontend": Command("role", "start one frontend"),
     "scheduler": Command("role", "start one scheduler"),

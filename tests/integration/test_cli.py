@@ -240,3 +240,13 @@ def test_a_deployment_with_keys_wants_one(make_cluster: MakeCluster) -> None:
     assert run("admin", "reset-prefix-cache", *server, *key).returncode == 0
     said = run("generate", "x", *server, *key, "--max-tokens", "2", "--temperature", "0")
     assert said.returncode == 0, said.stderr
+
+
+def test_the_demonstration_of_a_kill() -> None:
+    done = run("demo", "kill")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    facts = dict(line.split("  ", 1) for line in done.stderr.splitlines() if "  " in line)
+    assert facts["killed"].strip().startswith("worker-0 (process ")
+    assert facts["recoveries"].strip() == "1"
+    assert ": equal: 110 tokens" in facts["compared"]

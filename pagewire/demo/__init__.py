@@ -1,0 +1,1 @@
+"""Demonstrations that a user can run and check."""
