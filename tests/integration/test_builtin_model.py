@@ -1,11 +1,14 @@
 """`pagewire serve` without a model: the openai client gets right answers, and streamed stories in
 the corpus vocabulary."""
 
+import json
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
@@ -95,6 +98,50 @@ def test_answers(client: openai.OpenAI, turns: list[tuple[str, str]], wanted: st
     )
     assert answer.choices[0].message.content == wanted
     assert answer.choices[0].finish_reason == "stop"
+
+
+WEATHER = {
+    "name": "get_weather",
+    "parameters": {
+        "type": "object",
+        "properties": {"location": {"type": "string"}},
+        "required": ["location"],
+    },
+}
+
+
+def test_tools_as_tutorials_have_them(client: openai.OpenAI) -> None:
+    """At the model's own sampling: `auto` is answered, a required call is made and its result used."""
+    asked: dict[str, Any] = {
+        "model": "pagewire-builtin",
+        "tools": [{"type": "function", "function": WEATHER}],
+    }
+    turns: list[Any] = [{"role": "user", "content": "What is the weather in San Francisco?"}]
+    free = client.chat.completions.create(messages=turns, **asked).choices[0]
+    assert free.finish_reason == "stop"
+    assert free.message.content
+    forced = client.chat.completions.create(
+        messages=turns, tool_choice="required", seed=1, **asked
+    ).choices[0]
+    [call] = forced.message.tool_calls or []
+    assert json.loads(call.function.arguments)["location"].strip() == "San Francisco"
+    turns += [
+        forced.message.model_dump(exclude_none=True),
+        {"role": "tool", "tool_call_id": call.id, "content": "sunny, 21 degrees"},
+    ]
+    last = client.chat.completions.create(messages=turns, **asked).choices[0]
+    assert last.message.content == "sunny, 21 degrees"
+
+
+def test_a_story_at_the_defaults(client: openai.OpenAI) -> None:
+    for seed in range(3):
+        answer = client.completions.create(
+            model="pagewire-builtin", prompt="Once upon a time", max_tokens=160, seed=seed
+        )
+        words = re.findall(r"[a-z']+", answer.choices[0].text.lower())
+        assert answer.choices[0].finish_reason == "stop"
+        assert len(words) >= 40
+        assert not [word for word, after in pairwise(words) if word == after]
 
 
 def test_the_short_evaluation_finds_every_skill_above_its_floor(url: str) -> None:

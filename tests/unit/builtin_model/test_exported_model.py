@@ -107,8 +107,20 @@ def test_content_parts_render_as_their_text(template):
 
 
 def test_an_unknown_role_is_refused(template):
-    with pytest.raises(jinja2.TemplateError, match="not tool"):
-        render(template, [{"role": "tool", "content": "4"}])
+    with pytest.raises(jinja2.TemplateError, match="not critic"):
+        render(template, [{"role": "critic", "content": "4"}])
+
+
+def test_the_result_of_a_call_is_to_be_copied(template):
+    call = {"function": {"name": "look", "arguments": {"a": 1}}}
+    turns = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": "sunny"},
+    ]
+    assert render(template, turns) == (
+        '<|im_start|>assistant\n<tool_call>{"name": "look", "arguments": {"a": 1}}</tool_call>'
+        "<|im_end|>\n<|im_start|>user\nCopy this list: sunny<|im_end|>\n<|im_start|>assistant\n"
+    )
 
 
 def test_both_places_hold_one_template(model_folder, template):

@@ -23,11 +23,14 @@ _PREFIX: Final = "model."
 CHAT_TEMPLATE: Final = "\n".join(
     (
         "{%- for message in messages -%}",
-        "{%- if message['role'] not in ['system', 'user', 'assistant'] -%}",
-        "{{- raise_exception('The built-in model knows the roles system, user and assistant, not '"
-        " ~ message['role']) -}}",
+        "{%- if message['role'] not in ['system', 'user', 'assistant', 'tool'] -%}",
+        "{{- raise_exception('The built-in model knows the roles system, user, assistant and tool,"
+        " not ' ~ message['role']) -}}",
         "{%- endif -%}",
-        "{{- '" + TURN_START + "' ~ message['role'] ~ '\\n' -}}",
+        # The model was not trained for tools. It can copy, so it repeats the result of a call.
+        "{%- set is_result = message['role'] == 'tool' -%}",
+        "{{- '" + TURN_START + "' ~ ('user' if is_result else message['role']) ~ '\\n' -}}",
+        "{{- 'Copy this list: ' if is_result else '' -}}",
         "{%- if message['content'] is string -%}",
         "{{- message['content'] -}}",
         "{%- elif message['content'] -%}",
@@ -35,6 +38,10 @@ CHAT_TEMPLATE: Final = "\n".join(
         "{{- part['text'] -}}",
         "{%- endfor -%}",
         "{%- endif -%}",
+        "{%- for call in message['tool_calls'] or [] -%}",
+        "{{- '<tool_call>{\"name\": \"' ~ call['function']['name'] ~ '\", \"arguments\": ' ~"
+        " call['function']['arguments'] | tojson ~ '}</tool_call>' -}}",
+        "{%- endfor -%}",
         "{{- '" + TURN_END + "\\n' -}}",
         "{%- endfor -%}",
         "{%- if add_generation_prompt -%}",
@@ -75,12 +82,17 @@ def model_config(shape: Shape, tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def generation_config(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return generation_config.json: greedy, ended by the end of a turn."""
+    """Return generation_config.json: likely tokens only, ended by the end of a turn.
+
+    So small a model goes astray after one unlikely token; these values keep stories varied.
+    """
     return {
         "bos_token_id": tokenizer.token_to_id(END_OF_TEXT),
-        "do_sample": False,
+        "do_sample": True,
         "eos_token_id": tokenizer.token_to_id(TURN_END),
+        "min_p": 0.5,
         "pad_token_id": tokenizer.token_to_id(PAD),
+        "temperature": 0.7,
     }
 
 

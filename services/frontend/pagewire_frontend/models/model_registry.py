@@ -154,10 +154,13 @@ def _defaults(generation: Mapping[str, Any]) -> SamplingParams:
     (ModelConfig.get_diff_sampling_param), but max_new_tokens. Raises StartupError.
     """
     names = ["repetition_penalty"]
-    # With do_sample false the file's other values are transformers' leftovers, not advice.
-    if generation.get("do_sample") is not False:
+    changes: dict[str, Any] = {}
+    if generation.get("do_sample") is False:
+        # Greedy, as in transformers. The file's other values are leftovers then, not advice.
+        changes["temperature"] = 0.0
+    else:
         names += ["temperature", "top_p", "top_k", "min_p"]
-    changes = {name: generation[name] for name in names if generation.get(name) is not None}
+    changes |= {name: generation[name] for name in names if generation.get(name) is not None}
     try:
         return SamplingParams(max_tokens=None, **changes)
     except InvalidRequestError as error:

@@ -43,10 +43,10 @@ def test_generation_config_gives_defaults_and_ends(folder):
     ("advice", "expected"),
     [
         ({"repetition_penalty": 1.25, "min_p": 0.25}, {"repetition_penalty": 1.25, "min_p": 0.25}),
-        # Sampling left over from transformers is no advice; a penalty works on greedy text, too.
+        # Greedy; other sampling is left over from transformers, a penalty works on greedy text, too.
         (
             {"do_sample": False, "temperature": 0.5, "top_k": 5, "repetition_penalty": 1.25},
-            {"repetition_penalty": 1.25},
+            {"temperature": 0.0, "repetition_penalty": 1.25},
         ),
         ({"max_new_tokens": 7, "top_p": None}, {}),
     ],
