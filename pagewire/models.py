@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.model_folder import BUILTIN_NAME, BUILTIN_NAMES
+from pagewire_shared.model_files.folder import check_place
 
 BUILTIN_FOLDERS = {name: Path(__file__).parent / folder for name, folder in BUILTIN_NAMES.items()}
 BUILTIN_FOLDER = BUILTIN_FOLDERS[BUILTIN_NAME]
@@ -74,11 +75,11 @@ def _served_model(entry: str) -> ServedModel:
     if not path:
         raise StartupError(f"--model: {entry!r} is neither name=path nor a path", field="--model")
     if path in BUILTIN_FOLDERS and not Path(path).exists():
-        _require_folder(BUILTIN_FOLDERS[path], str(BUILTIN_FOLDERS[path]))
+        check_place(BUILTIN_FOLDERS[path], str(BUILTIN_FOLDERS[path]))
         return ServedModel(name or path, str(BUILTIN_FOLDERS[path]))
     folder = Path(path).expanduser()
     if _looks_local(path) or folder.exists():
-        _require_folder(folder, path)
+        check_place(folder, path)
         folder = folder.resolve()
         return ServedModel(name or folder.name, str(folder))
     return ServedModel(name or path, path)
@@ -87,11 +88,3 @@ def _served_model(entry: str) -> ServedModel:
 def _looks_local(path: str) -> bool:
     # A hub id is "model" or "organisation/model"; anything else can only be a path.
     return path.startswith((".", "/", "~")) or path.count("/") > 1
-
-
-def _require_folder(folder: Path, shown: str) -> None:
-    if not folder.is_dir():
-        reason = "is no folder" if folder.exists() else "does not exist"
-        raise StartupError(f"--model: {shown} {reason}", field="--model")
-    if not (folder / "config.json").is_file():
-        raise StartupError(f"--model: {shown} holds no config.json", field="--model")

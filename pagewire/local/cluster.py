@@ -38,6 +38,7 @@ from pagewire.local.supervision import (
 )
 from pagewire.local.watchdog import Hung, Prepare, Watchdog
 from pagewire.models import served_models
+from pagewire.start_checks import check_start
 from pagewire_shared.errors import StartupError
 from pagewire_shared.process.allocator import with_allocator_settings
 from pagewire_shared.process.backoff import Backoff
@@ -90,6 +91,7 @@ class LocalCluster:
                 "--frontends: without a port there is one frontend", field="--frontends"
             )
         self.models = served_models(config.model, config.served_model_name)
+        check_start(config, self.models)
         for address in config.kvstore:
             parse_address(address, setting="--kvstore")
         self._config = config

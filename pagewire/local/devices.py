@@ -51,6 +51,8 @@ def assign_devices(
     """
     if device == "cpu" or (device == "auto" and not (visible and has_cuda)):
         return [None] * num_workers
+    if not visible:
+        raise StartupError("--device: no CUDA device can be seen here", field="device")
     if len(visible) < num_workers:
         one = num_workers == 1
         raise StartupError(

@@ -111,7 +111,7 @@ WEATHER = {
 
 
 def test_tools_as_tutorials_have_them(client: openai.OpenAI) -> None:
-    """At the model's own sampling: `auto` is answered, a required call is made and its result used."""
+    """At its own sampling: `auto` is answered, a required call is made, its result is used."""
     asked: dict[str, Any] = {
         "model": "pagewire-builtin",
         "tools": [{"type": "function", "function": WEATHER}],

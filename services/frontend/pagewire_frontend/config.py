@@ -9,6 +9,10 @@ from pagewire_shared.process.settings import ProcessConfig, setting
 from pagewire_shared.process.sizes import parse_size
 from pagewire_shared.rpc.address import Address, parse_address
 
+TOOL_CALL_PARSERS = ("hermes", "llama3_json", "mistral", "pythonic", "none")
+REASONING_PARSERS = ("deepseek_r1", "qwen3", "mistral", "none")
+"""Names for the two flags, besides those that plug-ins bring."""
+
 _POSITIVE = (
     "max_open_requests",
     "max_body_size",

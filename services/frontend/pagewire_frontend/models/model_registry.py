@@ -19,6 +19,7 @@ from pagewire_frontend.models.tokenizer import TextTokenizer, load_tokenizer
 from pagewire_shared.errors import InvalidRequestError, ModelNotFoundError, StartupError
 from pagewire_shared.identity.ids import tokenizer_fingerprint
 from pagewire_shared.identity.model_folder import is_hub_id, resolve_model
+from pagewire_shared.model_files.folder import check_tokenizer
 from pagewire_shared.sampling.params import SamplingParams
 
 
@@ -118,6 +119,7 @@ def load_model(spec: ModelSpec, choice: FormatChoice | None = None) -> LoadedMod
     config = read_json(folder / "config.json", is_required=True)
     tokenizer_config = read_json(folder / "tokenizer_config.json")
     generation = read_json(folder / "generation_config.json")
+    check_tokenizer(folder, spec.path)
     tokenizer = load_tokenizer(folder)
     template = load_chat_template(folder, tokenizer_config)
     choice = parse_formats((), (), (), ()) if choice is None else choice

@@ -20,14 +20,13 @@ from pathlib import Path
 from blake3 import blake3
 
 from pagewire_shared.errors import StartupError
+from pagewire_shared.model_files.folder import INDEX_NAME, SINGLE_NAME
 from pagewire_worker.checkpoint.digest_cache import DigestCache
 
 VERSION = 2
 TAG = b"pagewire model %d" % VERSION
 """Version 1 hashed 4 KiB of each tensor; blocks stored under its names are never read again."""
 
-INDEX_NAME = "model.safetensors.index.json"
-SINGLE_NAME = "model.safetensors"
 MAX_HEADER_BYTES = 100 * 1024 * 1024
 
 WINDOW_BYTES = 16 * 1024**2

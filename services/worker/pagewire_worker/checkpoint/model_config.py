@@ -4,10 +4,8 @@ Accepts both spellings of rotary settings: `rope_theta` + `rope_scaling`, and `r
 newer checkpoints.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from pagewire_shared.errors import StartupError
@@ -80,20 +78,6 @@ class Traits:
     window: WindowRule = refuse_window
 
 
-def read_config_json(folder: Path) -> dict[str, Any]:
-    """Return the content of config.json. Raises StartupError when it is missing or broken."""
-    path = folder / "config.json"
-    if not path.is_file():
-        raise StartupError(f"--model: {folder} has no config.json", field="model")
-    try:
-        data = json.loads(path.read_text())
-    except ValueError as error:
-        raise StartupError(f"{path} is not valid JSON: {error}", field="model") from error
-    if not isinstance(data, dict):
-        raise StartupError(f"{path} must hold an object", field="model")
-    return data
-
-
 def parse_model_config(data: Mapping[str, Any], architecture: str, traits: Traits) -> ModelConfig:
     """Return the shape in `data`.
 
@@ -146,12 +130,6 @@ def _refuse_unsupported(data: Mapping[str, Any]) -> None:
         raise UnsupportedModelError(
             f"config.json: hidden_act {activation!r} is not supported, only 'silu'"
         )
-
-
-def refuse_quantization(data: Mapping[str, Any]) -> None:
-    """Raise StartupError for a checkpoint with quantized weights."""
-    if data.get("quantization_config"):
-        raise StartupError("config.json: quantization_config is not supported", field="model")
 
 
 def _integer(data: Mapping[str, Any], name: str, default: int | None = None) -> int:

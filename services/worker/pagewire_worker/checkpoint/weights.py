@@ -15,10 +15,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from pagewire_shared.errors import StartupError
+from pagewire_shared.model_files.folder import INDEX_NAME, SINGLE_NAME
 from pagewire_worker.host.memory_advice import release_pages
-
-INDEX_NAME = "model.safetensors.index.json"
-SINGLE_NAME = "model.safetensors"
 
 IGNORED_SUFFIXES = (".rotary_emb.inv_freq", ".masked_bias")
 """Buffers that old checkpoints store and that are never read."""

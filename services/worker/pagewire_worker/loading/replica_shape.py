@@ -8,6 +8,8 @@ import torch
 
 from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.model_folder import resolve_model
+from pagewire_shared.model_files.config import check_context
+from pagewire_shared.model_files.folder import check_weights
 from pagewire_worker.backend.backend import DecodeBounds
 from pagewire_worker.backend.source import ModelSource, ModelSummary
 from pagewire_worker.checkpoint.dtypes import pick_cache_dtype, pick_dtype
@@ -49,6 +51,8 @@ class ReplicaShape:
 def resolve_shape(config: WorkerConfig) -> ReplicaShape:
     """Understand the checkpoint and the device. Raises StartupError naming the setting."""
     folder = resolve_model(config.model, has_weights=True)
+    if config.load_format == "auto":
+        check_weights(folder, config.model)
     source = choose_source(folder, config.model_impl, config.load_format)
     model = source.summary
     device = _pick_device(config.device)
@@ -59,11 +63,7 @@ def resolve_shape(config: WorkerConfig) -> ReplicaShape:
             "--max-model-len is needed: config.json does not say how long a context may be",
             field="max_model_len",
         )
-    if longest is not None and max_model_len > longest:
-        raise StartupError(
-            f"--max-model-len: {max_model_len} is more than the model's context of {longest}",
-            field="max_model_len",
-        )
+    check_context(max_model_len, longest)
     num_seqs, num_tokens = _default_step(device)
     dtype = pick_dtype(config.dtype, model.dtype)
     return ReplicaShape(

@@ -4,8 +4,8 @@ import logging
 from pathlib import Path
 
 from pagewire_shared.errors import StartupError
+from pagewire_shared.model_files.config import read_config, refuse_unsupported
 from pagewire_worker.backend.source import ModelSource
-from pagewire_worker.checkpoint.model_config import read_config_json, refuse_quantization
 from pagewire_worker.checkpoint.window import UnsupportedModelError
 from pagewire_worker.loading.native_source import NativeSource
 from pagewire_worker.models.registry import native_config
@@ -24,8 +24,8 @@ def choose_source(folder: Path, model_impl: str, load_format: str = "auto") -> M
     Raises:
         StartupError: The checkpoint is broken, or no way that is allowed can run it.
     """
-    data = read_config_json(folder)
-    refuse_quantization(data)
+    data = read_config(folder)
+    refuse_unsupported(data)
     reason = "--model-impl says so"
     if model_impl != "transformers":
         try:

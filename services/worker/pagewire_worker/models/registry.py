@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pagewire_shared.model_files.config import read_config
 from pagewire_worker.checkpoint.model_config import (
     ModelConfig,
     Traits,
     parse_model_config,
-    read_config_json,
 )
 from pagewire_worker.checkpoint.window import UnsupportedModelError, mistral_window, qwen_window
 
@@ -22,7 +22,7 @@ TRAITS: Mapping[str, Traits] = {
 
 def read_model_config(folder: Path) -> ModelConfig:
     """Return the shape of the checkpoint in `folder`. Raises StartupError naming the fault."""
-    return native_config(read_config_json(folder))
+    return native_config(read_config(folder))
 
 
 def native_config(data: Mapping[str, Any]) -> ModelConfig:

@@ -5,25 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pagewire_shared.errors import StartupError
-from pagewire_worker.checkpoint.weights import INDEX_NAME, SINGLE_NAME
 from pagewire_worker.transformers_backend.refusal import Refusal
-
-_PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
-
-
-def check_folder(folder: Path) -> None:
-    """Raise StartupError unless `folder` holds the safetensors of a model."""
-    if (folder / "adapter_config.json").is_file():
-        raise StartupError(f"--model: {folder} is an adapter, not a model", field="model")
-    if (folder / SINGLE_NAME).is_file() or (folder / INDEX_NAME).is_file():
-        return
-    pickled = sorted(path.name for pattern in _PICKLED for path in folder.glob(pattern))
-    hint = ""
-    if pickled:
-        hint = f"; {pickled[0]} is a pickle, which can run code, and is not read: convert it"
-    raise StartupError(
-        f"--model: {folder} has neither {SINGLE_NAME} nor {INDEX_NAME}{hint}", field="model"
-    )
 
 
 def read_config(folder: Path, data: Mapping[str, Any]) -> Any:

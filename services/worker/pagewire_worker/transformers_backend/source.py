@@ -26,7 +26,6 @@ from pagewire_worker.transformers_backend.check import BLOCK_SIZE, check_against
 from pagewire_worker.transformers_backend.config_checks import (
     check_class,
     check_context,
-    check_folder,
     read_config,
 )
 from pagewire_worker.transformers_backend.interface import NAME, register
@@ -81,7 +80,6 @@ class TransformersSource:
         """
         architecture = str((data.get("architectures") or ["none"])[0])
         with one_sentence(architecture):
-            check_folder(folder)
             config = read_config(folder, data)
             check_class(config, architecture)
             text = config.get_text_config()

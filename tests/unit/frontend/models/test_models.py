@@ -43,7 +43,7 @@ def test_generation_config_gives_defaults_and_ends(folder):
     ("advice", "expected"),
     [
         ({"repetition_penalty": 1.25, "min_p": 0.25}, {"repetition_penalty": 1.25, "min_p": 0.25}),
-        # Greedy; other sampling is left over from transformers, a penalty works on greedy text, too.
+        # Greedy: other sampling is a leftover, and a penalty works on greedy text, too.
         (
             {"do_sample": False, "temperature": 0.5, "top_k": 5, "repetition_penalty": 1.25},
             {"temperature": 0.0, "repetition_penalty": 1.25},

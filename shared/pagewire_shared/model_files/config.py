@@ -1,0 +1,84 @@
+"""Reads config.json as far as it decides whether a model can be served at all."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from pagewire_shared.errors import StartupError
+
+_CONTEXT_KEYS: Final = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+_STATEFUL: Final = frozenset(
+    {"mamba", "mamba2", "falcon_mamba", "jamba", "rwkv", "recurrent_gemma"}
+)
+"""Model types whose layers keep a state of their own, for which there are no KV blocks."""
+_ALIBI: Final = frozenset({"bloom", "mpt"})
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return the content of config.json. Raises StartupError when it is missing or broken."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise StartupError(f"--model: {folder} has no config.json", field="model")
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise StartupError(f"--model: {path} is not valid JSON: {error}", field="model") from error
+    if not isinstance(data, dict):
+        raise StartupError(f"--model: {path} must hold an object", field="model")
+    return data
+
+
+def refuse_unsupported(data: Mapping[str, Any]) -> None:
+    """Raise StartupError for a model that no worker can run, whatever its weights are.
+
+    A worker may still refuse a model that passes: it knows what transformers has installed.
+    """
+    refuse_quantization(data)
+    names = data.get("architectures")
+    if not names:
+        raise _fault("config.json: architectures is missing")
+    kind = data.get("model_type")
+    if data.get("is_encoder_decoder"):
+        raise _fault(f"{names[0]} is an encoder-decoder; only decoders are supported")
+    if kind in _STATEFUL:
+        raise _fault(f"{names[0]} keeps a state in its layers, for which there are no KV blocks")
+    if kind in _ALIBI:
+        raise _fault(f"{names[0]} attends with ALiBi, which is not supported")
+
+
+def refuse_quantization(data: Mapping[str, Any]) -> None:
+    """Raise StartupError for a checkpoint with quantized weights."""
+    settings = data.get("quantization_config") or data.get("compression_config")
+    if not settings:
+        return
+    method = settings.get("quant_method") if isinstance(settings, Mapping) else None
+    raise _fault(
+        f"its weights are quantized with {method or 'an unknown method'} (quantization_config),"
+        " which is not read yet; name the model before quantization, perhaps with"
+        " --quantization int4"
+    )
+
+
+def context_of(data: Mapping[str, Any]) -> int | None:
+    """Return the longest sequence in tokens that config.json names, or None."""
+    text = data.get("text_config")
+    for source in (data, text if isinstance(text, Mapping) else {}):
+        for key in _CONTEXT_KEYS:
+            value = source.get(key)
+            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                return value
+    return None
+
+
+def check_context(max_model_len: int | None, longest: int | None) -> None:
+    """Raise StartupError if --max-model-len is more than the context of the model."""
+    if max_model_len is not None and longest is not None and max_model_len > longest:
+        raise StartupError(
+            f"--max-model-len: {max_model_len} is more than the model's context of {longest}",
+            field="max_model_len",
+        )
+
+
+def _fault(text: str) -> StartupError:
+    return StartupError(f"--model: {text}", field="model")
