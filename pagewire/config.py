@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from pagewire_frontend.config import FrontendConfig
+from pagewire_frontend.config import FrontendConfig, grpc_port_of
 from pagewire_kvstore.config import KvStoreConfig
 from pagewire_scheduler.config import SchedulerConfig
 from pagewire_shared.errors import StartupError
@@ -84,7 +84,9 @@ class ServeConfig:
     served_model_name: str | None = setting(None, "Name of the model in the API")
     host: str = setting("127.0.0.1", "Address that HTTP and gRPC listen on")
     port: int = setting(8000, "HTTP port; 0 picks one", parse=_PORT)
-    grpc_port: int = setting(8001, "gRPC port; 0 picks one", parse=_PORT)
+    grpc_port: int | None = setting(
+        None, "gRPC port; that of HTTP plus one if unset, 0 picks one", parse=_PORT
+    )
     frontends: int = setting(
         1, "Frontend processes on the same ports; more than one needs Linux", parse=integer(1, 64)
     )
@@ -219,6 +221,11 @@ class ServeConfig:
                 raise StartupError(f"{flag_of(name)}: needs {flag_of(other)}", field=name)
             if self.num_workers != _NUM_WORKERS:
                 raise StartupError(f"{flag_of(name)}: takes the place of --num-workers", field=name)
+
+    @property
+    def ports(self) -> tuple[int, int]:
+        """The ports of HTTP and gRPC; 0 for any free one. Raises StartupError for no next port."""
+        return self.port, grpc_port_of(self.port, self.grpc_port)
 
     @property
     def worker_roles(self) -> tuple[str | None, ...]:

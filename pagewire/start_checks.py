@@ -9,8 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from pagewire.config import REASONING_PARSERS, TOOL_CALL_PARSERS, ServeConfig
+from pagewire.config import ServeConfig
 from pagewire.models import ServedModel
+from pagewire_frontend.config import REASONING_PARSERS, TOOL_CALL_PARSERS
 from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.model_folder import (
     DEFAULT_REVISION,

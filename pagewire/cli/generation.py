@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 from pagewire.cli.progress import StartProgress
+from pagewire.cli.settings import quiet
 from pagewire.client.client import Client
 from pagewire.config import ServeConfig, integer
 from pagewire.local.cluster import LocalCluster
@@ -120,8 +121,7 @@ def connected(loaded: LoadedSettings[GenerationConfig]) -> Iterator[Connection]:
             client.wait_connected(CONNECT_SECONDS)
             yield Connection(client, config.model[0] if config.model else None)
         return
-    if loaded.sources["log_level"] == "default":
-        config = replace(config, log_level="warning")
+    config = quiet(loaded)
     progress = StartProgress()
     cluster = LocalCluster(_serve_config(config), observer=progress.show, has_http=False)
     try:

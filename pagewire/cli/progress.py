@@ -27,6 +27,7 @@ class StartProgress:
         self._is_starting = True
         self._states: dict[str, str] = {}
         self._shown_fractions: dict[str, float] = {}
+        self._moving("starting")
 
     @property
     def seconds(self) -> float:
@@ -47,7 +48,7 @@ class StartProgress:
                 self._line(f"pagewire: {name} ended ({reason}); starting it again {when}")
             case BecameReady():
                 self._is_starting = False
-                self._moving("")
+                self.clear()
             case ChildReady(name) if self._is_starting:
                 self._progress(name, "ready", 1.0)
             case ChildReady(name):
@@ -55,6 +56,10 @@ class StartProgress:
             case Loading(name, fraction, detail) if self._is_starting:
                 done = "" if fraction is None else f" {fraction:.0%}"
                 self._progress(name, f"{detail or 'loading'}{done}", fraction)
+
+    def clear(self) -> None:
+        """Erase the moving line, before something else is printed."""
+        self._moving("")
 
     def _progress(self, name: str, state: str, fraction: float | None) -> None:
         self._states[name] = state

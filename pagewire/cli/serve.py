@@ -1,6 +1,5 @@
 """`pagewire serve`: runs a LocalCluster, and prints addresses and an example once it is ready."""
 
-import json
 import queue
 import signal
 import sys
@@ -9,7 +8,8 @@ from types import FrameType
 
 from pagewire.cli.config import describe
 from pagewire.cli.progress import StartProgress
-from pagewire.cli.settings import add_model, load, make_parser
+from pagewire.cli.ready_text import ReadyFacts, open_warning, ready_text
+from pagewire.cli.settings import add_model, load, make_parser, quiet
 from pagewire.config import ServeConfig
 from pagewire.local.cluster import LocalCluster
 from pagewire.local.notices import Notice
@@ -28,7 +28,8 @@ def run(name: str, argv: Sequence[str]) -> int:
     parser = make_parser(name, ServeConfig, DESCRIPTION)
     add_model(parser)
     loaded, _ = load(parser, ServeConfig, argv)
-    if loaded.config.log_level == "debug":
+    config = quiet(loaded)
+    if config.log_level == "debug":
         print(describe(loaded), file=sys.stderr)
     # SimpleQueue.put may be called by a signal handler that interrupted a put.
     notices: queue.SimpleQueue[Notice | _StopRequested] = queue.SimpleQueue()
@@ -36,18 +37,22 @@ def run(name: str, argv: Sequence[str]) -> int:
     def request_stop(number: int, frame: FrameType | None) -> None:
         notices.put(_StopRequested())
 
-    cluster = LocalCluster(loaded.config, observer=notices.put)
+    cluster = LocalCluster(config, observer=notices.put)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, request_stop)
+    progress = StartProgress()
     cluster.start()
     try:
-        return _follow(cluster, notices)
+        return _follow(cluster, notices, progress)
     finally:
         cluster.stop()
 
 
-def _follow(cluster: LocalCluster, notices: "queue.SimpleQueue[Notice | _StopRequested]") -> int:
-    progress = StartProgress()
+def _follow(
+    cluster: LocalCluster,
+    notices: "queue.SimpleQueue[Notice | _StopRequested]",
+    progress: StartProgress,
+) -> int:
     is_stopping = False
     while True:
         notice = notices.get()
@@ -60,34 +65,26 @@ def _follow(cluster: LocalCluster, notices: "queue.SimpleQueue[Notice | _StopReq
         progress.show(notice)
         match notice:
             case BecameReady():
-                print(ready_text(cluster, progress.seconds), flush=True)
+                _say_ready(cluster, progress.seconds)
             case Ended(failure):
+                progress.clear()
                 if failure is not None and not is_stopping:
                     raise StartupError(failure)
                 return 0
 
 
-def ready_text(cluster: LocalCluster, seconds: float) -> str:
-    """Return the ready line and a command that queries the first model."""
-    names = ", ".join(model.name for model in cluster.models)
-    return (
-        f"Pagewire is ready after {seconds:.1f} s: {cluster.http_url} "
-        f"(gRPC {cluster.grpc_address}), serving {names}. Ask it:\n  {curl_command(cluster)}"
+def _say_ready(cluster: LocalCluster, seconds: float) -> None:
+    config = cluster.config
+    facts = ReadyFacts(
+        seconds=seconds,
+        url=str(cluster.http_url),
+        grpc_address=cluster.grpc_address,
+        models=cluster.models,
+        capacities=cluster.capacities,
+        needs_key=bool(config.api_key or config.api_key_file),
+        host=config.host,
     )
-
-
-def curl_command(cluster: LocalCluster) -> str:
-    """Return a shell command that gets an answer from the first model."""
-    model = cluster.models[0]
-    if model.has_chat_template:
-        path = "chat/completions"
-        body = {
-            "model": model.name,
-            "messages": [{"role": "user", "content": "Tell me a story."}],
-            "max_tokens": 64,
-        }
-    else:
-        path = "completions"
-        body = {"model": model.name, "prompt": "Once upon a time", "max_tokens": 64}
-    data = json.dumps(body).replace("'", "'\\''")
-    return f"curl {cluster.http_url}/v1/{path} -H 'content-type: application/json' -d '{data}'"
+    print(ready_text(facts), flush=True)
+    warning = open_warning(facts)
+    if warning is not None:
+        print(warning, file=sys.stderr, flush=True)

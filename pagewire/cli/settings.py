@@ -43,6 +43,13 @@ def load(
     return resolve(config_class, flags, os.environ, Path(file) if file else None), others
 
 
+def quiet(loaded: LoadedSettings[Config]) -> Config:
+    """Return the configuration; processes report warnings only, unless --log-level is given."""
+    if loaded.sources["log_level"] != "default":
+        return loaded.config
+    return dataclasses.replace(loaded.config, log_level="warning")  # type: ignore[type-var]
+
+
 def add_model(parser: HintingParser) -> None:
     """Add the positional MODEL."""
     parser.add_argument(

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pagewire.config import ServeConfig
+from pagewire.local.capacity import Capacities
 from pagewire.local.child_process import (
     ChildEvent,
     ChildProcess,
@@ -23,7 +24,7 @@ from pagewire.local.devices import assign_devices, torch_has_cuda, visible_devic
 from pagewire.local.frontend_group import mint_names
 from pagewire.local.layout import ChildSpec, Endpoints, child_environment, plan_children
 from pagewire.local.notices import ChildReady, Loading, Notice, StandingBy, StoodDown
-from pagewire.local.port_reservation import PortReservation
+from pagewire.local.port_reservation import PortReservation, require_free_port
 from pagewire.local.private_folder import PrivateFolder
 from pagewire.local.process_activity import Activity, ActivityMeter
 from pagewire.local.standbys import Standbys
@@ -42,7 +43,7 @@ from pagewire.start_checks import check_start
 from pagewire_shared.errors import StartupError
 from pagewire_shared.process.allocator import with_allocator_settings
 from pagewire_shared.process.backoff import Backoff
-from pagewire_shared.rpc.address import Address, parse_address, require_free
+from pagewire_shared.rpc.address import Address, parse_address
 
 RESTART_FIRST_SECONDS = 0.1
 RESTART_MAX_SECONDS = 10.0
@@ -94,13 +95,14 @@ class LocalCluster:
         check_start(config, self.models)
         for address in config.kvstore:
             parse_address(address, setting="--kvstore")
-        self._config = config
+        self.config = config
+        self.capacities = Capacities()
         self._observer = observer
         self._folder = PrivateFolder()
         host = config.host if has_http else ""
         socket = str(self._folder.path / "grpc.sock")
         names = mint_names(config.frontends)
-        self._endpoints = Endpoints(host, config.port, config.grpc_port, socket, names)
+        self._endpoints = Endpoints(host, *config.ports, socket, names)
         self._reservations: list[PortReservation] = []
         self._events: queue.SimpleQueue[_Received | _Stop | _Run] = queue.SimpleQueue()
         self._processes: dict[str, ChildProcess] = {}
@@ -179,7 +181,7 @@ class LocalCluster:
         self._thread.join()
 
     def _plan(self) -> tuple[ChildSpec, ...]:
-        config = self._config
+        config = self.config
         devices = assign_devices(
             config.device,
             len(self.models) * len(config.worker_roles),
@@ -194,7 +196,7 @@ class LocalCluster:
         host = self._endpoints.host
         if len(self._endpoints.names) == 1:
             for port, setting in wanted:
-                _require_free_port(host, port, setting)
+                require_free_port(host, port, setting)
             return
         for port, setting in wanted:
             self._reservations.append(PortReservation(host, port, setting=setting))
@@ -324,6 +326,7 @@ class LocalCluster:
                 self._note_answer(name, is_alive=status.get("is_alive") is not False)
             case "ready":
                 self._watchdog.ready(name)
+                self.capacities.note(status)
                 self._notify(ChildReady(name))
                 self._carry_out(self._supervision.on_ready(name, now))
             case "failed":
@@ -386,13 +389,6 @@ class LocalCluster:
     def _notify(self, notice: Notice) -> None:
         if self._observer is not None:
             self._observer(notice)
-
-
-def _require_free_port(host: str, port: int, setting: str) -> None:
-    try:
-        require_free(Address(host, port), setting=setting)
-    except OSError as error:
-        raise StartupError(f"--host: {host}: {error.strerror}", field="--host") from error
 
 
 def _dialled(host: str) -> str:

@@ -8,7 +8,7 @@ import socket
 import sys
 
 from pagewire_shared.errors import StartupError
-from pagewire_shared.rpc.address import Address
+from pagewire_shared.rpc.address import Address, require_free
 
 
 class PortReservation:
@@ -56,3 +56,11 @@ class PortReservation:
         # SO_REUSEADDR, another program could bind it while no process listens.
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+
+
+def require_free_port(host: str, port: int, setting: str) -> None:
+    """Raise StartupError, naming `setting`, if another program has the port or `host` is bad."""
+    try:
+        require_free(Address(host, port), setting=setting)
+    except OSError as error:
+        raise StartupError(f"--host: {host}: {error.strerror}", field="--host") from error

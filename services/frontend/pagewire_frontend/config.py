@@ -39,7 +39,9 @@ class FrontendConfig(ProcessConfig):
 
     host: str = setting("127.0.0.1", "Address to listen on")
     port: int = setting(8000, "Port of the HTTP API; 0 picks a free one")
-    grpc_port: int = setting(8001, "Port of the gRPC API; 0 picks a free one")
+    grpc_port: int | None = setting(
+        None, "Port of the gRPC API; that of HTTP plus one if unset, 0 picks a free one"
+    )
     grpc_listen: str = setting("", "Where gRPC listens instead: host:port or unix:path")
     http: bool = setting(True, "Serve the HTTP API")
     scheduler: tuple[str, ...] = setting((), "Address of a scheduler; repeatable")
@@ -116,7 +118,8 @@ class FrontendConfig(ProcessConfig):
 
     def __post_init__(self) -> None:
         for name in ("port", "grpc_port"):
-            if not 0 <= getattr(self, name) <= 65535:
+            port = getattr(self, name)
+            if port is not None and not 0 <= port <= 65535:
                 flag = name.replace("_", "-")
                 raise StartupError(f"--{flag}: ports are 0 to 65535", field=name)
         for name in _POSITIVE:
@@ -156,7 +159,7 @@ class FrontendConfig(ProcessConfig):
         """Address that gRPC listens on."""
         if self.grpc_listen:
             return parse_address(self.grpc_listen, setting="--grpc-listen")
-        return Address(host=self.host, port=self.grpc_port)
+        return Address(host=self.host, port=grpc_port_of(self.port, self.grpc_port))
 
     @property
     def peer_address(self) -> Address | None:
@@ -170,6 +173,19 @@ class FrontendConfig(ProcessConfig):
         """The schedulers; one flag may hold several, separated by commas."""
         texts = [part for text in self.scheduler for part in text.split(",") if part]
         return [parse_address(text, setting="--scheduler") for text in texts]
+
+
+def grpc_port_of(port: int, grpc_port: int | None) -> int:
+    """Return the gRPC port beside an HTTP port: `grpc_port`, else the next one, or 0 for 0.
+
+    Raises:
+        StartupError: There is no next one.
+    """
+    if grpc_port is not None:
+        return grpc_port
+    if port == 65535:
+        raise StartupError("--grpc-port is needed: no port follows 65535", field="grpc_port")
+    return port + 1 if port else 0
 
 
 def grpc_setting(config: FrontendConfig) -> str:

@@ -18,6 +18,7 @@ from pagewire_worker.link.metrics import show_replica
 from pagewire_worker.link.scheduler_link import SchedulerLink
 from pagewire_worker.link.service import SERVICE_NAMES, KvTransferService, register
 from pagewire_worker.loading.loader import Replica, load_replica
+from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.offload.connector import KvConnector
 from pagewire_worker.offload.kv_offload import KvOffload
 from pagewire_worker.offload.kv_store_client import make_connector
@@ -67,7 +68,7 @@ async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
         )
         # Liveness only from here on: the progress of a download is not visible.
         liveness = answer_liveness(server, context, thread, config.stuck_seconds)
-        jobs = [link.run(), _report_ready(attached, context), liveness]
+        jobs = [link.run(), _report_ready(info, attached, context), liveness]
         if server is not None:
             jobs.append(answer_readiness(server, attached, context))
         if offload is not None:
@@ -180,10 +181,19 @@ async def _load(config: WorkerConfig, context: ProcessContext, thread: ModelThre
     return replica
 
 
-async def _report_ready(attached: asyncio.Event, context: ProcessContext) -> None:
-    """Report ready at the first attach. Never ends, like all jobs of a worker."""
+async def _report_ready(
+    info: ReplicaInfo, attached: asyncio.Event, context: ProcessContext
+) -> None:
+    """Report ready, and what fits, at the first attach. Never ends, like all jobs of a worker."""
     await attached.wait()
-    context.status.report("ready", detail="attached to the scheduler")
+    context.status.report(
+        "ready",
+        detail="attached to the scheduler",
+        model=info.served_model_name,
+        max_model_len=info.max_model_len,
+        num_tokens=info.num_blocks * info.cache_groups[0].block_size,
+        max_num_seqs=info.max_num_seqs,
+    )
     await asyncio.Event().wait()
 
 

@@ -1,0 +1,95 @@
+"""The text of `pagewire serve` once it is ready: addresses, what fits, and commands to try."""
+
+import json
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pagewire.local.capacity import WorkerCapacity
+from pagewire.models import ServedModel
+from pagewire_shared.rpc.address import Address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyFacts:
+    """Facts about a deployment that is ready.
+
+    Attributes:
+        seconds: From the start until now.
+        url: Base URL of the HTTP API.
+        grpc_address: Address of the gRPC API.
+        models: Models in the order of the command line.
+        capacities: What fits, by model.
+        needs_key: Whether callers need an API key.
+        host: Address that it listens on.
+    """
+
+    seconds: float
+    url: str
+    grpc_address: str
+    models: Sequence[ServedModel]
+    capacities: Iterable[WorkerCapacity] = ()
+    needs_key: bool = False
+    host: str = "127.0.0.1"
+
+
+def ready_text(facts: ReadyFacts) -> str:
+    """Return the lines for standard output; the second one is a command that can be pasted."""
+    names = ", ".join(model.name for model in facts.models)
+    lines = [
+        f"Pagewire is ready after {facts.seconds:.1f} s: {facts.url} "
+        f"(gRPC {facts.grpc_address}), serving {names}. Ask it:",
+        f"  {curl_command(facts)}",
+        f"  {chat_command(facts)}",
+        *(_fit_text(one, len(facts.models) > 1) for one in facts.capacities),
+    ]
+    if facts.needs_key:
+        lines.append("  callers need an API key: put one of yours in KEY")
+    return "\n".join(lines)
+
+
+def open_warning(facts: ReadyFacts) -> str | None:
+    """Return a warning where other machines reach the server and no key is asked for."""
+    if facts.needs_key or Address(facts.host, 0).is_local:
+        return None
+    return (
+        f"pagewire: warning: every machine that reaches {facts.host} may use this server; set"
+        " --api-key-file, or listen on 127.0.0.1 only"
+    )
+
+
+def curl_command(facts: ReadyFacts) -> str:
+    """Return a shell command that gets an answer from the first model."""
+    model = facts.models[0]
+    if model.has_chat_template:
+        path = "chat/completions"
+        body = {
+            "model": model.name,
+            "messages": [{"role": "user", "content": "Tell me a story."}],
+            "max_tokens": 64,
+        }
+    else:
+        path = "completions"
+        body = {"model": model.name, "prompt": "Once upon a time", "max_tokens": 64}
+    key = ' -H "authorization: Bearer $KEY"' if facts.needs_key else ""
+    data = shlex.quote(json.dumps(body))
+    return f"curl {facts.url}/v1/{path}{key} -H 'content-type: application/json' -d {data}"
+
+
+def chat_command(facts: ReadyFacts) -> str:
+    """Return a command that talks to the first model on the terminal."""
+    command = "chat" if facts.models[0].has_chat_template else "generate"
+    key = ' --server-api-key "$KEY"' if facts.needs_key else ""
+    model = f" --model {shlex.quote(facts.models[0].name)}" if len(facts.models) > 1 else ""
+    prompt = "" if command == "chat" else " 'Once upon a time'"
+    return f"pagewire {command} --server {facts.grpc_address}{model}{key}{prompt}"
+
+
+def _fit_text(one: WorkerCapacity, is_one_of_many: bool) -> str:
+    at_once = one.num_tokens // one.max_model_len
+    name = f"{one.model}: " if is_one_of_many else ""
+    return (
+        f"  {name}context {one.max_model_len:,} tokens; KV cache for {one.num_tokens:,} tokens, so"
+        f" {at_once:,} sequences of full length fit, at most {one.max_num_seqs:,} at once"
+        f" (per worker)"
+    )
