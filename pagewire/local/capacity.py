@@ -1,4 +1,4 @@
-"""What fits into the workers of a deployment, as they report it."""
+"""Keeps what fits into the workers of a deployment, as they report it."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -92,9 +92,9 @@ class LocalCluster:
                 "--frontends: without a port there is one frontend", field="--frontends"
             )
         self.models = served_models(config.model, config.served_model_name)
-        check_start(config, self.models)
         for address in config.kvstore:
             parse_address(address, setting="--kvstore")
+        check_start(config, self.models)
         self.config = config
         self.capacities = Capacities()
         self._observer = observer

@@ -20,7 +20,12 @@ from support.source_tree import ROOT, own_files, package_folders, relative
 
 DOCUMENTS = sorted(
     [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "helm" / "pagewire" / "README.md"]
-    + [path for path in (ROOT / "docs").glob("*.md") if path.name != "gpu-compile-table.md"]
+    + [
+        path
+        for pattern in ("*.md", "gpu/*.md", "start/*.md")
+        for path in (ROOT / "docs").glob(pattern)
+        if path.name != "compile-table.md"
+    ]
     + list((ROOT / "services").glob("*/README.md"))
 )
 RECORDS = sorted((ROOT / "docs" / "adr").glob("*.md"))
@@ -172,6 +177,8 @@ def test_classes_that_a_document_names_exist(path: Path) -> None:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=relative)
 def test_flags_that_a_document_names_exist(path: Path) -> None:
+    if path.name == "wrong-starts.md":
+        pytest.skip("it shows flags that do not exist")
     assert set(FLAG.findall(read(path))) - known_flags() == set()
 
 
@@ -206,7 +213,7 @@ def prose_lines(text: str) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
-WRAPPED = [path for path in DOCUMENTS if path.name != "gpu-predictions.md"]
+WRAPPED = [path for path in DOCUMENTS if path.name != "predictions.md"]
 """All but the page with lines that a command prints."""
 
 

@@ -1,7 +1,7 @@
 """Registers, spills, shared memory and instructions of every kernel, compiled without a device.
 
-    python benchmarks/gpu/compile_table --output docs/gpu-compile-table.md
-    python benchmarks/gpu/compile_table --check docs/gpu-compile-table.md
+    python benchmarks/gpu/compile_table --output docs/gpu/compile-table.md
+    python benchmarks/gpu/compile_table --check docs/gpu/compile-table.md
     python benchmarks/gpu/compile_table --only attend_tiles --capabilities 90
 
 The functions of the worker are called as a step calls them, and what they launch is compiled and

@@ -12,8 +12,8 @@ _HEAD = """# What the kernels compile to
 Made with triton {triton} and its ptxas; do not edit:
 
 ```
-python benchmarks/gpu/compile_table --output docs/gpu-compile-table.md
-python benchmarks/gpu/compile_table --check docs/gpu-compile-table.md
+python benchmarks/gpu/compile_table --output docs/gpu/compile-table.md
+python benchmarks/gpu/compile_table --check docs/gpu/compile-table.md
 ```
 
 This takes no device: the functions of the worker are called as a step calls them, and what they

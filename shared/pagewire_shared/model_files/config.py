@@ -42,7 +42,7 @@ def refuse_unsupported(data: Mapping[str, Any]) -> None:
     if data.get("is_encoder_decoder"):
         raise _fault(f"{names[0]} is an encoder-decoder; only decoders are supported")
     if kind in _STATEFUL:
-        raise _fault(f"{names[0]} keeps a state in its layers, for which there are no KV blocks")
+        raise _fault(f"{names[0]}: its layers keep a state of their own, which has no KV blocks")
     if kind in _ALIBI:
         raise _fault(f"{names[0]} attends with ALiBi, which is not supported")
 

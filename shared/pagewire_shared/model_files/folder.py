@@ -30,9 +30,7 @@ def check_place(path: Path, shown: str) -> None:
     if (path / "config.json").is_file():
         return
     if (path / "adapter_config.json").is_file():
-        raise _fault(
-            f"{shown} is an adapter (LoRA), which is not supported yet; name its base model"
-        )
+        raise _fault(_ADAPTER.format(shown))
     if gguf := _first(path, ["*.gguf"]):
         raise _fault(f"{shown} holds {gguf}; GGUF is not read yet; {_ORIGINAL}")
     raise _fault(f"{shown} has no config.json")
@@ -40,12 +38,10 @@ def check_place(path: Path, shown: str) -> None:
 
 def check_weights(folder: Path, shown: str) -> None:
     """Raise StartupError unless `folder` holds safetensors."""
+    if (folder / "adapter_config.json").is_file():
+        raise _fault(_ADAPTER.format(shown))
     if (folder / SINGLE_NAME).is_file() or (folder / INDEX_NAME).is_file():
         return
-    if (folder / "adapter_config.json").is_file():
-        raise _fault(
-            f"{shown} is an adapter (LoRA), which is not supported yet; name its base model"
-        )
     if pickle := _first(folder, _PICKLES):
         raise _fault(
             f"{shown} has no {SINGLE_NAME}; {pickle} is a pickle, which can run code and is not"
@@ -65,6 +61,7 @@ def check_tokenizer(folder: Path, shown: str) -> None:
         )
 
 
+_ADAPTER: Final = "{} is an adapter (LoRA), which is not supported yet; name its base model"
 _ORIGINAL: Final = "name the model in safetensors that it was made from"
 
 

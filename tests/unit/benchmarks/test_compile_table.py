@@ -20,7 +20,7 @@ ROW = Row("9.0", "attend_tiles", "32/8x128 bf16", 8, 3, 190, 0, 0, 82176, "wgmma
 
 @pytest.fixture(scope="module")
 def page():
-    lines = (ROOT / "docs/gpu-compile-table.md").read_text().splitlines()
+    lines = (ROOT / "docs/gpu/compile-table.md").read_text().splitlines()
     rows = [line.strip("| ").split(" | ") for line in lines if re.match(r"\| \d\.\d \|", line)]
     return [dict(zip(COLUMNS, row, strict=True)) for row in rows]
 

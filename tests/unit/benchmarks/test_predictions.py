@@ -30,7 +30,7 @@ SMALL, LARGE = SHAPES["qwen3-0.6b"], SHAPES["qwen3-8b"]
 H200 = CARDS["h200"]
 FIGURES = load()
 PREDICTED = {name: predict(card, FIGURES) for name, card in CARDS.items()}
-PAGE = BENCHMARKS.parent / "docs" / "gpu-predictions.md"
+PAGE = BENCHMARKS.parent / "docs" / "gpu" / "predictions.md"
 HIGHER_IS_BETTER = ("1", "2", "4", "5")
 LOWER_IS_BETTER = ("6", "7", "8")
 

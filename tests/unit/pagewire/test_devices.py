@@ -49,11 +49,16 @@ def test_workers_on_the_cpu_have_no_device(
     assert assign_devices(device, 3, visible, has_cuda=has_cuda) == [None] * 3
 
 
-@pytest.mark.parametrize(("device", "visible"), [("auto", ("0",)), ("cuda", ("0",)), ("cuda", ())])
+@pytest.mark.parametrize(("device", "visible"), [("auto", ("0",)), ("cuda", ("0",))])
 def test_too_few_devices_are_an_error(device: str, visible: tuple[str, ...]) -> None:
     with pytest.raises(StartupError, match=f"and {len(visible)} can be seen") as caught:
         assign_devices(device, 2, visible, has_cuda=True)
     assert caught.value.field == "--num-workers"
+
+
+def test_no_device_is_an_error_of_its_own() -> None:
+    with pytest.raises(StartupError, match="--device: no CUDA device can be seen here"):
+        assign_devices("cuda", 2, (), has_cuda=True)
 
 
 def test_workers_get_their_device_in_the_environment(tmp_path: Path) -> None:

@@ -67,10 +67,10 @@ def test_invalid_entries_are_refused(entries: list[str], name: str | None, messa
 
 
 def test_a_folder_without_config_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StartupError, match=r"holds no config\.json"):
+    with pytest.raises(StartupError, match=r"has no config\.json"):
         served_models([str(tmp_path)], None)
     (tmp_path / "file").write_text("")
-    with pytest.raises(StartupError, match="is no folder"):
+    with pytest.raises(StartupError, match="is a file; name the folder"):
         served_models([str(tmp_path / "file")], None)
 
 

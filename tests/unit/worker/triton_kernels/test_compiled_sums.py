@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[4]
 PROGRAM = ROOT / "tests/support/kernels/compiled_kernels.py"
-PAGE = ROOT / "docs/gpu-compile-table.md"
+PAGE = ROOT / "docs/gpu/compile-table.md"
 
 # A second for each kernel, on a machine that does nothing else.
 pytestmark = pytest.mark.timeout(600)
@@ -104,4 +104,4 @@ def test_the_page_says_what_is_compiled_here(compiled):
         for line in lines - known
         if tuple(line.split(" | ")[:2] + line.split(" | ")[3:]) not in cells
     ]
-    assert missing == [], "python benchmarks/gpu/compile_table --output docs/gpu-compile-table.md"
+    assert missing == [], "python benchmarks/gpu/compile_table --output docs/gpu/compile-table.md"
