@@ -89,7 +89,6 @@ async def test_echoed_parameters(checkpoint, marked):
                 max_output_tokens=20,
                 max_tool_calls=3,
                 truncation="disabled",
-                stream_options={"include_obfuscation": False},
                 extra_body={"seed": 7, "top_k": 3, "no_such_field": 1},
             )
         )

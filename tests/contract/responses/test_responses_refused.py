@@ -99,7 +99,7 @@ async def test_what_is_not_supported_is_refused_by_name(checkpoint):
             error = await refused(client, body)
             assert (error["code"], error["param"]) == ("unsupported_parameter", field), body
             assert text in error["message"]
-            assert error["message"].endswith("is not supported")
+            assert "is not supported" in error["message"]
 
 
 async def test_what_is_wrong_is_refused_with_its_place(checkpoint):

@@ -19,6 +19,7 @@ from pagewire_frontend.http.responses.local import LocalResponses
 from pagewire_frontend.http.server import metrics
 from pagewire_frontend.http.server.access import Cors, KeyMiddleware
 from pagewire_frontend.http.server.errors import install_handlers
+from pagewire_frontend.http.server.ignored_fields import IgnoredFieldsMiddleware
 from pagewire_frontend.http.server.methods import MethodsMiddleware
 from pagewire_frontend.http.server.request_id import RequestIdMiddleware
 
@@ -67,4 +68,4 @@ def _guarded(app: FastAPI, access: Access) -> ASGIApp:
     if access.cors_origins:
         # Before the keys: a browser's preflight request has no key.
         guarded = Cors(guarded, access.cors_origins)
-    return RequestIdMiddleware(guarded)
+    return RequestIdMiddleware(IgnoredFieldsMiddleware(guarded))

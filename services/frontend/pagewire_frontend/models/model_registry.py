@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pagewire_frontend.message.formats import (
     NO_FORMATS,
@@ -57,6 +57,10 @@ class LoadedModel:
     formats: MessageFormats = NO_FORMATS
 
 
+MAX_NAMED: Final = 8
+"""Models that an error lists."""
+
+
 class ModelRegistry:
     """All models by served name; `loaded_at` is in seconds since 1970."""
 
@@ -79,7 +83,11 @@ class ModelRegistry:
                 return next(iter(self._models.values()))
             raise InvalidRequestError("model is required: several are served", field="model")
         if name not in self._models:
-            raise ModelNotFoundError(f"the model {name!r} does not exist")
+            served = ", ".join(list(self._models)[:MAX_NAMED])
+            more = ", ..." if len(self._models) > MAX_NAMED else ""
+            raise ModelNotFoundError(
+                f"the model {name[:256]!r} does not exist; served: {served}{more}"
+            )
         return self._models[name]
 
 

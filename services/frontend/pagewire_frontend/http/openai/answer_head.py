@@ -102,11 +102,13 @@ def end_fields(finished: Finished | None) -> Json:
 class AnswerHead:
     """The common fields of all bodies of one answer."""
 
-    def __init__(self, parts: AnswerParts) -> None:
+    def __init__(self, parts: AnswerParts, *, has_null_usage: bool) -> None:
         self._common = {"created": parts.created, "model": parts.model}
         self._request_id = parts.request_id
-        # With a usage chunk at the end, usage is null in all other chunks.
-        self._no_usage: Json = {"usage": None} if parts.asked.has_usage_chunk else {}
+        # With a usage chunk at the end, usage is null in all other chunks of a chat. The schema of
+        # completions does not allow that.
+        shows_null = has_null_usage and parts.asked.has_usage_chunk
+        self._no_usage: Json = {"usage": None} if shows_null else {}
 
     def body(self, prefix: str, kind: str, choices: list[Json]) -> Json:
         """Return a body without usage."""

@@ -9,8 +9,10 @@ from pydantic import BaseModel
 
 from pagewire_frontend.access.api_keys import current_tenant
 from pagewire_frontend.http.body.json_reader import JsonReader, is_large
+from pagewire_frontend.http.field_outcomes import unread_fields
 from pagewire_frontend.http.openai.schemas import body_of
 from pagewire_frontend.http.server.connection import read_body, while_connected
+from pagewire_frontend.http.server.ignored_fields import note_ignored
 
 Body = TypeVar("Body", bound=BaseModel)
 Result = TypeVar("Result")
@@ -35,7 +37,9 @@ class Bodies:
             MediaTypeError, BodyTooLargeError, ClientGoneError: See `read_body`.
             OverloadedError: Too many large bodies wait already.
         """
-        return await self.read_as(request, partial(body_of, cls))
+        body = await self.read_as(request, partial(body_of, cls))
+        note_ignored(request.scope, unread_fields(body))
+        return body
 
     async def read_as(self, request: Request, shaped: Callable[[dict[str, Any]], Result]) -> Result:
         """Return what `shaped` makes of the object in the body, maybe in a thread. Raises what

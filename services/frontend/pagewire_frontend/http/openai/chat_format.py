@@ -12,7 +12,7 @@ from pagewire_frontend.http.openai.answer_head import (
     end_fields,
     usage_body,
 )
-from pagewire_frontend.http.openai.logprob_shapes import chat_logprobs
+from pagewire_frontend.http.openai.logprob_shapes import TokenNamer, chat_logprobs
 from pagewire_frontend.http.streaming.event_stream import TextLine, event_bytes, ready_line
 from pagewire_frontend.message.pieces import (
     MessagePieces,
@@ -34,7 +34,8 @@ class ChatFormat:
     ) -> None:
         self._parts = parts
         self._asked = parts.asked
-        self._head = AnswerHead(parts)
+        self._head = AnswerHead(parts, has_null_usage=True)
+        self._namer = TokenNamer(parts.tokenizer, has_ids=parts.asked.has_ids_as_tokens)
         self._new_reader = new_reader
         self._readers: dict[int, MessageReader] = {}
         self._is_text_alone = self._asked.num_logprobs is None and not self._asked.has_token_ids
@@ -80,7 +81,7 @@ class ChatFormat:
         shown: Json = {}
         if isinstance(event, Delta):
             if self._asked.num_logprobs is not None and event.logprobs:
-                shown["logprobs"] = chat_logprobs(event.logprobs, self._parts.tokenizer)
+                shown["logprobs"] = chat_logprobs(event.logprobs, self._namer)
             if self._asked.has_token_ids:
                 shown["token_ids"] = event.token_ids
         reader = self._reader(number)
@@ -123,9 +124,7 @@ class ChatFormat:
         item = {
             "index": number,
             "message": self._message(pieces),
-            "logprobs": chat_logprobs(choice.logprobs, self._parts.tokenizer)
-            if has_logprobs
-            else None,
+            "logprobs": chat_logprobs(choice.logprobs, self._namer) if has_logprobs else None,
             **_end(choice.finished, reader),
         }
         if self._asked.has_token_ids:

@@ -11,7 +11,7 @@ from pagewire_frontend.http.openai.answer_head import (
     end_fields,
     usage_body,
 )
-from pagewire_frontend.http.openai.logprob_shapes import CompletionLogprobs
+from pagewire_frontend.http.openai.logprob_shapes import CompletionLogprobs, TokenNamer
 from pagewire_frontend.http.streaming.event_stream import TextLine, ready_line
 from pagewire_frontend.session.events import Delta, Finished, Usage
 from pagewire_frontend.session.journal_records import TokenLogprob
@@ -25,8 +25,9 @@ class CompletionFormat:
     def __init__(self, parts: AnswerParts) -> None:
         self._parts = parts
         self._asked = parts.asked
-        self._head = AnswerHead(parts)
+        self._head = AnswerHead(parts, has_null_usage=False)
         asked = parts.asked
+        self._namer = TokenNamer(parts.tokenizer, has_ids=asked.has_ids_as_tokens)
         shows_scores = asked.num_logprobs is not None or asked.num_prompt_logprobs is not None
         self._is_text_alone = not (shows_scores or asked.has_token_ids or asked.has_echo)
         self._text_lines: dict[int, TextLine] = {}
@@ -103,9 +104,7 @@ class CompletionFormat:
         num_top = self._asked.num_logprobs
         if num_top is None:
             return None
-        running = self._logprobs.setdefault(
-            number, CompletionLogprobs(self._parts.tokenizer, num_top)
-        )
+        running = self._logprobs.setdefault(number, CompletionLogprobs(self._namer, num_top))
         if not is_first or not self._asked.has_echo:
             return running.take(logprobs)
         prompt = self._parts.prompt_of(number)

@@ -11,22 +11,37 @@ from pagewire_frontend.session.journal_records import TokenLogprob
 LOWEST = -9999.0
 
 
-def chat_logprobs(items: Sequence[TokenLogprob], tokenizer: TextTokenizer) -> dict[str, Any]:
+class TokenNamer:
+    """Names tokens in log-probabilities: by their text, or by their id as vLLM does.
+
+    Args:
+        has_ids: Whether by their id: "token_id:7".
+    """
+
+    def __init__(self, tokenizer: TextTokenizer, *, has_ids: bool) -> None:
+        self.tokenizer = tokenizer
+        self.has_ids = has_ids
+
+    def name(self, token_id: int) -> str:
+        """Return the name of a token."""
+        return f"token_id:{token_id}" if self.has_ids else self.tokenizer.token_text(token_id)
+
+
+def chat_logprobs(items: Sequence[TokenLogprob], namer: TokenNamer) -> dict[str, Any]:
     """Return the shape of chat completions; `bytes` lets clients join partial characters."""
     content = []
     for item in items:
-        entry = _chat_token(item.token_id, item.logprob, tokenizer)
-        entry["top_logprobs"] = [_chat_token(i, value, tokenizer) for i, value in item.top]
+        entry = _chat_token(item.token_id, item.logprob, namer)
+        entry["top_logprobs"] = [_chat_token(i, value, namer) for i, value in item.top]
         content.append(entry)
     return {"content": content, "refusal": None}
 
 
-def _chat_token(token_id: int, logprob: float, tokenizer: TextTokenizer) -> dict[str, Any]:
-    raw = tokenizer.token_bytes(token_id)
+def _chat_token(token_id: int, logprob: float, namer: TokenNamer) -> dict[str, Any]:
     return {
-        "token": raw.decode("utf-8", errors="replace"),
+        "token": namer.name(token_id),
         "logprob": max(logprob, LOWEST),
-        "bytes": list(raw),
+        "bytes": list(namer.tokenizer.token_bytes(token_id)),
     }
 
 
@@ -55,13 +70,14 @@ def _by_id(item: TokenLogprob, num_top: int, tokenizer: TextTokenizer) -> dict[s
 class CompletionLogprobs:
     """One choice's log-probabilities in the shape of completions, chunk by chunk."""
 
-    def __init__(self, tokenizer: TextTokenizer, num_top: int) -> None:
+    def __init__(self, namer: TokenNamer, num_top: int) -> None:
         """Create the completion logprobs.
 
         Args:
+            namer: Names the tokens.
             num_top: Likeliest tokens shown of each position.
         """
-        self._tokenizer = tokenizer
+        self._namer = namer
         self._num_top = num_top
         self._offset = 0
 
@@ -72,11 +88,11 @@ class CompletionLogprobs:
         log-probability."""
         first = [] if first_token_id is None else [first_token_id]
         ids = [*first, *(item.token_id for item in items)]
-        tokens = [self._tokenizer.token_text(token_id) for token_id in ids]
+        tokens = [self._namer.name(token_id) for token_id in ids]
         offsets = []
-        for token in tokens:
+        for token_id in ids:
             offsets.append(self._offset)
-            self._offset += len(token)
+            self._offset += len(self._namer.tokenizer.token_text(token_id))
         unknown: list[Any] = [None] * len(first)
         return {
             "tokens": tokens,
@@ -90,6 +106,6 @@ class CompletionLogprobs:
         # are halves of characters look alike: the likeliest stands for them.
         found: dict[str, float] = {}
         for token_id, value in [*item.top[: self._num_top], (item.token_id, item.logprob)]:
-            text = self._tokenizer.token_text(token_id)
+            text = self._namer.name(token_id)
             found[text] = max(value, found.get(text, LOWEST))
         return found

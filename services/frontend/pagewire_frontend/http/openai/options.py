@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from pagewire_frontend.chat.effort import effort_arguments
 from pagewire_frontend.chat.tool_use import ChoiceMode, Tool, ToolUse
 from pagewire_frontend.http.body_fields import given_sampling
 from pagewire_frontend.http.openai.chat_turns import chat_turns
@@ -98,9 +99,16 @@ def chat_prompt(body: ConversationBody, messages: Sequence[ChatMessageBody]) -> 
     return ChatPrompt(
         chat_turns(messages),
         add_generation_prompt=add,
-        template_arguments=checked_arguments("chat_template_kwargs", body.chat_template_kwargs),
+        template_arguments=_template_arguments(body),
         continue_final_message=goes_on,
     )
+
+
+def _template_arguments(body: ConversationBody) -> dict[str, Any] | None:
+    """Return values for the chat template; what the client names wins over the effort."""
+    given = checked_arguments("chat_template_kwargs", body.chat_template_kwargs)
+    effort = effort_arguments(getattr(body, "reasoning_effort", None))
+    return {**effort, **(given or {})} or None
 
 
 def completion_prompts(body: CompletionBody) -> list[Prompt]:

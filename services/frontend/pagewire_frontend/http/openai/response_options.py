@@ -16,6 +16,7 @@ class ResponseOptions:
         num_logprobs: Alternatives per token of the answer; None for no log-probabilities.
         num_prompt_logprobs: The same for the prompt.
         has_token_ids: The token ids of prompt and answer.
+        has_ids_as_tokens: Log-probabilities name tokens by id, as "token_id:7".
         has_echo: The prompt's text before the answer's.
         has_output: The answer itself; without, only the prompt is shown.
         has_usage_chunk: A stream ends with token counts.
@@ -25,6 +26,7 @@ class ResponseOptions:
     num_logprobs: int | None = None
     num_prompt_logprobs: int | None = None
     has_token_ids: bool = False
+    has_ids_as_tokens: bool = False
     has_echo: bool = False
     has_output: bool = True
     has_usage_chunk: bool = False
@@ -43,6 +45,7 @@ def of_chat(body: ChatBody) -> ResponseOptions:
         num_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
         num_prompt_logprobs=given_sampling(body, HttpBodies.OPENAI).get("prompt_logprobs"),
         has_token_ids=bool(body.return_token_ids),
+        has_ids_as_tokens=bool(body.return_tokens_as_token_ids),
         has_echo=bool(body.echo),
         has_usage_chunk=body.wants_usage_chunk,
         has_reasoning=body.include_reasoning is not False,
@@ -55,6 +58,7 @@ def of_completion(body: CompletionBody) -> ResponseOptions:
         num_logprobs=body.logprobs,
         num_prompt_logprobs=given_sampling(body, HttpBodies.OPENAI).get("prompt_logprobs"),
         has_token_ids=bool(body.return_token_ids),
+        has_ids_as_tokens=bool(body.return_tokens_as_token_ids),
         has_echo=bool(body.echo),
         has_output=not is_echo_alone(body),
         has_usage_chunk=body.wants_usage_chunk,

@@ -1,11 +1,13 @@
-"""Bodies of requests as strict models: no coercion, unknown fields ignored, what is not supported
-yet refused by name unless it is neutral. Owns no defaults of sampling.
+"""Bodies of requests as strict models without coercion. `http.field_outcomes` says what becomes of
+fields that no model has. Owns no defaults of sampling.
 """
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
 
+from pagewire_frontend.http import field_outcomes
 from pagewire_frontend.http.body_fields import (
     FIRST_ERROR,
     Ids,
@@ -15,30 +17,19 @@ from pagewire_frontend.http.body_fields import (
     with_sampling,
 )
 from pagewire_frontend.http.openai.tool_schemas import NamedToolBody, SaidCallBody, ToolBody
+from pagewire_frontend.http.openai.validation import as_invalid
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.sampling.fields import HttpBodies
 
 MAX_PROMPTS = 256
-
-# Field to the values that change nothing. Null is neutral for all of them.
-_NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "audio": (),
-    "chat_template": (),
-    "documents": ([],),
-    "function_call": ("none", "auto"),
-    "functions": ([],),
-    "guided_whitespace_pattern": (),
-    "kv_transfer_params": (),
-    "modalities": (["text"],),
-    "prompt_embeds": (),
-    "suffix": ("",),
-    "tool_choice": ("none", "auto"),
-    "tools": ([],),
-}
+EFFORTS = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+"""How long a model may think, in the words of its chat template."""
 
 
 class StreamOptions(StrictBody):
     """Additional contents of a stream."""
+
+    REFUSED: ClassVar = field_outcomes.STREAM_OPTIONS
 
     include_usage: bool | None = None
 
@@ -84,6 +75,7 @@ class GenerationBody(StrictBody):
     logit_bias: dict[str, float] | None = None
     echo: bool | None = None
     return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
     response_format: ResponseFormatBody | None = None
     structured_outputs: StructuredOutputsBody | None = None
     guided_json: str | dict[str, Any] | bool | None = None
@@ -97,6 +89,16 @@ class GenerationBody(StrictBody):
         return bool(self.stream_options and self.stream_options.include_usage)
 
 
+_OTHER_PARTS = {
+    "image_url": "images",
+    "input_audio": "audio parts",
+    "file": "files",
+    "video_url": "videos",
+    "audio_url": "audio parts",
+    "refusal": "refusal parts",
+}
+
+
 class TextPart(StrictBody):
     """A text inside a message."""
 
@@ -107,6 +109,8 @@ class TextPart(StrictBody):
 class ChatMessageBody(StrictBody):
     """One turn."""
 
+    REFUSED: ClassVar = field_outcomes.MESSAGE
+
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | Annotated[list[TextPart], FIRST_ERROR] | None = None
     name: str | None = None
@@ -114,9 +118,30 @@ class ChatMessageBody(StrictBody):
     tool_call_id: str | None = None
     reasoning_content: str | None = None
 
+    @field_validator("role", mode="before")
+    @classmethod
+    def _no_function(cls, value: Any) -> Any:
+        if value == "function":
+            raise PydanticCustomError("unsupported", "function is not supported; use tool")
+        return value
+
+    @field_validator("content", mode="before")
+    @classmethod
+    def _text_only(cls, value: Any) -> Any:
+        for part in value if isinstance(value, list) else ():
+            kind = part.get("type") if isinstance(part, dict) else None
+            if kind in _OTHER_PARTS:
+                what = _OTHER_PARTS[kind]
+                raise PydanticCustomError(
+                    "unsupported", "{what} are not supported; only text parts", {"what": what}
+                )
+        return value
+
 
 class ChatBody(GenerationBody):
     """POST /v1/chat/completions."""
+
+    REFUSED: ClassVar = field_outcomes.CHAT
 
     messages: Annotated[list[ChatMessageBody], Field(min_length=1), FIRST_ERROR]
     max_completion_tokens: int | None = None
@@ -129,10 +154,13 @@ class ChatBody(GenerationBody):
     tool_choice: Literal["none", "auto", "required"] | NamedToolBody | None = None
     parallel_tool_calls: bool | None = None
     include_reasoning: bool | None = None
+    reasoning_effort: EFFORTS | None = None
 
 
 class CompletionBody(GenerationBody):
     """POST /v1/completions."""
+
+    REFUSED: ClassVar = field_outcomes.COMPLETION
 
     prompt: str | Texts | Ids | ListsOfIds
     logprobs: int | None = None
@@ -140,6 +168,8 @@ class CompletionBody(GenerationBody):
 
 class EmbeddingBody(StrictBody):
     """POST /v1/embeddings: `input`, or a conversation as vLLM takes it."""
+
+    REFUSED: ClassVar = field_outcomes.EMBEDDING
 
     model: str | None = None
     input: str | Texts | Ids | ListsOfIds | None = None
@@ -169,18 +199,7 @@ def body_of(cls: type[Body], data: dict[str, Any]) -> Body:
     try:
         body = cls.model_validate(data)
     except ValidationError as error:
-        raise _as_invalid(error) from error
-    for name, value in (body.model_extra or {}).items():
-        if name in _NEUTRAL and value is not None and value not in _NEUTRAL[name]:
-            raise InvalidRequestError(
-                f"{name} is not supported yet", field=name, code="unsupported_parameter"
-            )
+        raise as_invalid(error) from error
+    if isinstance(body, GenerationBody) and body.stream_options and not body.stream:
+        raise InvalidRequestError("stream_options needs stream true", field="stream_options")
     return body
-
-
-def _as_invalid(error: ValidationError) -> InvalidRequestError:
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    location = [str(part) for part in first["loc"]]
-    field = location[0] if location else None
-    place = ".".join(location) or "the body"
-    return InvalidRequestError(f"{place}: {first['msg']}", field=field, code="invalid_type")

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 from pagewire_frontend.access.api_keys import current_tenant
 from pagewire_frontend.chat.plan import MessagePlan, plan_message
 from pagewire_frontend.engine.engine import Engine
+from pagewire_frontend.http.field_outcomes import unread_fields
 from pagewire_frontend.http.openai.bodies import Bodies
 from pagewire_frontend.http.openai.schemas import body_of, body_schema
 from pagewire_frontend.http.responses import options
@@ -23,6 +24,7 @@ from pagewire_frontend.http.responses.run import ResponseRun
 from pagewire_frontend.http.responses.schemas import ResponsesBody, check_body
 from pagewire_frontend.http.server.connection import while_connected
 from pagewire_frontend.http.server.errors import json_response
+from pagewire_frontend.http.server.ignored_fields import note_ignored
 from pagewire_frontend.http.streaming.event_stream import EventStream
 from pagewire_frontend.prompts.generation_request import ChatPrompt, GenerationRequest
 from pagewire_shared.errors import InvalidRequestError, PagewireError
@@ -60,6 +62,7 @@ def make_router(
     async def create(request: Request) -> Response:
         """Answer an input."""
         body, said = await bodies.read_as(request, _checked)
+        note_ignored(request.scope, unread_fields(body))
         try:
             pending, plan = await _pending_response(
                 engine, responses, directory, body, said, current_tenant()

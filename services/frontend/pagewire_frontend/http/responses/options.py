@@ -4,6 +4,7 @@ again. Owns the defaults of this endpoint and nothing else."""
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pagewire_frontend.chat.effort import effort_arguments
 from pagewire_frontend.chat.tool_use import Tool, ToolUse
 from pagewire_frontend.http.body_fields import given_sampling
 from pagewire_frontend.http.responses.input import shaped
@@ -78,15 +79,9 @@ def tool_use(body: ResponsesBody) -> ToolUse:
 
 def template_arguments(body: ResponsesBody) -> Mapping[str, Any]:
     """Return values for the chat template; what the client names wins over the effort."""
-    found: dict[str, Any] = {}
     effort = body.reasoning.effort if body.reasoning is not None else None
-    if effort is not None:
-        # The names of the templates that know such a thing: gpt-oss's, and Qwen's.
-        found["reasoning_effort"] = effort
-        if effort == "none":
-            found["enable_thinking"] = False
     given = checked_arguments("chat_template_kwargs", body.chat_template_kwargs)
-    return {**found, **(given or {})}
+    return {**effort_arguments(effort), **(given or {})}
 
 
 def echo(body: ResponsesBody, params: SamplingParams) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from pagewire_frontend.engine.engine import Engine
-from pagewire_frontend.http.openai.logprob_shapes import chat_logprobs
+from pagewire_frontend.http.openai.logprob_shapes import TokenNamer, chat_logprobs
 from pagewire_frontend.http.responses.output import Event, Output
 from pagewire_frontend.http.responses.pending_response import (
     Body,
@@ -89,6 +89,7 @@ class ResponseRun:
         self._session: Session | None = None
         self._output = Output()
         self._reader = pending.new_reader()
+        self._namer = TokenNamer(pending.request.model.tokenizer, has_ids=False)
         self._logprobs = TextLogprobs(pending.request.model.tokenizer.token_bytes)
         self._details: dict[str, Any] = {}
         self._num_events = 0
@@ -185,7 +186,7 @@ class ResponseRun:
         shown = []
         if self.pending.has_logprobs:
             tokens = self._logprobs.take(pieces.content)
-            shown = chat_logprobs(tokens, self.pending.request.model.tokenizer)["content"]
+            shown = chat_logprobs(tokens, self._namer)["content"]
         return self._numbered(self._output.push(pieces, shown))
 
     def _end(self, reason: FinishReason) -> list[Event]:

@@ -1,12 +1,13 @@
 """The body of POST /v1/responses as strict models, after OpenAI's published API description. Fields
 that are not supported are refused by name; unknown fields are ignored."""
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import orjson
 from pydantic import Field
 
 from pagewire_frontend.http.body_fields import FIRST_ERROR, StrictBody, Texts, with_sampling
+from pagewire_frontend.http.field_outcomes import RESPONSES, refuse
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.sampling.fields import HttpBodies
 
@@ -15,17 +16,6 @@ MAX_METADATA_KEY_CHARS: Final = 64
 MAX_METADATA_VALUE_CHARS: Final = 512
 MAX_INPUT_ITEMS: Final = 4096
 
-# Field to the values that change nothing. Null is neutral for all of them.
-_REFUSED: Final[dict[str, tuple[Any, ...]]] = {
-    "best_of": (1,),
-    "context_management": ([],),
-    "conversation": (),
-    "moderation": (),
-    "n": (1,),
-    "prompt": (),
-    "response_format": (),
-    "use_beam_search": (False,),
-}
 _INCLUDABLE: Final = frozenset(
     {
         "code_interpreter_call.outputs",
@@ -96,6 +86,9 @@ class AllowedToolsBody(StrictBody):
 class ResponsesBody(StrictBody):
     """POST /v1/responses. `input` and `tools` are read item by item, for errors with a place."""
 
+    REFUSED: ClassVar = RESPONSES
+    WITHOUT_EFFECT: ClassVar = ("prompt_cache_key", "safety_identifier", "service_tier", "user")
+
     model: str | None = None
     input: str | Annotated[list[dict[str, Any]], FIRST_ERROR]
     instructions: str | None = None
@@ -135,8 +128,9 @@ def unsupported(what: str, field: str) -> InvalidRequestError:
 def check_body(body: ResponsesBody) -> None:
     """Refuse what the types alone do not. Raises InvalidRequestError naming the field."""
     for name, value in (body.model_extra or {}).items():
-        if name in _REFUSED and value is not None and value not in _REFUSED[name]:
-            raise unsupported(name, name)
+        refuse(name, value, RESPONSES)
+    if body.stream_options and not body.stream:
+        raise InvalidRequestError("stream_options needs stream true", field="stream_options")
     if body.truncation == "auto":
         raise unsupported("truncation auto", "truncation")
     if body.text is not None and body.text.verbosity not in (None, "medium"):

@@ -1,0 +1,130 @@
+"""What becomes of the fields that no schema has: refused by name, or ignored and named in a header.
+
+A field that would change the answer elsewhere is in `REFUSED`; any other field has no effect here.
+Fields that a schema has and that change nothing are in `WITHOUT_EFFECT`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from pagewire_shared.errors import InvalidRequestError
+
+MAX_ITEMS: Final = 64
+"""Items of a list that are searched for fields without effect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A field that is refused.
+
+    Attributes:
+        neutral: Values that change nothing and are accepted; null always is.
+        instead: What to use instead, for the message; "" for nothing.
+    """
+
+    neutral: tuple[Any, ...] = ()
+    instead: str = ""
+
+
+_GENERATION: Final[Mapping[str, Refused]] = {
+    "documents": Refused(([],), "put them into a message"),
+    "guided_whitespace_pattern": Refused(),
+    "kv_transfer_params": Refused(),
+    "logits_processors": Refused(([],), "use logit_bias, bad_words or allowed_token_ids"),
+    "logprob_token_ids": Refused(([],), "use logprobs"),
+    "lora_path": Refused(("",)),
+    "mm_processor_kwargs": Refused(({},)),
+    "prompt_embeds": Refused(),
+    "repetition_detection": Refused(),
+    "thinking_token_budget": Refused((), "use max_tokens"),
+    "vllm_xargs": Refused(({},)),
+}
+CHAT: Final[Mapping[str, Refused]] = {
+    **_GENERATION,
+    "audio": Refused(),
+    "chat_template": Refused((), "start the server with another template"),
+    "function_call": Refused(("none", "auto"), "use tool_choice"),
+    "functions": Refused(([],), "use tools"),
+    "modalities": Refused((["text"],)),
+    "moderation": Refused(),
+    "suffix": Refused(("",)),
+    "verbosity": Refused(("medium",), "ask for it in a message"),
+    "web_search_options": Refused(),
+}
+COMPLETION: Final[Mapping[str, Refused]] = {
+    **_GENERATION,
+    "audio": Refused(),
+    "chat_template": Refused(),
+    "function_call": Refused(("none", "auto"), "use chat completions"),
+    "functions": Refused(([],), "use chat completions"),
+    "modalities": Refused((["text"],)),
+    "reasoning_effort": Refused((), "use chat completions"),
+    "suffix": Refused(("",)),
+    "tool_choice": Refused(("none", "auto"), "use chat completions"),
+    "tools": Refused(([],), "use chat completions"),
+}
+EMBEDDING: Final[Mapping[str, Refused]] = {
+    "chat_template": Refused(),
+    "lora_path": Refused(("",)),
+    "mm_processor_kwargs": Refused(({},)),
+    "tool_choice": Refused(("none", "auto")),
+    "tools": Refused(([],)),
+}
+RESPONSES: Final[Mapping[str, Refused]] = {
+    "best_of": Refused((1,)),
+    "context_management": Refused(([],)),
+    "conversation": Refused((), "use previous_response_id"),
+    "moderation": Refused(),
+    "n": Refused((1,), "send several requests"),
+    "prompt": Refused((), "use input and instructions"),
+    "response_format": Refused((), "use text.format"),
+    "use_beam_search": Refused((False,)),
+}
+MESSAGE: Final[Mapping[str, Refused]] = {
+    "audio": Refused(),
+    "function_call": Refused((), "use tool_calls"),
+}
+STREAM_OPTIONS: Final[Mapping[str, Refused]] = {
+    "continuous_usage_stats": Refused((False,), "use include_usage"),
+}
+
+
+def refuse(name: str, value: Any, refused: Mapping[str, Refused], place: str = "") -> None:
+    """Raise InvalidRequestError if a field is refused and `value` would change something.
+
+    Args:
+        name: The field.
+        value: Its value; null changes nothing.
+        refused: Table of the body that it stands in.
+        place: Where the body stands, such as "messages.0."; names the whole field.
+    """
+    rule = refused.get(name)
+    if rule is None or value is None or value in rule.neutral:
+        return
+    hint = f"; {rule.instead}" if rule.instead else ""
+    raise InvalidRequestError(
+        f"{place}{name} is not supported{hint}",
+        field=f"{place}{name}".partition(".")[0],
+        code="unsupported_parameter",
+    )
+
+
+def unread_fields(body: BaseModel, prefix: str = "") -> Iterator[str]:
+    """Yield the names of the fields that a client gave and that have no effect, with dots for
+    nesting: "user", "messages.refusal". Raises InvalidRequestError for one that is refused."""
+    refused: Mapping[str, Refused] = getattr(body, "REFUSED", {})
+    for name, value in (body.model_extra or {}).items():
+        refuse(name, value, refused, prefix)
+        if value is not None and name not in refused:
+            yield prefix + name
+    for name in getattr(body, "WITHOUT_EFFECT", ()):
+        if getattr(body, name) is not None:
+            yield prefix + name
+    for name in body.model_fields_set:
+        value = getattr(body, name, None)
+        for item in value[:MAX_ITEMS] if isinstance(value, list) else (value,):
+            if isinstance(item, BaseModel):
+                yield from unread_fields(item, f"{prefix}{name}.")

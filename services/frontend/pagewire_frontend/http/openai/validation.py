@@ -1,0 +1,57 @@
+"""Turns what pydantic finds wrong with a body into one plain sentence that names the field."""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from pagewire_shared.errors import InvalidRequestError
+
+_LABEL = re.compile(r"[A-Z]\w*|str|int|float|bool|.*[\[(].*")
+"""Names that pydantic gives to the members of a union, which are no part of a field's place."""
+_WORDS: Final = {
+    "bool_type": "must be true or false",
+    "dict_type": "must be an object",
+    "float_type": "must be a number",
+    "int_type": "must be an integer",
+    "list_type": "must be a list",
+    "missing": "is required",
+    "model_type": "must be an object",
+    "string_type": "must be a string",
+}
+
+
+def as_invalid(error: ValidationError) -> InvalidRequestError:
+    """Return the error of the first field that is wrong, in plain words."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    place = _place(found[0]["loc"])
+    said = [_words(one) for one in found if _place(one["loc"]) == place]
+    shown = ".".join(place) or "the body"
+    is_unsupported = found[0]["type"] == "unsupported"
+    return InvalidRequestError(
+        f"{shown}{':' if is_unsupported else ''} {_joined(said)}",
+        field=place[0] if place else None,
+        code="unsupported_parameter" if is_unsupported else "invalid_type",
+    )
+
+
+def _place(location: Sequence[str | int]) -> list[str]:
+    return [str(part) for part in location if isinstance(part, int) or not _LABEL.fullmatch(part)]
+
+
+def _words(one: Any) -> str:
+    known = _WORDS.get(one["type"])
+    if known is not None:
+        return known
+    text: str = one["msg"]
+    text = text.replace("Input should be a valid ", "must be a ")
+    return text.replace("Input should be ", "must be ")
+
+
+def _joined(said: Sequence[str]) -> str:
+    """Return what the members of a union want, as alternatives."""
+    different = list(dict.fromkeys(said))
+    first, *others = different
+    alternatives = [text.removeprefix("must be ") for text in others if text.startswith("must be ")]
+    return " or ".join([first, *alternatives]) if first.startswith("must be ") else first
