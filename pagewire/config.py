@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from pagewire_frontend.config import FrontendConfig
+from pagewire_frontend.config import FILES_OF_ONE_MODEL, FrontendConfig
 from pagewire_kvstore.config import KvStoreConfig
 from pagewire_scheduler.config import SchedulerConfig
 from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.api_key import hidden_key
 from pagewire_shared.identity.ids import parse_tenant_weight
+from pagewire_shared.identity.model_files import ModelFilesConfig
 from pagewire_shared.process.flags import did_you_mean
 from pagewire_shared.process.settings import (
     ENVIRONMENT_PREFIX,
@@ -24,6 +25,8 @@ from pagewire_shared.process.settings import (
     resolve,
     setting,
 )
+from pagewire_shared.process.sizes import parse_count
+from pagewire_shared.sampling.checks import MAX_LOGPROBS
 from pagewire_worker.config import WorkerConfig
 
 
@@ -40,6 +43,11 @@ def integer(low: int, high: int = 2**31 - 1) -> Callable[[str], int]:
         return value
 
     return parse
+
+
+def _count(text: str) -> int:
+    """Return a number of at least 1, such as 8192 or 8k. Raises StartupError."""
+    return _COUNT(str(parse_count(text)))
 
 
 def _tenant_weight(text: str) -> str:
@@ -81,7 +89,19 @@ class ServeConfig:
     model: tuple[str, ...] = setting(
         (), "Model to serve: name=path, a folder or a hub id; repeatable; the built-in one if none"
     )
-    served_model_name: str | None = setting(None, "Name of the model in the API")
+    served_model_name: tuple[str, ...] = setting(
+        (), "Name of the model in the API; further ones are aliases; repeatable"
+    )
+    tokenizer: str = forwarded(ModelFilesConfig, "tokenizer")
+    tokenizer_revision: str = forwarded(ModelFilesConfig, "tokenizer_revision")
+    revision: str = forwarded(ModelFilesConfig, "revision")
+    download_dir: str = forwarded(ModelFilesConfig, "download_dir")
+    hf_overrides: str = forwarded(ModelFilesConfig, "hf_overrides")
+    skip_tokenizer_init: bool = forwarded(FrontendConfig, "skip_tokenizer_init")
+    chat_template: str = forwarded(FrontendConfig, "chat_template")
+    generation_config: str = forwarded(FrontendConfig, "generation_config")
+    override_generation_config: str = forwarded(FrontendConfig, "override_generation_config")
+    max_logprobs: int = forwarded(FrontendConfig, "max_logprobs", parse=integer(0, MAX_LOGPROBS))
     host: str = setting("127.0.0.1", "Address that HTTP and gRPC listen on")
     port: int = setting(8000, "HTTP port; 0 picks one", parse=_PORT)
     grpc_port: int = setting(8001, "gRPC port; 0 picks one", parse=_PORT)
@@ -97,12 +117,12 @@ class ServeConfig:
     linear_backend: str = forwarded(WorkerConfig, "linear_backend")
     quantization: str = forwarded(WorkerConfig, "quantization")
     load_format: str = forwarded(WorkerConfig, "load_format")
-    max_model_len: int | None = forwarded(WorkerConfig, "max_model_len", parse=_COUNT)
+    max_model_len: int | None = forwarded(WorkerConfig, "max_model_len")
     block_size: int = forwarded(WorkerConfig, "block_size", parse=_COUNT)
     kv_cache_dtype: str = forwarded(WorkerConfig, "kv_cache_dtype")
-    max_num_seqs: int | None = forwarded(WorkerConfig, "max_num_seqs", parse=_COUNT)
+    max_num_seqs: int | None = forwarded(WorkerConfig, "max_num_seqs", parse=_count)
     max_num_batched_tokens: int | None = forwarded(
-        WorkerConfig, "max_num_batched_tokens", parse=_COUNT
+        WorkerConfig, "max_num_batched_tokens", parse=_count
     )
     kv_cache_memory: int | None = forwarded(
         WorkerConfig, "kv_cache_memory", help="Memory for KV blocks per worker, such as 2GiB"
@@ -207,6 +227,10 @@ class ServeConfig:
             raise StartupError(
                 "--kvstore-disk-size: needs --kvstore-disk-path", field="kvstore_disk_size"
             )
+        if len(self.model) > 1:
+            for name in FILES_OF_ONE_MODEL:
+                if getattr(self, name):
+                    raise StartupError(f"{flag_of(name)}: several models are served", field=name)
         self._check_roles()
 
     def _check_roles(self) -> None:
@@ -219,6 +243,11 @@ class ServeConfig:
                 raise StartupError(f"{flag_of(name)}: needs {flag_of(other)}", field=name)
             if self.num_workers != _NUM_WORKERS:
                 raise StartupError(f"{flag_of(name)}: takes the place of --num-workers", field=name)
+
+    @property
+    def first_name(self) -> str | None:
+        """Name of the only model in the API; None for its own."""
+        return self.served_model_name[0] if self.served_model_name else None
 
     @property
     def worker_roles(self) -> tuple[str | None, ...]:
