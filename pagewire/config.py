@@ -3,12 +3,14 @@
 local/layout.py passes the settings to the processes.
 """
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
+from pagewire.vllm_names.table import translate
 from pagewire_frontend.config import FILES_OF_ONE_MODEL, FrontendConfig
 from pagewire_kvstore.config import KvStoreConfig
 from pagewire_scheduler.config import SchedulerConfig
@@ -28,6 +30,8 @@ from pagewire_shared.process.settings import (
 from pagewire_shared.process.sizes import parse_count
 from pagewire_shared.sampling.checks import MAX_LOGPROBS
 from pagewire_worker.config import WorkerConfig
+
+_logger = logging.getLogger(__name__)
 
 
 def integer(low: int, high: int = 2**31 - 1) -> Callable[[str], int]:
@@ -267,14 +271,23 @@ def config_from_keywords(
 ) -> LoadedSettings[ServeConfig]:
     """Return the configuration for keywords named as the flags of `serve`, and `config` for a file.
 
+    vLLM's keywords are taken, too; those without effect are logged.
+
     Raises:
-        TypeError: A keyword is no flag; names the closest.
-        StartupError: A value that does not parse, naming the flag.
+        TypeError: A keyword is not a flag; names the closest.
+        StartupError: A value that does not parse, or cannot be had, naming the flag.
     """
-    given = dict(keywords)
+    given = _translated(keywords)
     file = given.pop("config", None) or environ.get(ENVIRONMENT_PREFIX + "CONFIG")
     known = [item.name for item in fields(ServeConfig)]
     for name in given:
         if name not in known:
             raise TypeError(f"unknown keyword {name!r}{did_you_mean(name, [*known, 'config'])}")
-    return resolve(ServeConfig, given, environ, Path(file) if file else None)
+    return resolve(ServeConfig, given, environ, Path(file) if file else None, rewrite=_translated)
+
+
+def _translated(given: Mapping[str, Any]) -> dict[str, Any]:
+    translation = translate(given)
+    for note in translation.notes:
+        _logger.warning("%s", note)
+    return dict(translation.values)

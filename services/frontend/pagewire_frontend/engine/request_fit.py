@@ -83,7 +83,7 @@ def check_model_limits(request: GenerationRequest) -> None:
     for name in ("stop", "bad_words", "structured_outputs"):
         if getattr(params, name):
             raise InvalidRequestError(
-                f"{name} needs a tokenizer, and the model is served without (--skip-tokenizer-init)",
+                f"{name} needs a tokenizer, and this model is served with --skip-tokenizer-init",
                 field=name,
             )
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pagewire_shared.identity.model_files import ModelFiles
 from pagewire_shared.errors import InternalError, InvalidRequestError
+from pagewire_shared.identity.model_files import ModelFiles
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams as Params
 from pagewire_worker.grammars import compiler as grammar_compiler
 from pagewire_worker.grammars.compiled import CompiledGrammars
