@@ -1,5 +1,6 @@
 """Warns of PAGEWIRE_* variables of the environment that no setting has: most are typing errors."""
 
+import difflib
 import re
 import sys
 from collections.abc import Mapping
@@ -7,7 +8,6 @@ from dataclasses import fields
 from typing import Any, Final
 
 from pagewire.config import ROLE_CONFIGS, ServeConfig
-from pagewire_shared.process.flags import did_you_mean
 from pagewire_shared.process.settings import ENVIRONMENT_PREFIX
 from pagewire_shared.sampling.params import field_names
 
@@ -60,8 +60,9 @@ def warn_of_unknown(environ: Mapping[str, str], *config_classes: type[Any]) -> N
         name = variable.removeprefix(ENVIRONMENT_PREFIX)
         if name == variable or name in known or _OF_KUBERNETES.fullmatch(name):
             continue
-        hint = did_you_mean(variable, [ENVIRONMENT_PREFIX + one for one in known])
-        found.append(variable + (f" ({hint[2:]})" if hint else ""))
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f" (did you mean {ENVIRONMENT_PREFIX}{close[0]}?)" if close else ""
+        found.append(variable + hint)
     if found:
         print(f"pagewire: nothing reads {', '.join(found)}", file=sys.stderr)
 

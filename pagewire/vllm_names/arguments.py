@@ -30,10 +30,9 @@ class _Hint(argparse.Action):
 def add_names(parser: argparse.ArgumentParser) -> None:
     """Add every flag of vLLM, Ollama and llama.cpp that `parser` does not have."""
     known = parser._option_string_actions
-    shorts = {name: flag for flag, name in SHORT_FLAGS.items()}
     for row in ROWS.values():
-        flags = [flag for flag in (flag_of(row.name), shorts.get(row.name)) if flag]
-        flags = [flag for flag in flags if flag not in known]
+        shorts = [flag for flag, name in SHORT_FLAGS.items() if name == row.name]
+        flags = [flag for flag in (flag_of(row.name), *shorts) if flag not in known]
         if row.here == row.name:
             _take_meanings(known.get(flag_of(row.name)), row)
         if not flags:

@@ -15,7 +15,7 @@ from pagewire_shared.names.foreign_name import (
 
 def _json_text(value: Any) -> str:
     if callable(value):
-        raise RefusedNameError("hf_overrides: a function cannot be sent to a process; give a dict")
+        raise RefusedNameError("a function cannot be sent to another process; give a dict")
     return json.dumps(dict(value)) if isinstance(value, Mapping) else str(value)
 
 
@@ -130,7 +130,13 @@ FILES: Final = (
         "safetensors_load_strategy use_tqdm_on_load pt_load_map_location"
         " max_parallel_loading_workers",
     ),
-    *works("", "", generation_config="", override_generation_config=""),
+    *works("", "", generation_config=""),
+    ForeignName(
+        name="override_generation_config",
+        here="override_generation_config",
+        text="a JSON object or a dict of sampling parameters",
+        convert=_json_text,
+    ),
     ForeignName(
         name="max_logprobs",
         here="max_logprobs",

@@ -11,7 +11,7 @@ from typing import Final
 
 from pagewire.vllm_names.other_programs import LLAMA_CPP, OLLAMA, VLLM_COMMANDS
 from pagewire.vllm_names.table import SHORT_FLAGS, SUBJECTS
-from pagewire_shared.names.foreign_name import ANY, ForeignName, State
+from pagewire_shared.names.foreign_name import ANY, ForeignName, NameState
 from pagewire_shared.names.sampling_names import SAMPLING, STRUCTURED
 from pagewire_shared.process.settings import flag_of
 
@@ -102,7 +102,7 @@ def _text(row: ForeignName) -> str:
 
 
 def _neutral(row: ForeignName) -> str:
-    if row.state is not State.REFUSED or row.neutral in (ANY, ()):
+    if row.state is not NameState.REFUSED or row.neutral in (ANY, ()):
         return ""
     return f" ({', '.join(row.neutral)})"
 

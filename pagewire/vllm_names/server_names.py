@@ -3,8 +3,13 @@
 import json
 from typing import Any, Final
 
-from pagewire_shared.errors import StartupError
-from pagewire_shared.names.foreign_name import ForeignName, no_effect, refused, works
+from pagewire_shared.names.foreign_name import (
+    ForeignName,
+    RefusedNameError,
+    no_effect,
+    refused,
+    works,
+)
 
 
 def _origins(value: Any) -> list[str]:
@@ -14,7 +19,7 @@ def _origins(value: Any) -> list[str]:
         found = [value]
     if isinstance(found, list) and all(isinstance(one, str) for one in found):
         return found
-    raise StartupError(f"allowed_origins: {value!r} is not a JSON list of origins")
+    raise RefusedNameError(f"{value!r} is not a JSON list of origins")
 
 
 _PROXY: Final = "a proxy in front ends TLS, such as nginx or Caddy"

@@ -109,7 +109,7 @@ LISTS: Final = frozenset(
 
 def is_switch(row: ForeignName) -> bool:
     """Whether the flag of a name takes no value."""
-    return "false" in row.neutral or row.name in _SWITCHES_WITHOUT_EFFECT
+    return row.neutral == ("false",) or row.name in _SWITCHES_WITHOUT_EFFECT
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 from pagewire_shared.errors import StartupError
 
@@ -47,12 +47,13 @@ def resolve_model(
         setting: Name of the setting that `model` comes from, for errors.
     """
     folder = Path(model).expanduser()
-    if folder.is_dir() or (builtin := builtin_folder(model)) is not None:
-        if revision:
-            name = "revision" if setting == "model" else f"{setting}_revision"
-            flag = name.replace("_", "-")
-            raise StartupError(f"--{flag}: {model} is a folder, without revisions", field=name)
-        return folder.resolve() if folder.is_dir() else cast("Path", builtin)
+    local = folder.resolve() if folder.is_dir() else builtin_folder(model)
+    if local is not None and revision:
+        name = "revision" if setting == "model" else f"{setting}_revision"
+        flag = name.replace("_", "-")
+        raise StartupError(f"--{flag}: {model} is a folder, without revisions", field=name)
+    if local is not None:
+        return local
     if not is_hub_id(model):
         raise StartupError(f"--{setting}: there is no folder {model}", field=setting)
     hub_id, _, own_revision = model.partition("@")

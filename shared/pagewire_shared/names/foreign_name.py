@@ -13,7 +13,7 @@ ANY: Final = ("*",)
 """Neutral values of a name without effect, whatever its value."""
 
 
-class State(Enum):
+class NameState(Enum):
     """Outcome of a name."""
 
     WORKS = "works"
@@ -48,11 +48,11 @@ class ForeignName:
     convert: Callable[[Any], Any] | None = None
 
     @property
-    def state(self) -> State:
+    def state(self) -> NameState:
         """Outcome of the name where its value is not a neutral one."""
         if self.here:
-            return State.WORKS
-        return State.NO_EFFECT if self.neutral == ANY else State.REFUSED
+            return NameState.WORKS
+        return NameState.NO_EFFECT if self.neutral == ANY else NameState.REFUSED
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +83,10 @@ def shown(value: object) -> str:
             return str(value)
     text = str(value).strip().removeprefix("torch.").lower()
     try:
-        return f"{float(text):g}" if text not in ("inf", "nan", "infinity") else text
+        number = float(text)
     except ValueError:
         return text
+    return str(int(number)) if number.is_integer() else text
 
 
 def meaning_of(row: ForeignName, value: object, spelled: str) -> Meaning:
@@ -103,7 +104,10 @@ def meaning_of(row: ForeignName, value: object, spelled: str) -> Meaning:
     if row.here and (not row.takes or text in row.takes or text in row.meanings):
         if text in row.meanings:
             return Meaning(row.here, row.meanings[text])
-        return Meaning(row.here, row.convert(value) if row.convert else value)
+        try:
+            return Meaning(row.here, row.convert(value) if row.convert else value)
+        except RefusedNameError as error:
+            raise RefusedNameError(f"{spelled}: {error}") from None
     if row.neutral == ANY:
         return Meaning(note=f"{spelled} has no effect: {row.text}")
     if text in row.neutral:

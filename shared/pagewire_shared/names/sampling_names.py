@@ -109,7 +109,7 @@ def takes_names(rows: tuple[ForeignName, ...]) -> Callable[[type[Params]], type[
                     raise
                 plain(self, *positional, **_translated(given, by_name, noted))
 
-        cls.__init__ = construct  # type: ignore[misc]
+        cls.__init__ = construct  # type: ignore[method-assign, assignment]
         return cls
 
     return decorate

@@ -47,7 +47,7 @@ def read_config(folder: Path, data: Mapping[str, Any], *, is_changed: bool = Fal
         brings_code = "; it brings code, which is never run" if data.get("auto_map") else ""
         raise Refusal(f"transformers has no model type {model_type!r}{brings_code}")
     if is_changed:
-        return CONFIG_MAPPING[model_type].from_dict(dict(data))
+        return CONFIG_MAPPING[str(model_type)].from_dict(dict(data))
     return AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
 
 
