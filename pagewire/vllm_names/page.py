@@ -3,6 +3,7 @@
 `python -m pagewire.vllm_names.page FOLDER` writes both files into FOLDER.
 """
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -14,6 +15,8 @@ from pagewire.vllm_names.table import SHORT_FLAGS, SUBJECTS
 from pagewire_shared.names.foreign_name import ANY, ForeignName, NameState
 from pagewire_shared.names.sampling_names import SAMPLING, STRUCTURED
 from pagewire_shared.process.settings import flag_of
+
+_FLAG: Final = re.compile(r"(?<![\w`-])--[a-z][a-z0-9-]+")
 
 _HEAD: Final = """\
 # vLLM's names
@@ -77,7 +80,7 @@ def coming_from_page() -> str:
     parts.append("\n## llama.cpp\n\n| llama.cpp | here |\n| --- | --- |\n")
     for flags, hint in LLAMA_CPP:
         shown = " ".join(f"`{flag}`" for flag in flags.split())
-        parts.append(f"| {shown} | {hint} |\n")
+        parts.append(f"| {shown} | {_marked(hint)} |\n")
     return "".join(parts)
 
 
@@ -98,7 +101,13 @@ def _text(row: ForeignName) -> str:
     if row.here not in ("", row.name):
         parts.append(f"`{flag_of(row.here)}`" if row.name != "guided_decoding" else row.here)
     parts += [f"`{theirs}` is `{ours}`" for theirs, ours in row.meanings.items() if theirs != ours]
-    return "; ".join([*parts, *([row.text] if row.text else [])])
+    text = "; ".join([*parts, *([row.text] if row.text else [])])
+    return _marked(text)
+
+
+def _marked(text: str) -> str:
+    """Return `text` with its flags as code."""
+    return _FLAG.sub(r"`\g<0>`", text)
 
 
 def _neutral(row: ForeignName) -> str:
