@@ -30,7 +30,7 @@ def make_parser(command: str, config_class: type[Any], description: str) -> Hint
     parser.add_argument("--config", metavar="FILE", help="YAML file; keys are long flags")
     add_settings(parser, config_class)
     if issubclass(config_class, ServeConfig):
-        add_names(parser)
+        parser.epilog = "Flags of vLLM are taken, too, or refused with a reason: docs/vllm.md."
     return parser
 
 
@@ -41,10 +41,13 @@ def load(
 
     Exits with 2 on misuse. Raises StartupError for a value that does not parse.
     """
-    words = prepared(argv, parser)
-    flags = vars(parser.parse_args(words))
+    takes_names = issubclass(config_class, ServeConfig)
+    if takes_names:
+        # Last, so that they take no flag of the command.
+        add_names(parser)
+    flags = vars(parser.parse_args(prepared(argv, parser)))
     try:
-        flags = translated(flags, parser.prog, flag_of)
+        flags = translated(flags, parser.prog, flag_of) if takes_names else flags
     except StartupError as error:
         parser.error(error.message)
     file = flags.pop("config") or os.environ.get(ENVIRONMENT_PREFIX + "CONFIG")
@@ -59,7 +62,7 @@ def load(
         flags,
         os.environ,
         Path(file) if file else None,
-        rewrite=lambda values: translated(values, parser.prog, str),
+        rewrite=(lambda values: translated(values, parser.prog, str)) if takes_names else dict,
     ), others
 
 

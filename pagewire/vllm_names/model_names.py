@@ -134,7 +134,7 @@ FILES: Final = (
     ForeignName(
         name="override_generation_config",
         here="override_generation_config",
-        text="a JSON object or a dict of sampling parameters",
+        text="temperature, top_p, top_k, min_p and repetition_penalty, as JSON or a dict",
         convert=_json_text,
     ),
     ForeignName(

@@ -1,5 +1,6 @@
 """Settings of the frontend role, and the bounds among them."""
 
+import json
 import sys
 from dataclasses import dataclass, fields
 
@@ -34,6 +35,19 @@ _NOT_NEGATIVE = (
 )
 
 
+SAMPLING_DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+"""Sampling parameters that a model may have defaults of."""
+
+
+def sampling_defaults(text: str) -> str:
+    """Return a JSON object of sampling defaults in canonical form. Raises StartupError."""
+    canonical = json_object(text)
+    for name in json.loads(canonical) if canonical else ():
+        if name not in SAMPLING_DEFAULTS:
+            raise StartupError(f"{name!r} is none of {', '.join(SAMPLING_DEFAULTS)}")
+    return canonical
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontendConfig(ModelFilesConfig):
     """All settings of `pagewire frontend`."""
@@ -57,7 +71,7 @@ class FrontendConfig(ModelFilesConfig):
         "Sampling defaults: auto for the model's, vllm or none for none, or the folder of others",
     )
     override_generation_config: str = setting(
-        "", "JSON object of sampling defaults in place of those", parse=json_object
+        "", "JSON object of sampling defaults in place of those", parse=sampling_defaults
     )
     max_logprobs: int = setting(
         MAX_LOGPROBS, "Most log-probabilities of alternatives that a request may ask for"

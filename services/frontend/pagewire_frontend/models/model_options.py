@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from pagewire_frontend.models.chat_template import ChatTemplate, load_chat_template, special_tokens
-from pagewire_shared.errors import StartupError
-from pagewire_shared.sampling.params import MAX_LOGPROBS
+from pagewire_shared.errors import InvalidRequestError, StartupError
+from pagewire_shared.sampling.params import MAX_LOGPROBS, SamplingParams
 
 GENERATION_CONFIGS: Final = ("auto", "vllm", "none")
 _MAX_NAME_CHARS: Final = 255
@@ -45,26 +45,32 @@ class ModelOptions:
             return load_chat_template(folder, tokenizer_config)
         return ChatTemplate(template_text(self.chat_template), special_tokens(tokenizer_config))
 
-    def sampling_defaults(self, folder: Path) -> dict[str, Any]:
-        """Return the content of the generation_config.json for a model in `folder`, with overrides.
+    def generation(self, folder: Path) -> dict[str, Any]:
+        """Return the content of the generation_config.json for a model in `folder`.
 
         Raises:
             StartupError: The folder of --generation-config has no such file, or it is not JSON.
         """
-        found: dict[str, Any] = {}
         if self.generation_config == "auto":
-            found = _read(folder / "generation_config.json")
-        elif self.generation_config not in GENERATION_CONFIGS:
-            path = Path(self.generation_config).expanduser() / "generation_config.json"
-            if not path.is_file():
-                raise StartupError(
-                    f"--generation-config: there is no {path}", field="generation_config"
-                )
-            found = _read(path)
-        if self.generation_overrides:
-            # A default that was asked for counts, whatever the file says of sampling.
-            found = {**found, "do_sample": True, **self.generation_overrides}
-        return found
+            return _read(folder / "generation_config.json")
+        if self.generation_config in GENERATION_CONFIGS:
+            return {}
+        path = Path(self.generation_config).expanduser() / "generation_config.json"
+        if not path.is_file():
+            raise StartupError(
+                f"--generation-config: there is no {path}", field="generation_config"
+            )
+        return _read(path)
+
+    def overridden(self, defaults: SamplingParams) -> SamplingParams:
+        """Return sampling defaults with the overrides. Raises StartupError naming the flag."""
+        try:
+            return defaults.with_(**self.generation_overrides)
+        except InvalidRequestError as error:
+            raise StartupError(
+                f"--override-generation-config: {error.message}",
+                field="override_generation_config",
+            ) from error
 
 
 def template_text(given: str) -> str:

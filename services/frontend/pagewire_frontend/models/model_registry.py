@@ -153,7 +153,7 @@ def load_model(
         tokenizer_fingerprint=tokenizer_fingerprint(files.tokenizer_folder),
         context_length=context_length(config, tokenizer_config),
         vocab_size=vocab_size(config) or tokenizer.vocab_size,
-        defaults=_defaults(options.sampling_defaults(folder)),
+        defaults=options.overridden(_defaults(options.generation(folder))),
         formats=choice.formats_of(spec.name, template.source if template else None),
         aliases=tuple(options.aliases.get(spec.name, ())),
         max_logprobs=options.max_logprobs,

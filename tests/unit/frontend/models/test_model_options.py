@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pagewire_frontend.config import FrontendConfig
+from pagewire_frontend.config import FrontendConfig, sampling_defaults
 from pagewire_frontend.engine.request_fit import check_model_limits
 from pagewire_frontend.models.model_options import ModelOptions, parse_aliases, template_text
 from pagewire_frontend.models.model_registry import ModelRegistry, ModelSpec, load_model
@@ -66,7 +66,7 @@ def test_a_template_comes_from_a_file_or_is_the_text_itself(folder, tmp_path):
     [
         ({}, {}),
         ({"generation_config": "vllm"}, {}),
-        ({"generation_overrides": {"temperature": 0.25}}, {"temperature": 0.25, "top_k": 5}),
+        ({"generation_overrides": {"temperature": 0.25}}, {"temperature": 0.25}),
         (
             {"generation_config": "none", "generation_overrides": {"top_p": 0.5}},
             {"top_p": 0.5},
@@ -89,6 +89,14 @@ def test_a_folder_without_sampling_defaults_is_refused(folder, tmp_path):
     (tmp_path / "generation_config.json").write_text("[]")
     with pytest.raises(StartupError, match="no JSON object"):
         load(folder, generation_config=str(tmp_path))
+
+
+def test_overrides_out_of_bounds_are_refused(folder):
+    with pytest.raises(StartupError, match="--override-generation-config: temperature"):
+        load(folder, generation_overrides={"temperature": 9})
+    with pytest.raises(StartupError, match="'max_new_tokens' is none of temperature"):
+        sampling_defaults('{"max_new_tokens": 5}')
+    assert sampling_defaults("") == ""
 
 
 def test_aliases_find_the_model(folder):

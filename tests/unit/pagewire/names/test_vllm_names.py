@@ -17,6 +17,7 @@ from pagewire.cli.environment import known_names, warn_of_unknown
 from pagewire.cli.generation import GenerationConfig
 from pagewire.cli.settings import add_model, load, make_parser
 from pagewire.config import ServeConfig, config_from_keywords
+from pagewire.vllm_names.arguments import add_names
 from pagewire.vllm_names.other_programs import COMMAND_HINTS, FLAG_HINTS
 from pagewire.vllm_names.page import coming_from_page, vllm_page
 from pagewire.vllm_names.table import ROWS, SHORT_FLAGS, is_switch, translate
@@ -68,6 +69,7 @@ def name_of(row: ForeignName) -> str:
 def parser() -> HintingParser:
     made = make_parser("serve", ServeConfig, "")
     add_model(made)
+    add_names(made)
     return made
 
 
