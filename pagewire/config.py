@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from pagewire.vllm_names.table import translate
+from pagewire.vllm_names.table import ROWS, translate
 from pagewire_frontend.config import FILES_OF_ONE_MODEL, FrontendConfig
 from pagewire_kvstore.config import KvStoreConfig
 from pagewire_scheduler.config import SchedulerConfig
@@ -231,6 +231,10 @@ class ServeConfig:
             raise StartupError(
                 "--kvstore-disk-size: needs --kvstore-disk-path", field="kvstore_disk_size"
             )
+        if len(set(self.served_model_name)) < len(self.served_model_name):
+            raise StartupError(
+                "--served-model-name: a name is there twice", field="served_model_name"
+            )
         if len(self.model) > 1:
             for name in FILES_OF_ONE_MODEL:
                 if getattr(self, name):
@@ -282,7 +286,8 @@ def config_from_keywords(
     known = [item.name for item in fields(ServeConfig)]
     for name in given:
         if name not in known:
-            raise TypeError(f"unknown keyword {name!r}{did_you_mean(name, [*known, 'config'])}")
+            hint = did_you_mean(name, [*known, "config"]) or did_you_mean(name, ROWS)
+            raise TypeError(f"unknown keyword {name!r}{hint}")
     return resolve(ServeConfig, given, environ, Path(file) if file else None, rewrite=_translated)
 
 

@@ -89,8 +89,11 @@ ANSWERS: Final = (
         "ask with stream_options.include_usage in the request", enable_force_include_usage="false"
     ),
     *no_effect(
-        "send no tools where tool_choice is none",
-        "exclude_tools_when_tool_choice_none expand_tools_even_if_tool_choice_none",
+        "with tool_choice none the prompt never has tools", "exclude_tools_when_tool_choice_none"
+    ),
+    *refused(
+        "with tool_choice none the prompt never has tools",
+        expand_tools_even_if_tool_choice_none="false",
     ),
     *refused("tools run in the client", tool_server="none"),
     *refused(

@@ -76,7 +76,6 @@ _SWITCHES_WITHOUT_EFFECT: Final = frozenset(
         "enable_request_id_headers",
         "eplb_log_balancedness",
         "exclude_tools_when_tool_choice_none",
-        "expand_tools_even_if_tool_choice_none",
         "fully_sharded_loras",
         "guided_decoding_disable_fallback",
         "interleave_mm_strings",

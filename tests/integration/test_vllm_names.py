@@ -14,7 +14,7 @@ import pagewire
 from pagewire import LLM, SamplingParams
 from pagewire.config import config_from_keywords
 from pagewire_shared.errors import PagewireError
-from support.cells.clusters import TINY
+from support.cells.clusters import TINY, Cluster
 
 SCRIPTS = sorted((Path(__file__).parent / "vllm_scripts").glob("*.py"))
 REFUSED = {
@@ -95,12 +95,15 @@ def test_flags_take_the_place_of_files(llm: LLM) -> None:
     assert defaults[0] == defaults[1]
 
 
-def test_overrides_change_what_is_computed(llm: LLM, tiny_checkpoint: Path) -> None:
-    params = SamplingParams(max_tokens=8, temperature=0, ignore_eos=True)
-    changed = llm.generate("one two", params, use_tqdm=False)[0].outputs[0].token_ids
-    with LLM(str(tiny_checkpoint), **TINY) as plain:
-        own = plain.generate("one two", params, use_tqdm=False)[0].outputs[0].token_ids
-    assert own != changed
+def test_overrides_change_what_is_computed(llm: LLM, cluster: Cluster) -> None:
+    """The shared deployment has the same checkpoint without overrides."""
+    body = {"prompt": "one two", "max_tokens": 8, "temperature": 0, "return_token_ids": True}
+    own, changed = (
+        httpx.post(f"{url}/v1/completions", json=body).json()["choices"][0]
+        for url in (cluster.http_url, llm.cluster.http_url)
+    )
+    assert own["prompt_token_ids"] == changed["prompt_token_ids"]
+    assert own["token_ids"] != changed["token_ids"]
 
 
 def test_aliases_and_bounds_over_http(llm: LLM) -> None:

@@ -167,6 +167,7 @@ def test_neutral_values_of_refused_names_are_silent(row: ForeignName) -> None:
         ({"allowed_origins": '{"a": 1}'}, "list of origins"),
         ({"data_parallel_size": 2, "num_workers": 3}, "says the same"),
         ({"model": ("a", "b"), "tokenizer": "t"}, "several models"),
+        ({"served_model_name": ["a", "a"]}, "there twice"),
     ],
 )
 def test_values_that_cannot_be_had_are_refused(given: dict[str, Any], error: str) -> None:
@@ -200,6 +201,11 @@ def test_a_file_may_have_names_of_vllm(tmp_path: Path, capsys: pytest.CaptureFix
     file.write_text("enable-lora: true\n")
     with pytest.raises(StartupError, match="adapters come later"):
         config_from_keywords({"config": str(file)}, {})
+
+
+def test_a_keyword_that_is_nobodys_names_the_closest() -> None:
+    with pytest.raises(TypeError, match="did you mean tensor_parallel_size"):
+        config_from_keywords({"tensor_paralel_size": 2}, {})
 
 
 def test_keywords_without_effect_are_logged_once_each(caplog: pytest.LogCaptureFixture) -> None:
