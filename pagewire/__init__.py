@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from pagewire_shared.sampling.params import SamplingParams as SamplingParams
     from pagewire_shared.sampling.pooling import PoolingParams as PoolingParams
     from pagewire_shared.sampling.structured_outputs import (
+        GuidedDecodingParams as GuidedDecodingParams,
+    )
+    from pagewire_shared.sampling.structured_outputs import (
         StructuredOutputsParams as StructuredOutputsParams,
     )
 
@@ -39,6 +42,7 @@ _EXPORTS = {
     "EmbeddingOutput": "pagewire.client.embeddings",
     "EmbeddingRequestOutput": "pagewire.client.embeddings",
     "Embeddings": "pagewire.client.embeddings",
+    "GuidedDecodingParams": "pagewire_shared.sampling.structured_outputs",
     "Logprob": "pagewire.offline.outputs",
     "PoolingParams": "pagewire_shared.sampling.pooling",
     "RequestOutput": "pagewire.offline.outputs",
@@ -58,6 +62,7 @@ __all__ = [
     "EmbeddingOutput",
     "EmbeddingRequestOutput",
     "Embeddings",
+    "GuidedDecodingParams",
     "Logprob",
     "PoolingParams",
     "RequestOutput",

@@ -3,18 +3,21 @@
 local/layout.py passes the settings to the processes.
 """
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from pagewire_frontend.config import FrontendConfig, grpc_port_of
+from pagewire.vllm_names.table import ROWS, translate
+from pagewire_frontend.config import FILES_OF_ONE_MODEL, FrontendConfig, grpc_port_of
 from pagewire_kvstore.config import KvStoreConfig
 from pagewire_scheduler.config import SchedulerConfig
 from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.api_key import hidden_key
 from pagewire_shared.identity.ids import parse_tenant_weight
+from pagewire_shared.identity.model_files import ModelFilesConfig
 from pagewire_shared.process.flags import did_you_mean
 from pagewire_shared.process.settings import (
     ENVIRONMENT_PREFIX,
@@ -24,7 +27,11 @@ from pagewire_shared.process.settings import (
     resolve,
     setting,
 )
+from pagewire_shared.process.sizes import parse_count
+from pagewire_shared.sampling.checks import MAX_LOGPROBS
 from pagewire_worker.config import WorkerConfig
+
+_logger = logging.getLogger(__name__)
 
 
 def integer(low: int, high: int = 2**31 - 1) -> Callable[[str], int]:
@@ -40,6 +47,11 @@ def integer(low: int, high: int = 2**31 - 1) -> Callable[[str], int]:
         return value
 
     return parse
+
+
+def _count(text: str) -> int:
+    """Return a number of at least 1, such as 8192 or 8k. Raises StartupError."""
+    return _COUNT(str(parse_count(text)))
 
 
 def _tenant_weight(text: str) -> str:
@@ -81,7 +93,19 @@ class ServeConfig:
     model: tuple[str, ...] = setting(
         (), "Model to serve: name=path, a folder or a hub id; repeatable; the built-in one if none"
     )
-    served_model_name: str | None = setting(None, "Name of the model in the API")
+    served_model_name: tuple[str, ...] = setting(
+        (), "Name of the model in the API; further ones are aliases; repeatable"
+    )
+    tokenizer: str = forwarded(ModelFilesConfig, "tokenizer")
+    tokenizer_revision: str = forwarded(ModelFilesConfig, "tokenizer_revision")
+    revision: str = forwarded(ModelFilesConfig, "revision")
+    download_dir: str = forwarded(ModelFilesConfig, "download_dir")
+    hf_overrides: str = forwarded(ModelFilesConfig, "hf_overrides")
+    skip_tokenizer_init: bool = forwarded(FrontendConfig, "skip_tokenizer_init")
+    chat_template: str = forwarded(FrontendConfig, "chat_template")
+    generation_config: str = forwarded(FrontendConfig, "generation_config")
+    override_generation_config: str = forwarded(FrontendConfig, "override_generation_config")
+    max_logprobs: int = forwarded(FrontendConfig, "max_logprobs", parse=integer(0, MAX_LOGPROBS))
     host: str = setting("127.0.0.1", "Address that HTTP and gRPC listen on")
     port: int = setting(8000, "HTTP port; 0 picks one", parse=_PORT)
     grpc_port: int | None = setting(
@@ -99,12 +123,12 @@ class ServeConfig:
     linear_backend: str = forwarded(WorkerConfig, "linear_backend")
     quantization: str = forwarded(WorkerConfig, "quantization")
     load_format: str = forwarded(WorkerConfig, "load_format")
-    max_model_len: int | None = forwarded(WorkerConfig, "max_model_len", parse=_COUNT)
+    max_model_len: int | None = forwarded(WorkerConfig, "max_model_len")
     block_size: int = forwarded(WorkerConfig, "block_size", parse=_COUNT)
     kv_cache_dtype: str = forwarded(WorkerConfig, "kv_cache_dtype")
-    max_num_seqs: int | None = forwarded(WorkerConfig, "max_num_seqs", parse=_COUNT)
+    max_num_seqs: int | None = forwarded(WorkerConfig, "max_num_seqs", parse=_count)
     max_num_batched_tokens: int | None = forwarded(
-        WorkerConfig, "max_num_batched_tokens", parse=_COUNT
+        WorkerConfig, "max_num_batched_tokens", parse=_count
     )
     kv_cache_memory: int | None = forwarded(
         WorkerConfig, "kv_cache_memory", help="Memory for KV blocks per worker, such as 2GiB"
@@ -209,6 +233,14 @@ class ServeConfig:
             raise StartupError(
                 "--kvstore-disk-size: needs --kvstore-disk-path", field="kvstore_disk_size"
             )
+        if len(set(self.served_model_name)) < len(self.served_model_name):
+            raise StartupError(
+                "--served-model-name: a name is there twice", field="served_model_name"
+            )
+        if len(self.model) > 1:
+            for name in FILES_OF_ONE_MODEL:
+                if getattr(self, name):
+                    raise StartupError(f"{flag_of(name)}: several models are served", field=name)
         self._check_roles()
 
     def _check_roles(self) -> None:
@@ -228,6 +260,11 @@ class ServeConfig:
         return self.port, grpc_port_of(self.port, self.grpc_port)
 
     @property
+    def first_name(self) -> str | None:
+        """Name of the only model in the API; None for its own."""
+        return self.served_model_name[0] if self.served_model_name else None
+
+    @property
     def worker_roles(self) -> tuple[str | None, ...]:
         """Roles of the workers of each model, as their flag says them; None for all."""
         if self.prefill_workers is None or self.decode_workers is None:
@@ -245,14 +282,24 @@ def config_from_keywords(
 ) -> LoadedSettings[ServeConfig]:
     """Return the configuration for keywords named as the flags of `serve`, and `config` for a file.
 
+    vLLM's keywords are taken, too; those without effect are logged.
+
     Raises:
-        TypeError: A keyword is no flag; names the closest.
-        StartupError: A value that does not parse, naming the flag.
+        TypeError: A keyword is not a flag; names the closest.
+        StartupError: A value that does not parse, or cannot be had, naming the flag.
     """
-    given = dict(keywords)
+    given = _translated(keywords)
     file = given.pop("config", None) or environ.get(ENVIRONMENT_PREFIX + "CONFIG")
     known = [item.name for item in fields(ServeConfig)]
     for name in given:
         if name not in known:
-            raise TypeError(f"unknown keyword {name!r}{did_you_mean(name, [*known, 'config'])}")
-    return resolve(ServeConfig, given, environ, Path(file) if file else None)
+            hint = did_you_mean(name, [*known, "config"]) or did_you_mean(name, ROWS)
+            raise TypeError(f"unknown keyword {name!r}{hint}")
+    return resolve(ServeConfig, given, environ, Path(file) if file else None, rewrite=_translated)
+
+
+def _translated(given: Mapping[str, Any]) -> dict[str, Any]:
+    translation = translate(given)
+    for note in translation.notes:
+        _logger.warning("%s", note)
+    return dict(translation.values)

@@ -3,6 +3,7 @@
 The roles check the same again. Here a fault costs a fraction of a second instead of seconds.
 """
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -13,6 +14,7 @@ from pagewire.config import ServeConfig
 from pagewire.models import ServedModel
 from pagewire_frontend.config import REASONING_PARSERS, TOOL_CALL_PARSERS
 from pagewire_shared.errors import StartupError
+from pagewire_shared.identity.model_files import overridden
 from pagewire_shared.identity.model_folder import (
     DEFAULT_REVISION,
     cache_folder,
@@ -26,6 +28,7 @@ from pagewire_shared.model_files.config import (
     refuse_unsupported,
 )
 from pagewire_shared.model_files.folder import check_tokenizer, check_weights
+from pagewire_shared.model_files.template import template_text
 from pagewire_shared.process.sizes import format_size
 
 _PACKAGES: Final = (
@@ -45,8 +48,13 @@ def check_start(
     if not config.tool_parser_plugin:
         _check_parsers("tool_call_parser", config.tool_call_parser, TOOL_CALL_PARSERS, names)
     _check_parsers("reasoning_parser", config.reasoning_parser, REASONING_PARSERS, names)
+    if config.chat_template:
+        template_text(config.chat_template)
+    if config.tokenizer and not Path(config.tokenizer).expanduser().is_dir():
+        _check_hub_id("tokenizer", config.tokenizer)
     for model in models:
-        folder = _folder_of(model, environ)
+        is_elsewhere = bool(config.revision or config.download_dir)
+        folder = None if is_elsewhere and not model.is_local else _folder_of(model, environ)
         if folder is not None:
             _check_model(config, folder, model.path)
 
@@ -73,12 +81,19 @@ def _check_memory(kv_cache_memory: int | None) -> None:
 
 
 def _check_model(config: ServeConfig, folder: Path, shown: str) -> None:
-    data = read_config(folder)
+    overrides = json.loads(config.hf_overrides) if config.hf_overrides else {}
+    data = overridden(read_config(folder), overrides)
     refuse_unsupported(data)
-    check_tokenizer(folder, shown)
+    if not (config.skip_tokenizer_init or config.tokenizer or config.tokenizer_revision):
+        check_tokenizer(folder, shown)
     if config.load_format == "auto":
         check_weights(folder, shown)
     check_context(config.max_model_len, context_of(data))
+
+
+def _check_hub_id(field: str, text: str) -> None:
+    if not is_hub_id(text):
+        raise StartupError(f"--{field}: there is no folder {text}", field=field)
 
 
 def _folder_of(model: ServedModel, environ: Mapping[str, str]) -> Path | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from pagewire.vllm_names.other_programs import COMMAND_HINTS
 from pagewire_shared.errors import PagewireError
 from pagewire_shared.process.flags import EXIT_MISUSE, did_you_mean
 
@@ -117,7 +118,7 @@ def run_command(name: str, argv: Sequence[str]) -> int:
     """Run one subcommand; an error of the user becomes one line on standard error."""
     if name not in COMMANDS:
         kind = "flag" if name.startswith("-") else "command"
-        hint = did_you_mean(name, COMMANDS)
+        hint = f"; {COMMAND_HINTS[name]}" if name in COMMAND_HINTS else did_you_mean(name, COMMANDS)
         message = f"pagewire: error: unknown {kind} {name!r}{hint} (see pagewire --help)"
         print(message, file=sys.stderr)
         return EXIT_MISUSE

@@ -21,6 +21,7 @@ class ReadyFacts:
         models: Models in the order of the command line.
         capacities: What fits, by model.
         needs_key: Whether callers need an API key.
+        has_template: A chat template was given, so that every model has one.
         host: Address that it listens on.
     """
 
@@ -30,7 +31,13 @@ class ReadyFacts:
     models: Sequence[ServedModel]
     capacities: Iterable[WorkerCapacity] = ()
     needs_key: bool = False
+    has_template: bool = False
     host: str = "127.0.0.1"
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether the first model answers conversations."""
+        return self.has_template or self.models[0].has_chat_template
 
 
 def ready_text(facts: ReadyFacts) -> str:
@@ -61,7 +68,7 @@ def open_warning(facts: ReadyFacts) -> str | None:
 def curl_command(facts: ReadyFacts) -> str:
     """Return a shell command that gets an answer from the first model."""
     model = facts.models[0]
-    if model.has_chat_template:
+    if facts.is_chat:
         path = "chat/completions"
         body = {
             "model": model.name,
@@ -78,7 +85,7 @@ def curl_command(facts: ReadyFacts) -> str:
 
 def chat_command(facts: ReadyFacts) -> str:
     """Return a command that talks to the first model on the terminal."""
-    command = "chat" if facts.models[0].has_chat_template else "generate"
+    command = "chat" if facts.is_chat else "generate"
     key = ' --server-api-key "$KEY"' if facts.needs_key else ""
     model = f" --model {shlex.quote(facts.models[0].name)}" if len(facts.models) > 1 else ""
     prompt = "" if command == "chat" else " 'Once upon a time'"

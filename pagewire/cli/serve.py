@@ -82,6 +82,7 @@ def _say_ready(cluster: LocalCluster, seconds: float) -> None:
         models=cluster.models,
         capacities=cluster.capacities,
         needs_key=bool(config.api_key or config.api_key_file),
+        has_template=bool(config.chat_template),
         host=config.host,
     )
     print(ready_text(facts), flush=True)

@@ -2,16 +2,22 @@
 
 import dataclasses
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pagewire.cli.environment import warn_of_unknown
+from pagewire.config import ServeConfig
+from pagewire.vllm_names.arguments import add_names, prepared
+from pagewire.vllm_names.table import translate
+from pagewire_shared.errors import StartupError
 from pagewire_shared.process.flags import HintingParser
 from pagewire_shared.process.settings import (
     ENVIRONMENT_PREFIX,
     LoadedSettings,
     add_settings,
-    normalise_flags,
+    flag_of,
     resolve,
 )
 
@@ -23,6 +29,8 @@ def make_parser(command: str, config_class: type[Any], description: str) -> Hint
     parser = HintingParser(prog=f"pagewire {command}", description=description)
     parser.add_argument("--config", metavar="FILE", help="YAML file; keys are long flags")
     add_settings(parser, config_class)
+    if issubclass(config_class, ServeConfig):
+        parser.epilog = "Flags of vLLM are taken, too, or refused with a reason: docs/vllm.md."
     return parser
 
 
@@ -33,14 +41,39 @@ def load(
 
     Exits with 2 on misuse. Raises StartupError for a value that does not parse.
     """
-    flags = vars(parser.parse_args(normalise_flags(argv)))
+    takes_names = issubclass(config_class, ServeConfig)
+    if takes_names:
+        # Last, so that they take no flag of the command.
+        add_names(parser)
+    flags = vars(parser.parse_args(prepared(argv, parser)))
+    try:
+        flags = translated(flags, parser.prog, flag_of) if takes_names else flags
+    except StartupError as error:
+        parser.error(error.message)
     file = flags.pop("config") or os.environ.get(ENVIRONMENT_PREFIX + "CONFIG")
     settings = {item.name for item in dataclasses.fields(config_class)}  # type: ignore[arg-type]
     others = {key: flags.pop(key) for key in list(flags) if key not in settings}
     if others.get("MODEL") is not None:
         # MODEL means the same as --model.
         flags["model"] = [others["MODEL"], *flags.get("model", [])]
-    return resolve(config_class, flags, os.environ, Path(file) if file else None), others
+    warn_of_unknown(os.environ, config_class)
+    return resolve(
+        config_class,
+        flags,
+        os.environ,
+        Path(file) if file else None,
+        rewrite=(lambda values: translated(values, parser.prog, str)) if takes_names else dict,
+    ), others
+
+
+def translated(
+    values: Mapping[str, Any], prog: str, spelled: Callable[[str], str]
+) -> dict[str, Any]:
+    """Return `values` with vLLM's names as those here; names without effect get a line each."""
+    translation = translate(values, spelled)
+    for note in translation.notes:
+        print(f"{prog}: {note}", file=sys.stderr)
+    return dict(translation.values)
 
 
 def quiet(loaded: LoadedSettings[Config]) -> Config:

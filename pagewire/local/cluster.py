@@ -91,7 +91,7 @@ class LocalCluster:
             raise StartupError(
                 "--frontends: without a port there is one frontend", field="--frontends"
             )
-        self.models = served_models(config.model, config.served_model_name)
+        self.models = served_models(config.model, config.first_name)
         for address in config.kvstore:
             parse_address(address, setting="--kvstore")
         check_start(config, self.models)

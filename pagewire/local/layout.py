@@ -90,6 +90,8 @@ def plan_children(
     # The frontend reads the tokenizer; a hub id is on disk only once its workers have fetched it.
     fetched_by = () if all(m.is_local for m in models) else tuple(w.name for w in workers)
     frontend = _frontend_arguments(models, scheduler_address, endpoints)
+    for alias in config.served_model_name[1:]:
+        frontend += ["--model-alias", f"{models[0].name}={alias}"]
     if not endpoints.host:
         # Only this user can call, so keys are not asked for.
         config = replace(config, api_key=(), api_key_file=None, cors_origin=())
@@ -139,6 +141,8 @@ def _child(
         values = value if isinstance(value, tuple) else (value,)
         if isinstance(value, bool):
             words.append(flag_of(own_name if value else f"no_{own_name}"))
+        elif value == "":
+            continue
         elif not item.metadata["secret"]:
             words += [word for one in values for word in (flag_of(own_name), str(one))]
         elif values:

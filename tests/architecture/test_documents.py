@@ -11,6 +11,8 @@ import pytest
 
 from pagewire.cli.bench import BenchConfig
 from pagewire.cli.generation import GenerationConfig
+from pagewire.vllm_names.other_programs import FLAG_HINTS
+from pagewire.vllm_names.table import ROWS
 from pagewire_frontend.config import FrontendConfig
 from pagewire_kvstore.config import KvStoreConfig
 from pagewire_scheduler.config import SchedulerConfig
@@ -142,6 +144,7 @@ def known_flags() -> frozenset[str]:
     flags |= {f"--no-{flag[2:]}" for flag in flags}
     text = "\n".join(path.read_text() for path in own_files() if path.suffix == ".py")
     flags |= set(re.findall(r"add_argument\(\s*\"(--[a-z0-9-]+)\"", text))
+    flags |= {flag_of(name) for name in ROWS} | set(FLAG_HINTS)
     return frozenset(flags | FOREIGN_FLAGS | {"--help"})
 
 

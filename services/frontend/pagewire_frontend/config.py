@@ -1,13 +1,16 @@
 """Settings of the frontend role, and the bounds among them."""
 
+import json
 import sys
 from dataclasses import dataclass, fields
 
 from pagewire_frontend.http.server.limits import ConnectionLimits
 from pagewire_shared.errors import StartupError
-from pagewire_shared.process.settings import ProcessConfig, setting
+from pagewire_shared.identity.model_files import ModelFilesConfig, json_object
+from pagewire_shared.process.settings import setting
 from pagewire_shared.process.sizes import parse_size
 from pagewire_shared.rpc.address import Address, parse_address
+from pagewire_shared.sampling.checks import MAX_LOGPROBS
 
 TOOL_CALL_PARSERS = ("hermes", "llama3_json", "mistral", "pythonic", "none")
 REASONING_PARSERS = ("deepseek_r1", "qwen3", "mistral", "none")
@@ -24,6 +27,9 @@ _POSITIVE = (
     *(item.name for item in fields(ConnectionLimits) if item.name != "max_idle_per_address"),
 )
 
+FILES_OF_ONE_MODEL = ("tokenizer", "tokenizer_revision", "revision", "hf_overrides")
+"""Settings that make sense for one model only."""
+
 _NOT_NEGATIVE = (
     "max_stored_responses",
     "max_stored_response_bytes",
@@ -33,8 +39,21 @@ _NOT_NEGATIVE = (
 )
 
 
+SAMPLING_DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+"""Sampling parameters that a model may have defaults of."""
+
+
+def sampling_defaults(text: str) -> str:
+    """Return a JSON object of sampling defaults in canonical form. Raises StartupError."""
+    canonical = json_object(text)
+    for name in json.loads(canonical) if canonical else ():
+        if name not in SAMPLING_DEFAULTS:
+            raise StartupError(f"{name!r} is none of {', '.join(SAMPLING_DEFAULTS)}")
+    return canonical
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FrontendConfig(ProcessConfig):
+class FrontendConfig(ModelFilesConfig):
     """All settings of `pagewire frontend`."""
 
     host: str = setting("127.0.0.1", "Address to listen on")
@@ -47,6 +66,25 @@ class FrontendConfig(ProcessConfig):
     scheduler: tuple[str, ...] = setting((), "Address of a scheduler; repeatable")
     model: tuple[str, ...] = setting((), "name=path, a path or a hub id; repeatable")
     served_model_name: tuple[str, ...] = setting((), "Name of a --model given without one")
+    model_alias: tuple[str, ...] = setting(
+        (), "MODEL=ALIAS, a further name of a served model; repeatable"
+    )
+    chat_template: str = setting(
+        "", "File with a chat template, or its text, in place of the model's own"
+    )
+    generation_config: str = setting(
+        "auto",
+        "Sampling defaults: auto for the model's, vllm or none for none, or the folder of others",
+    )
+    override_generation_config: str = setting(
+        "", "JSON object of sampling defaults in place of those", parse=sampling_defaults
+    )
+    max_logprobs: int = setting(
+        MAX_LOGPROBS, "Most log-probabilities of alternatives that a request may ask for"
+    )
+    skip_tokenizer_init: bool = setting(
+        False, "Read no tokenizer: prompts are token ids, and answers have no text"
+    )
     tool_call_parser: tuple[str, ...] = setting(
         (), "Format of tool calls: NAME, or MODEL=NAME; repeatable; else the chat template tells"
     )
@@ -130,10 +168,22 @@ class FrontendConfig(ProcessConfig):
             if getattr(self, name) < 0:
                 flag = name.replace("_", "-")
                 raise StartupError(f"--{flag} must not be negative", field=name)
+        if not 0 <= self.max_logprobs <= MAX_LOGPROBS:
+            raise StartupError(
+                f"--max-logprobs must be between 0 and {MAX_LOGPROBS}", field="max_logprobs"
+            )
+        self._check_one_model()
         if self.shared_ports:
             self._check_shared_ports()
         if not self.scheduler:
             raise StartupError("--scheduler is required: host:port or unix:path", field="scheduler")
+
+    def _check_one_model(self) -> None:
+        """Raise StartupError for files of one model where there are several."""
+        for name in FILES_OF_ONE_MODEL:
+            if getattr(self, name) and len(self.model) > 1:
+                flag = name.replace("_", "-")
+                raise StartupError(f"--{flag}: several models are served", field=name)
 
     def _check_shared_ports(self) -> None:
         if sys.platform != "linux":

@@ -3,6 +3,7 @@ end."""
 
 import asyncio
 import contextlib
+import json
 import logging
 import time
 from collections.abc import AsyncIterator, Coroutine
@@ -30,11 +31,13 @@ from pagewire_frontend.message.formats import parse_formats
 from pagewire_frontend.metrics import requests as metrics
 from pagewire_frontend.metrics.load import show_loads
 from pagewire_frontend.metrics.vllm_names import VLLM_NAMES
+from pagewire_frontend.models.model_options import ModelOptions, parse_aliases
 from pagewire_frontend.models.model_registry import ModelRegistry, load_model, parse_specs
 from pagewire_frontend.scheduler.link import LinkSettings
 from pagewire_frontend.scheduler.pool import SchedulerPool
 from pagewire_frontend.session.journal import Journal
 from pagewire_shared.identity.ids import mint_id
+from pagewire_shared.identity.model_files import find_files
 from pagewire_shared.process import collector
 from pagewire_shared.process.metrics import show_build
 from pagewire_shared.process.process import ProcessContext
@@ -187,10 +190,26 @@ def _load_models(config: FrontendConfig) -> ModelRegistry:
         config.tool_parser_plugin,
         [spec.name for spec in specs],
     )
-    models = [load_model(spec, choice) for spec in specs]
+    options = _model_options(config, [spec.name for spec in specs])
+    models = [
+        load_model(spec, choice, options, find_files(config, spec.path, has_weights=False))
+        for spec in specs
+    ]
     names = ", ".join(model.name for model in models)
     _logger.info("read tokenizers of %s in %.2f s", names, time.monotonic() - started)
     return ModelRegistry(models)
+
+
+def _model_options(config: FrontendConfig, names: list[str]) -> ModelOptions:
+    overrides = config.override_generation_config
+    return ModelOptions(
+        chat_template=config.chat_template,
+        generation_config=config.generation_config,
+        generation_overrides=json.loads(overrides) if overrides else {},
+        aliases=parse_aliases(config.model_alias, names),
+        max_logprobs=config.max_logprobs,
+        has_tokenizer=not config.skip_tokenizer_init,
+    )
 
 
 @contextlib.asynccontextmanager

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from pagewire_shared.errors import StartupError
-from pagewire_shared.process.settings import ProcessConfig, setting
-from pagewire_shared.process.sizes import parse_size
+from pagewire_shared.identity.model_files import ModelFilesConfig
+from pagewire_shared.process.settings import setting
+from pagewire_shared.process.sizes import parse_count, parse_size
 from pagewire_worker.plan.roles import parse_roles
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -22,12 +23,23 @@ MODEL_IMPLS = ("auto", "native", "transformers")
 
 CPU_NUM_SEQS = 64
 
+FITTED_LEN = -1
+"""Value of max_model_len that stands for the longest sequence that fits in the KV cache."""
+
+
+def parse_model_len(text: str | int) -> int:
+    """Return a number of tokens, FITTED_LEN for "auto" and "-1". Raises StartupError."""
+    value = FITTED_LEN if str(text).strip() == "auto" else parse_count(text)
+    if value != FITTED_LEN and value < 2:
+        raise StartupError(f"{value} is neither at least 2 nor auto")
+    return value
+
+
 _MINIMUMS = {
     "block_size": 1,
     "kv_cache_memory": 1,
     "max_num_seqs": 1,
     "max_num_batched_tokens": 1,
-    "max_model_len": 2,
     "steps_in_flight": 1,
     "cpu_threads": 1,
     "drain_seconds": 0,
@@ -37,7 +49,7 @@ _MINIMUMS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerConfig(ProcessConfig):
+class WorkerConfig(ModelFilesConfig):
     """Settings of one worker; None means "decided from the model and the device"."""
 
     scheduler: str = setting("127.0.0.1:8100", "Address of the scheduler: host:port or unix:path")
@@ -62,15 +74,21 @@ class WorkerConfig(ProcessConfig):
         0.9, "Share of a CUDA device's memory that may be used, more than 0 and at most 1"
     )
     max_num_seqs: int | None = setting(
-        None, "Most sequences at once (64 on CPU; 256 on CUDA, 512 on devices of 80 GB and more)"
+        None,
+        "Most sequences at once (64 on CPU; 256 on CUDA, 512 on devices of 80 GB and more)",
+        parse=parse_count,
     )
     max_num_batched_tokens: int | None = setting(
         None,
         "Most tokens per step (2048 on CUDA, 4096 from 40 GB on, 8192 from 80 GB on; on a CPU those"
         " of 0.15 s, or 0.5 for a prompt alone)",
+        parse=parse_count,
     )
     max_model_len: int | None = setting(
-        None, "Longest sequence, prompt and output together; the model's own by default"
+        None,
+        "Longest sequence, prompt and output together, such as 32k; auto for the most that fits"
+        " in the KV cache (default: the model's own)",
+        parse=parse_model_len,
     )
     steps_in_flight: int = setting(2, "Steps the scheduler may plan ahead")
     drain_seconds: float = setting(

@@ -27,7 +27,13 @@ _logger = logging.getLogger(__name__)
 
 
 def resolve_model(
-    model: str, environ: Mapping[str, str] = os.environ, *, has_weights: bool
+    model: str,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    has_weights: bool,
+    revision: str = "",
+    cache: Path | None = None,
+    setting: str = "model",
 ) -> Path:
     """Return the folder of `model`. Raises StartupError when it cannot be found or downloaded.
 
@@ -36,25 +42,33 @@ def resolve_model(
             "@revision": a branch, tag or commit.
         environ: HF_HUB_CACHE, HF_HOME, HF_HUB_OFFLINE.
         has_weights: Whether weights are needed, or only tokenizer and configuration.
+        revision: Branch, tag or commit of a hub id that names none.
+        cache: Folder of the hub cache in place of the one that `environ` names.
+        setting: Name of the setting that `model` comes from, for errors.
     """
     folder = Path(model).expanduser()
-    if folder.is_dir():
-        return folder.resolve()
-    if (builtin := builtin_folder(model)) is not None:
-        return builtin
+    local = folder.resolve() if folder.is_dir() else builtin_folder(model)
+    if local is not None and revision:
+        name = "revision" if setting == "model" else f"{setting}_revision"
+        flag = name.replace("_", "-")
+        raise StartupError(f"--{flag}: {model} is a folder, without revisions", field=name)
+    if local is not None:
+        return local
     if not is_hub_id(model):
-        raise StartupError(f"--model: there is no folder {model}", field="model")
-    hub_id, _, revision = model.partition("@")
-    revision = revision or DEFAULT_REVISION
-    cache = cache_folder(environ)
-    found = find_snapshot(cache, hub_id, revision, has_weights=has_weights)
+        raise StartupError(f"--{setting}: there is no folder {model}", field=setting)
+    hub_id, _, own_revision = model.partition("@")
+    revision = own_revision or revision or DEFAULT_REVISION
+    cache = cache or cache_folder(environ)
+    # A tokenizer of its own often comes without a config.json.
+    needs = "config.json" if setting == "model" else "tokenizer*"
+    found = find_snapshot(cache, hub_id, revision, has_weights=has_weights, needs=needs)
     if found is None and environ.get("HF_HUB_OFFLINE", "").lower() in _OFFLINE_VALUES:
         raise StartupError(
-            f"--model: {model} is neither a folder nor in the cache "
+            f"--{setting}: {model} is neither a folder nor in the cache "
             f"{cache}, and HF_HUB_OFFLINE is set",
-            field="model",
+            field=setting,
         )
-    found = found or _download(hub_id, revision, cache, has_weights=has_weights)
+    found = found or _download(hub_id, revision, cache, setting, has_weights=has_weights)
     if found.name != revision and _COMMIT.fullmatch(found.name):
         # A branch moves; the line says how to get the same files again.
         _logger.info(
@@ -79,19 +93,21 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
     return Path(home).expanduser() / "hub"
 
 
-def find_snapshot(cache: Path, hub_id: str, revision: str, *, has_weights: bool) -> Path | None:
+def find_snapshot(
+    cache: Path, hub_id: str, revision: str, *, has_weights: bool, needs: str = "config.json"
+) -> Path | None:
     """Return the cached snapshot of a branch, tag or commit; None when it is not complete."""
     repository = cache / ("models--" + hub_id.replace("/", "--"))
     reference = repository / "refs" / revision
     commit = reference.read_text().strip() if reference.is_file() else revision
     snapshot = repository / "snapshots" / commit
-    is_there = (snapshot / "config.json").is_file()
+    is_there = any(snapshot.glob(needs))
     if has_weights:
         is_there = is_there and any(snapshot.glob(_WEIGHTS))
     return snapshot if is_there else None
 
 
-def _download(hub_id: str, revision: str, cache: Path, *, has_weights: bool) -> Path:
+def _download(hub_id: str, revision: str, cache: Path, setting: str, *, has_weights: bool) -> Path:
     from httpx import HTTPError
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
@@ -110,9 +126,9 @@ def _download(hub_id: str, revision: str, cache: Path, *, has_weights: bool) -> 
     ) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise StartupError(
-            f"--model: {hub_id}@{revision} is neither a folder nor cached, and cannot be"
+            f"--{setting}: {hub_id}@{revision} is neither a folder nor cached, and cannot be"
             f" downloaded: {reason}",
-            field="model",
+            field=setting,
         ) from error
 
 

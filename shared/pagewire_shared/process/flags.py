@@ -29,9 +29,15 @@ class HintingParser(argparse.ArgumentParser):
         if unknown:
             flag = unknown[0].partition("=")[0]
             if flag.startswith("-"):
-                self.error(f"unknown flag {flag}{did_you_mean(flag, self._option_string_actions)}")
+                self.error(f"unknown flag {flag}{self._closest(flag)}")
             self.error(f"unexpected argument {unknown[0]!r}")
         return parsed
+
+    def _closest(self, flag: str) -> str:
+        """Return the hint to the closest flag; hidden ones, other names, only if no other is."""
+        known = self._option_string_actions
+        shown = [one for one, action in known.items() if action.help != argparse.SUPPRESS]
+        return did_you_mean(flag, shown) or did_you_mean(flag, known)
 
     def error(self, message: str) -> NoReturn:
         """Exit with 2 and one line instead of the whole usage."""

@@ -113,18 +113,21 @@ def resolve(
     flags: Mapping[str, Any],
     environ: Mapping[str, str],
     file: Path | None = None,
+    rewrite: Callable[[dict[str, Any]], dict[str, Any]] = dict,
 ) -> LoadedSettings[Config]:
     """Merge the layers into a `cls`.
 
     Args:
         flags: Field name to text (or bool, or list of texts), as argparse gives them.
         file: YAML file whose keys are long flags without the dashes in front.
+        rewrite: From what the file says to settings of `cls`: other spellings of their names.
 
     Raises:
         StartupError: An unknown key or a value that does not parse, naming where it stands.
     """
     hints = typing.get_type_hints(cls)
-    from_file = _read_file(file, [f.name for f in dataclasses.fields(cls)]) if file else {}  # type: ignore[arg-type]
+    names = [item.name for item in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    from_file = _read_file(file, names, rewrite) if file else {}
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for item in dataclasses.fields(cls):  # type: ignore[arg-type]
@@ -143,7 +146,9 @@ def resolve(
     return LoadedSettings(cls(**values), sources)
 
 
-def _read_file(path: Path, names: Sequence[str]) -> dict[str, Any]:
+def _read_file(
+    path: Path, names: Sequence[str], rewrite: Callable[[dict[str, Any]], dict[str, Any]]
+) -> dict[str, Any]:
     # Few starts read a file; of the others this would be a twentieth.
     import yaml
 
@@ -153,7 +158,7 @@ def _read_file(path: Path, names: Sequence[str]) -> dict[str, Any]:
         raise StartupError(f"--config: cannot read {path}: {error}", field="--config") from error
     if not isinstance(data, dict):
         raise StartupError(f"--config: {path} must map flags to values", field="--config")
-    result = {str(key).replace("-", "_"): value for key, value in data.items()}
+    result = rewrite({str(key).replace("-", "_"): value for key, value in data.items()})
     for key in result:
         if key not in names:
             close = difflib.get_close_matches(key, names, n=1)

@@ -1,4 +1,4 @@
-"""Parses and formats sizes such as "2GiB"."""
+"""Parses and formats sizes such as "2GiB", and parses counts such as "32k"."""
 
 import re
 
@@ -29,6 +29,21 @@ def parse_size(text: str | int) -> int:
     if match is None or unit is None:
         raise StartupError(f"{text!r} is not a size; write for example 2GiB or 512MiB")
     return int(float(match.group(1)) * unit)
+
+
+_FACTORS = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
+
+
+def parse_count(text: str | int) -> int:
+    """Return the number for "8192", "32k" (32000), "32K" (32768) or "25.6k". Raises StartupError.
+
+    As in vLLM, a small letter is a power of 1000, and a capital one of 1024 without decimals.
+    """
+    match = re.fullmatch(r"\s*(-?\d+)(\.\d+)?([kmgKMG]?)\s*", str(text))
+    if match is None or (match.group(2) and match.group(3) not in ("k", "m", "g")):
+        raise StartupError(f"{text!r} is not a whole number; 32k, 32K and 25.6k are")
+    factor = _FACTORS.get(match.group(3), 1)
+    return round(float(match.group(1) + (match.group(2) or "")) * factor)
 
 
 def format_size(num_bytes: int) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.names.sampling_names import SAMPLING, takes_names
 from pagewire_shared.sampling import checks
 from pagewire_shared.sampling.beam import (
     MAX_BEAM_WIDTH,
@@ -22,6 +23,7 @@ MAX_SEED = checks.MAX_SEED
 _NO_BEAM: Final = BeamParams()
 
 
+@takes_names(SAMPLING)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
     """How the tokens of a request are chosen; the names and meanings are vLLM's.

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.names.sampling_names import STRUCTURED, takes_names
 
 MAX_SCHEMA_BYTES: Final = 64 * 1024
 MAX_SCHEMA_DEPTH: Final = 32
@@ -23,6 +24,7 @@ FIELD: Final = "structured_outputs"
 Kind = Literal["json_schema", "json_object", "regex", "grammar", "choice"]
 
 
+@takes_names(STRUCTURED)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StructuredOutputsParams:
     """A constraint on the output, exactly one of these; the names are vLLM's.
@@ -158,3 +160,7 @@ def _depths(schema: object) -> Iterator[int]:
             yield depth
             children = value.values() if isinstance(value, dict) else value
             stack.extend((child, depth + 1) for child in children)
+
+
+GuidedDecodingParams = StructuredOutputsParams
+"""The name that vLLM had until 0.11."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from pagewire_shared.identity.model_files import ModelFiles
 from pagewire_shared.steps.plan import NewSequence
 from pagewire_worker.batch.slots import SlotLimits, SlotTable
 from pagewire_worker.loading.loader import make_grammars
@@ -36,7 +37,7 @@ class Bench:
             vocab_size=self.vocab,
         )
         self.slots = SlotTable(limits, torch.device("cpu"))
-        grammars = make_grammars(MODEL, self.vocab)
+        grammars = make_grammars(ModelFiles.of_folder(MODEL), self.vocab)
         self.compiler, self.table = grammars.compiler, grammars.table
 
     def compile(self, params):

@@ -10,6 +10,7 @@ from llguidance import LLTokenizer
 import pagewire
 from pagewire import LLM
 from pagewire.offline.outputs import CompletionOutput
+from pagewire_shared.identity.model_files import ModelFiles
 from pagewire_shared.sampling.grammar_source import compile_grammar
 from pagewire_worker.grammars.tokenizer import read_grammar_tokenizer
 from support.checkpoints.checkpoints import make_checkpoint
@@ -52,7 +53,7 @@ class Judge:
     """Says whether outputs are in a language, or on the way to it."""
 
     def __init__(self, folder: Path) -> None:
-        self._tokenizer: LLTokenizer = read_grammar_tokenizer(folder, VOCAB)
+        self._tokenizer: LLTokenizer = read_grammar_tokenizer(ModelFiles.of_folder(folder), VOCAB)
 
     def is_prefix(self, language: Language, token_ids: list[int]) -> bool:
         """Return whether a new matcher takes all of `token_ids`."""

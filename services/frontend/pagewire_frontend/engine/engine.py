@@ -13,6 +13,7 @@ from typing import Any
 from pagewire_frontend.access.api_keys import current_tenant, take_ticket
 from pagewire_frontend.engine.request_fit import (
     check_dimensions,
+    check_model_limits,
     check_num_chars,
     check_prompt_ids,
     check_vocabulary,
@@ -156,6 +157,7 @@ class Engine:
     async def _admit(self, request: GenerationRequest) -> Session:
         arrived_at = time.monotonic()
         check_priority(request.priority)
+        check_model_limits(request)
         params, selection = computed(request.params)
         request = replace(request, params=params)
         if len(self._open) + self._num_opening >= self._limits.max_open_requests:

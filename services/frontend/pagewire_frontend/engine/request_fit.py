@@ -67,6 +67,27 @@ def check_vocabulary(params: SamplingParams, vocab_size: int) -> None:
             )
 
 
+def check_model_limits(request: GenerationRequest) -> None:
+    """Raise InvalidRequestError for more log-probabilities than the model's options allow, and for
+    fields about text where the model is served without its tokenizer."""
+    model, params = request.model, request.params
+    for name in ("logprobs", "prompt_logprobs"):
+        wanted = getattr(params, name)
+        if wanted is not None and wanted > model.max_logprobs:
+            raise InvalidRequestError(
+                f"{name}: at most {model.max_logprobs} are served (--max-logprobs), got {wanted}",
+                field=name,
+            )
+    if model.has_text:
+        return
+    for name in ("stop", "bad_words", "structured_outputs"):
+        if getattr(params, name):
+            raise InvalidRequestError(
+                f"{name} needs a tokenizer, and this model is served with --skip-tokenizer-init",
+                field=name,
+            )
+
+
 def _named_ids(params: SamplingParams) -> Iterator[tuple[str, Sequence[int]]]:
     yield "logit_bias", tuple(params.logit_bias)
     yield "allowed_token_ids", params.allowed_token_ids

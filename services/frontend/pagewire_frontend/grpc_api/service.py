@@ -148,7 +148,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         """List the served models."""
         models = [
             pb.Model(
-                name=model.name,
+                name=name,
                 max_model_len=self._engine.served_context_length(model),
                 is_ready=self._engine.is_ready(model),
                 embedding_size=self._engine.embedding_size(model),
@@ -156,6 +156,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
                 created=self._engine.models.loaded_at,
             )
             for model in self._engine.models
+            for name in (model.name, *model.aliases)
         ]
         return pb.ListModelsResponse(models=models)
 

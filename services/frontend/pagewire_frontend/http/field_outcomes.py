@@ -1,4 +1,4 @@
-"""What becomes of the fields that no schema has: refused by name, or ignored and named in a header.
+"""Refuses fields that no schema has by name, or reports them as ignored for a header.
 
 A field that would change the answer elsewhere is in `REFUSED`; any other field has no effect here.
 Fields that a schema has and that change nothing are in `WITHOUT_EFFECT`.

@@ -14,13 +14,18 @@ from pagewire_frontend.message.formats import (
     MessageFormats,
     parse_formats,
 )
-from pagewire_frontend.models.chat_template import ChatTemplate, load_chat_template, special_tokens
+from pagewire_frontend.models.chat_template import ChatTemplate, special_tokens
+from pagewire_frontend.models.model_options import ModelOptions
+from pagewire_frontend.models.no_tokenizer import NoTokenizer
 from pagewire_frontend.models.tokenizer import TextTokenizer, load_tokenizer
 from pagewire_shared.errors import InvalidRequestError, ModelNotFoundError, StartupError
 from pagewire_shared.identity.ids import tokenizer_fingerprint
+from pagewire_shared.identity.model_files import ModelFiles, overridden
 from pagewire_shared.identity.model_folder import is_hub_id, resolve_model
 from pagewire_shared.model_files.folder import check_tokenizer
-from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.sampling.params import MAX_LOGPROBS, SamplingParams
+
+NO_OPTIONS: Final = ModelOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,8 @@ class LoadedModel:
         defaults: Sampling for fields that the client leaves out; max_tokens is the rest of the
             context.
         formats: Formats in which it writes tool calls and reasoning.
+        aliases: Further names that clients may use.
+        max_logprobs: Most log-probabilities of alternatives per token.
     """
 
     name: str
@@ -55,6 +62,13 @@ class LoadedModel:
     vocab_size: int
     defaults: SamplingParams
     formats: MessageFormats = NO_FORMATS
+    aliases: tuple[str, ...] = ()
+    max_logprobs: int = MAX_LOGPROBS
+
+    @property
+    def has_text(self) -> bool:
+        """Whether texts can be read and written: a tokenizer is loaded."""
+        return not isinstance(self.tokenizer, NoTokenizer)
 
 
 MAX_NAMED: Final = 8
@@ -66,6 +80,7 @@ class ModelRegistry:
 
     def __init__(self, models: Sequence[LoadedModel]) -> None:
         self._models = {model.name: model for model in models}
+        self._by_name = {name: m for m in models for name in (m.name, *m.aliases)}
         self.loaded_at = int(time.time())
 
     def __iter__(self) -> Iterator[LoadedModel]:
@@ -82,13 +97,13 @@ class ModelRegistry:
             if len(self._models) == 1:
                 return next(iter(self._models.values()))
             raise InvalidRequestError("model is required: several are served", field="model")
-        if name not in self._models:
+        if name not in self._by_name:
             served = ", ".join(list(self._models)[:MAX_NAMED])
             more = ", ..." if len(self._models) > MAX_NAMED else ""
             raise ModelNotFoundError(
                 f"the model {name[:256]!r} does not exist; served: {served}{more}"
             )
-        return self._models[name]
+        return self._by_name[name]
 
 
 def parse_specs(models: Sequence[str], served_names: Sequence[str]) -> list[ModelSpec]:
@@ -117,30 +132,43 @@ def parse_specs(models: Sequence[str], served_names: Sequence[str]) -> list[Mode
     return specs
 
 
-def load_model(spec: ModelSpec, choice: FormatChoice | None = None) -> LoadedModel:
+def load_model(
+    spec: ModelSpec,
+    choice: FormatChoice | None = None,
+    options: ModelOptions = NO_OPTIONS,
+    files: ModelFiles | None = None,
+) -> LoadedModel:
     """Read a model's files. Raises StartupError naming the file at fault.
 
     Args:
         choice: Formats from flags; without, the chat template decides.
+        options: Other choices from flags.
+        files: Folders; None for those of the path.
     """
-    folder = resolve_model(spec.path, has_weights=False)
-    config = read_json(folder / "config.json", is_required=True)
-    tokenizer_config = read_json(folder / "tokenizer_config.json")
+    files = files or ModelFiles.of_folder(resolve_model(spec.path, has_weights=False))
+    folder = files.folder
+    config = overridden(read_json(folder / "config.json", is_required=True), files.overrides)
+    tokenizer_config = read_json(files.tokenizer_folder / "tokenizer_config.json")
     generation = read_json(folder / "generation_config.json")
-    check_tokenizer(folder, spec.path)
-    tokenizer = load_tokenizer(folder)
-    template = load_chat_template(folder, tokenizer_config)
+    has_tokenizer = options.has_tokenizer
+    if has_tokenizer:
+        shown = spec.path if files.tokenizer_folder == folder else str(files.tokenizer_folder)
+        check_tokenizer(files.tokenizer_folder, shown)
+    tokenizer = load_tokenizer(files.tokenizer_folder) if has_tokenizer else NoTokenizer()
+    template = options.template(files.tokenizer_folder, tokenizer_config)
     choice = parse_formats((), (), (), ()) if choice is None else choice
     return LoadedModel(
         name=spec.name,
         tokenizer=tokenizer,
         chat_template=template,
         eos_token_ids=_eos_token_ids(config, generation, tokenizer_config, tokenizer),
-        tokenizer_fingerprint=tokenizer_fingerprint(folder),
+        tokenizer_fingerprint=tokenizer_fingerprint(files.tokenizer_folder),
         context_length=context_length(config, tokenizer_config),
         vocab_size=vocab_size(config) or tokenizer.vocab_size,
-        defaults=_defaults(generation),
+        defaults=options.overridden(_defaults(options.generation(folder))),
         formats=choice.formats_of(spec.name, template.source if template else None),
+        aliases=tuple(options.aliases.get(spec.name, ())),
+        max_logprobs=options.max_logprobs,
     )
 
 

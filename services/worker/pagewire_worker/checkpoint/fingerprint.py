@@ -44,10 +44,12 @@ class ModelFingerprint:
 
     Args:
         folder: Holds config.json and the weights.
+        overrides: Bytes of values in place of those of config.json; a part before it if any.
     """
 
-    def __init__(self, folder: Path, cache: DigestCache) -> None:
-        self._parts = [(folder / "config.json").read_bytes()]
+    def __init__(self, folder: Path, cache: DigestCache, overrides: bytes = b"") -> None:
+        self._parts = [overrides] if overrides else []
+        self._parts.append((folder / "config.json").read_bytes())
         index = folder / INDEX_NAME
         if index.is_file():
             self._parts.append(index.read_bytes())

@@ -24,15 +24,21 @@ def open_weights(folder: Path, settings: LoadSettings) -> WeightReader:
 
 
 def weights_fingerprint(
-    folder: Path, load_format: str, seed: int, device: torch.device, dtype: torch.dtype
+    folder: Path,
+    load_format: str,
+    seed: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    overrides: bytes = b"",
 ) -> Callable[[], bytes]:
     """Begin the fingerprint of configuration and weights; return a function that waits for it.
 
-    The function returns 32 bytes. Raises StartupError for a file of weights that is truncated or
+    `overrides` are the bytes of values in place of those of config.json. The function returns 32
+    bytes. Raises StartupError for a file of weights that is truncated or
     not a safetensors file.
     """
     if load_format == DUMMY:
-        config_json = (folder / "config.json").read_bytes()
+        config_json = overrides + (folder / "config.json").read_bytes()
         fingerprint = random_fingerprint(config_json, seed, device, dtype)
         return lambda: fingerprint
-    return ModelFingerprint(folder, DigestCache(cache_folder())).result
+    return ModelFingerprint(folder, DigestCache(cache_folder()), overrides).result

@@ -9,11 +9,11 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 from llguidance import LLTokenizer
 
 from pagewire_shared.errors import InternalError, InvalidRequestError, PagewireError
+from pagewire_shared.identity.model_files import ModelFiles
 from pagewire_shared.sampling.grammar_source import invalid_grammar
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 from pagewire_worker.grammars.compiled import CompiledGrammar, CompiledGrammars
@@ -29,19 +29,19 @@ class GrammarCompiler:
     """Compiles for one model, into `compiled`.
 
     Args:
-        folder: Folder of the model; its tokenizer is read with the first grammar.
+        files: Folders of the model; its tokenizer is read with the first grammar.
         vocab_size: Logits of the model.
         limit_seconds: Time limit of a grammar, with the wait for a thread.
     """
 
     def __init__(
         self,
-        folder: Path,
+        files: ModelFiles,
         vocab_size: int,
         compiled: CompiledGrammars,
         limit_seconds: float = COMPILE_SECONDS,
     ) -> None:
-        self._folder = folder
+        self._files = files
         self._vocab_size = vocab_size
         self._compiled = compiled
         self._limit_seconds = limit_seconds
@@ -78,7 +78,7 @@ class GrammarCompiler:
         """The tokenizer, read on first use. Raises InvalidRequestError."""
         with self._tokenizer_lock:
             if self._tokenizer is None:
-                self._tokenizer = read_grammar_tokenizer(self._folder, self._vocab_size)
+                self._tokenizer = read_grammar_tokenizer(self._files, self._vocab_size)
             return self._tokenizer
 
     def _compile(self, params: StructuredOutputsParams) -> CompiledGrammar:

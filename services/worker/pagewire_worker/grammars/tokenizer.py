@@ -12,30 +12,32 @@ from llguidance import LLTokenizer
 from tokenizers import Tokenizer
 
 from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.identity.model_files import ModelFiles, overridden
 from pagewire_shared.sampling.grammar_source import CODE, load_grammar_tokenizer
 from pagewire_shared.sampling.structured_outputs import FIELD
 
 
-def read_grammar_tokenizer(folder: Path, vocab_size: int) -> LLTokenizer:
-    """Return the tokenizer of a model folder for a model of `vocab_size` logits.
+def read_grammar_tokenizer(files: ModelFiles, vocab_size: int) -> LLTokenizer:
+    """Return the tokenizer of a model for a model of `vocab_size` logits.
 
     Raises:
-        InvalidRequestError: The folder has no tokenizer that grammars could use.
+        InvalidRequestError: The model has no tokenizer that grammars could use.
     """
     try:
-        tokenizer = _read_tokenizer(folder)
+        tokenizer = _read_tokenizer(files.tokenizer_folder)
     except Exception as error:  # both libraries raise Exception itself for an invalid file
         raise _no_tokenizer() from error
     return load_grammar_tokenizer(
-        tokenizer.to_str(), vocab_size, read_eos_token_ids(folder, tokenizer)
+        tokenizer.to_str(), vocab_size, read_eos_token_ids(files, tokenizer)
     )
 
 
-def read_eos_token_ids(folder: Path, tokenizer: Tokenizer) -> list[int]:
+def read_eos_token_ids(files: ModelFiles, tokenizer: Tokenizer) -> list[int]:
     """Return all ids that end an output, each once."""
-    ids = _as_ids(_read_json(folder / "generation_config.json").get("eos_token_id"))
-    ids = ids or _as_ids(_read_json(folder / "config.json").get("eos_token_id"))
-    token = _read_json(folder / "tokenizer_config.json").get("eos_token")
+    ids = _as_ids(_read_json(files.folder / "generation_config.json").get("eos_token_id"))
+    config = overridden(_read_json(files.folder / "config.json"), files.overrides)
+    ids = ids or _as_ids(config.get("eos_token_id"))
+    token = _read_json(files.tokenizer_folder / "tokenizer_config.json").get("eos_token")
     # An AddedToken in full, or its content alone.
     content = token.get("content") if isinstance(token, dict) else token
     token_id = tokenizer.token_to_id(content) if isinstance(content, str) else None

@@ -108,12 +108,14 @@ def plan_num_blocks(
     dtype: torch.dtype,
     max_model_len: int,
     max_num_seqs: int,
+    least_len: int | None = None,
 ) -> int:
     """Return the number of blocks to allocate.
 
     Args:
         shape, block_size, dtype: Together they give the size of a block.
         max_model_len: One sequence of this length must fit.
+        least_len: Length of the sequence that must fit in its place; None for max_model_len.
         max_num_seqs: More than this many sequences of full length are never needed.
 
     Raises:
@@ -124,7 +126,8 @@ def plan_num_blocks(
     num_blocks = max(budget.num_bytes, 0) // block_bytes
     if not budget.is_asked_for:
         num_blocks = min(num_blocks, blocks_per_seq * max_num_seqs)
-    if num_blocks < blocks_per_seq:
+    least = min(blocks_per_seq, -(-(least_len or max_model_len) // block_size))
+    if num_blocks < least:
         raise StartupError(
             f"{budget.description} hold {num_blocks * block_size} tokens, less than one sequence "
             f"of {max_model_len}, which takes {format_size(blocks_per_seq * block_bytes)}; "

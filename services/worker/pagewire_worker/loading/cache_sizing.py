@@ -20,6 +20,9 @@ from pagewire_worker.loading.cache_budget import (
 from pagewire_worker.loading.memory_probe import CudaProbe, MemoryProbe
 from pagewire_worker.loading.profile_run import LargestStep, MostSampling, profile_step
 
+_LEAST_LEN = 64
+"""Tokens of the shortest context worth serving."""
+
 _logger = logging.getLogger(__name__)
 
 
@@ -33,6 +36,7 @@ class CacheSettings:
         utilization: Value of --gpu-memory-utilization.
         graph_bytes: Future size of captured graphs.
         sampling: How tokens are sampled; None for torch.
+        is_len_fitted: A cache with room for a part of the longest sequence will do.
     """
 
     device: torch.device
@@ -43,6 +47,7 @@ class CacheSettings:
     utilization: float
     graph_bytes: int = 0
     sampling: MostSampling | None = None
+    is_len_fitted: bool = False
 
 
 def make_cache(
@@ -71,6 +76,7 @@ def make_cache(
         dtype=settings.dtype,
         max_model_len=settings.step.seq_len,
         max_num_seqs=settings.step.num_seqs,
+        least_len=_LEAST_LEN if settings.is_len_fitted else None,
     )
     return KvCache(
         shape=model.cache_shape,

@@ -7,12 +7,12 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 
 from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.ids import mint_id, tokenizer_fingerprint
+from pagewire_shared.identity.model_files import ModelFiles
 from pagewire_shared.kv.arena import boot_id
 from pagewire_shared.kv.transport import KvTransport
 from pagewire_shared.sampling.params import SamplingParams
@@ -115,16 +115,16 @@ def load_replica(
     sampling = MostSampling(sampler, slots.tokens)
     settings = _cache_settings(config, shape, model, sampling)
     cache = make_cache(model, settings, LayerCalls(on_layer))
-    slots.limits = limits = replace(slots.limits, num_blocks=cache.num_blocks)
+    slots.limits = limits = _with_blocks(slots.limits, cache.num_blocks)
     copies = make_copies(shape.device)
     names = BlockNames()
     sharer = BlockSharer(cache, names, copies) if _hands_out(config) else None
     watch = LayerCalls(on_layer, sharer)
     backend = model.captured(model.backend(cache, watch), shape.bounds, watch, on_layer)
     offloader = _make_offloader(config, cache, copies)
-    grammars = make_grammars(shape.folder, shape.model.vocab_size)
+    grammars = make_grammars(shape.files, shape.model.vocab_size)
     on_progress(0.95, "warming up")
-    step_tokens = _step_tokens(config, shape, backend)
+    step_tokens = _step_tokens(config, shape, backend, limits.max_model_len)
     observers = (offloader, sharer, CopyOrder(copies))
     model_runner = ModelRunner(
         backend=backend,
@@ -141,7 +141,7 @@ def load_replica(
     )
     warm_up(model_runner, limits, step_tokens.shared)
     on_progress(1.0, "loaded")
-    info = _describe(config, shape, backend, step_tokens)
+    info = _describe(config, shape, backend, step_tokens, limits.max_model_len)
     return Replica(info, model_runner, grammars.compiler, copies, offloader, sharer)
 
 
@@ -168,12 +168,14 @@ def _load_model(
     )
 
 
-def _step_tokens(config: WorkerConfig, shape: ReplicaShape, backend: ModelBackend) -> StepTokens:
+def _step_tokens(
+    config: WorkerConfig, shape: ReplicaShape, backend: ModelBackend, max_model_len: int
+) -> StepTokens:
     fixed = shape.max_num_batched_tokens
     if fixed is not None:
         return StepTokens(fixed, fixed)
     model = f"{shape.fingerprint.hex()} {config.quantization}"
-    tokens = calibrated_budget(backend, model, shape.max_model_len, cache_folder())
+    tokens = calibrated_budget(backend, model, max_model_len, cache_folder())
     # A step must have room for one token of every running sequence.
     least = shape.max_num_seqs
     return StepTokens(max(tokens.shared, least), max(tokens.most, least))
@@ -189,6 +191,12 @@ def _limits(config: WorkerConfig, shape: ReplicaShape, window: int | None) -> Sl
         vocab_size=shape.model.vocab_size,
         window=window,
     )
+
+
+def _with_blocks(limits: SlotLimits, num_blocks: int) -> SlotLimits:
+    """Return the limits of a replica with its blocks, which all together hold one sequence."""
+    longest = min(limits.max_model_len, num_blocks * limits.block_size)
+    return replace(limits, num_blocks=num_blocks, max_model_len=longest)
 
 
 def _hands_out(config: WorkerConfig) -> bool:
@@ -217,17 +225,22 @@ def _cache_settings(
         utilization=config.gpu_memory_utilization,
         graph_bytes=model.graph_bytes(shape.bounds),
         sampling=sampling,
+        is_len_fitted=shape.is_len_fitted,
     )
 
 
 def _describe(
-    config: WorkerConfig, shape: ReplicaShape, backend: ModelBackend, step_tokens: StepTokens
+    config: WorkerConfig,
+    shape: ReplicaShape,
+    backend: ModelBackend,
+    step_tokens: StepTokens,
+    max_model_len: int,
 ) -> ReplicaInfo:
     cache = backend.kv_cache
     return ReplicaInfo(
         worker_id=mint_id(),
         served_model_name=config.served_model_name or config.model,
-        tokenizer_fingerprint=tokenizer_fingerprint(shape.folder),
+        tokenizer_fingerprint=tokenizer_fingerprint(shape.files.tokenizer_folder),
         model_fingerprint=shape.fingerprint,
         numerics_fingerprint=numerics_fingerprint(
             shape.device.type,
@@ -241,7 +254,7 @@ def _describe(
         max_num_seqs=shape.max_num_seqs,
         max_num_batched_tokens=step_tokens.most,
         shared_step_tokens=step_tokens.shared,
-        max_model_len=shape.max_model_len,
+        max_model_len=max_model_len,
         steps_in_flight=config.steps_in_flight,
         vocab_size=shape.model.vocab_size,
         embedding_size=backend.embedding_size,
@@ -326,9 +339,9 @@ class GrammarParts:
     table: GrammarTable
 
 
-def make_grammars(folder: Path, vocab_size: int) -> GrammarParts:
+def make_grammars(files: ModelFiles, vocab_size: int) -> GrammarParts:
     """Return the grammars of a model with `vocab_size` logits; no file is read yet."""
     compiled = CompiledGrammars()
     return GrammarParts(
-        GrammarCompiler(folder, vocab_size, compiled), GrammarTable(vocab_size, compiled)
+        GrammarCompiler(files, vocab_size, compiled), GrammarTable(vocab_size, compiled)
     )

@@ -2,19 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
 from pagewire_shared.errors import StartupError
-from pagewire_shared.identity.model_folder import resolve_model
+from pagewire_shared.identity.model_files import ModelFiles, find_files, override_bytes
 from pagewire_shared.model_files.config import check_context
 from pagewire_shared.model_files.folder import check_weights
 from pagewire_worker.backend.backend import DecodeBounds
 from pagewire_worker.backend.source import ModelSource, ModelSummary
 from pagewire_worker.checkpoint.dtypes import pick_cache_dtype, pick_dtype
 from pagewire_worker.checkpoint.load_format import weights_fingerprint
-from pagewire_worker.config import CPU_NUM_SEQS, WorkerConfig
+from pagewire_worker.config import CPU_NUM_SEQS, FITTED_LEN, WorkerConfig
 from pagewire_worker.cuda.defaults import step_defaults
 from pagewire_worker.loading.source_selection import choose_source
 
@@ -23,7 +22,7 @@ from pagewire_worker.loading.source_selection import choose_source
 class ReplicaShape:
     """Settings of a replica after the model and the device have filled the open ones."""
 
-    folder: Path
+    files: ModelFiles
     source: ModelSource
     wait_for_fingerprint: Callable[[], bytes]
     model: ModelSummary
@@ -33,6 +32,8 @@ class ReplicaShape:
     max_num_seqs: int
     max_num_batched_tokens: int | None
     max_model_len: int
+    is_len_fitted: bool = False
+    """A cache that is too small for max_model_len shortens the sequences instead of failing."""
 
     @property
     def fingerprint(self) -> bytes:
@@ -50,14 +51,16 @@ class ReplicaShape:
 
 def resolve_shape(config: WorkerConfig) -> ReplicaShape:
     """Understand the checkpoint and the device. Raises StartupError naming the setting."""
-    folder = resolve_model(config.model, has_weights=True)
+    files = find_files(config, config.model, has_weights=True)
+    folder = files.folder
     if config.load_format == "auto":
         check_weights(folder, config.model)
-    source = choose_source(folder, config.model_impl, config.load_format)
+    source = choose_source(folder, config.model_impl, config.load_format, files.overrides)
     model = source.summary
     device = _pick_device(config.device)
     longest = model.max_positions
-    max_model_len = config.max_model_len or longest
+    is_len_fitted = config.max_model_len == FITTED_LEN
+    max_model_len = longest if is_len_fitted else config.max_model_len or longest
     if max_model_len is None:
         raise StartupError(
             "--max-model-len is needed: config.json does not say how long a context may be",
@@ -67,10 +70,15 @@ def resolve_shape(config: WorkerConfig) -> ReplicaShape:
     num_seqs, num_tokens = _default_step(device)
     dtype = pick_dtype(config.dtype, model.dtype)
     return ReplicaShape(
-        folder=folder,
+        files=files,
         source=source,
         wait_for_fingerprint=weights_fingerprint(
-            folder, config.load_format, config.seed, device, dtype
+            folder,
+            config.load_format,
+            config.seed,
+            device,
+            dtype,
+            override_bytes(files.overrides),
         ),
         model=model,
         device=device,
@@ -79,6 +87,7 @@ def resolve_shape(config: WorkerConfig) -> ReplicaShape:
         max_num_seqs=config.max_num_seqs or num_seqs,
         max_num_batched_tokens=config.max_num_batched_tokens or num_tokens,
         max_model_len=max_model_len,
+        is_len_fitted=is_len_fitted,
     )
 
 

@@ -8,8 +8,13 @@ from pagewire_shared.errors import StartupError
 from pagewire_worker.transformers_backend.refusal import Refusal
 
 
-def read_config(folder: Path, data: Mapping[str, Any]) -> Any:
-    """Return the configuration as transformers reads it. Raises StartupError or Refusal."""
+def read_config(folder: Path, data: Mapping[str, Any], *, is_changed: bool = False) -> Any:
+    """Return the configuration as transformers reads it. Raises StartupError or Refusal.
+
+    Args:
+        data: Content of config.json.
+        is_changed: Values of `data` differ from the file, and count.
+    """
     import transformers
     from transformers import CONFIG_MAPPING, AutoConfig
 
@@ -23,6 +28,8 @@ def read_config(folder: Path, data: Mapping[str, Any]) -> Any:
     if model_type not in CONFIG_MAPPING:
         brings_code = "; it brings code, which is never run" if data.get("auto_map") else ""
         raise Refusal(f"transformers has no model type {model_type!r}{brings_code}")
+    if is_changed:
+        return CONFIG_MAPPING[str(model_type)].from_dict(dict(data))
     return AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
 
 

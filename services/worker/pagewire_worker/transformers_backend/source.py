@@ -72,15 +72,21 @@ class TransformersSource:
     summary: ModelSummary
 
     @classmethod
-    def read(cls, folder: Path, data: Mapping[str, Any]) -> "TransformersSource":
-        """Return the source in `folder`, whose config.json holds `data`.
+    def read(
+        cls, folder: Path, data: Mapping[str, Any], *, is_changed: bool = False
+    ) -> "TransformersSource":
+        """Return the source in `folder`.
+
+        Args:
+            data: Content of its config.json.
+            is_changed: Values of `data` differ from the file.
 
         Raises:
             StartupError: Transformers does not know the model, or it cannot be served.
         """
         architecture = str((data.get("architectures") or ["none"])[0])
         with one_sentence(architecture):
-            config = read_config(folder, data)
+            config = read_config(folder, data, is_changed=is_changed)
             check_class(config, architecture)
             text = config.get_text_config()
             dtype = getattr(text, "dtype", None) or getattr(config, "dtype", None)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from pagewire_shared.errors import InternalError, InvalidRequestError
+from pagewire_shared.identity.model_files import ModelFiles
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams as Params
 from pagewire_worker.grammars import compiler as grammar_compiler
 from pagewire_worker.grammars.compiled import CompiledGrammars
@@ -29,7 +30,7 @@ def compiled():
 
 @pytest.fixture
 def compiler(compiled):
-    return GrammarCompiler(MODEL, VOCAB, compiled)
+    return GrammarCompiler(ModelFiles.of_folder(MODEL), VOCAB, compiled)
 
 
 @dataclass
@@ -100,7 +101,7 @@ async def test_what_compiles_for_an_attach_that_is_over_is_dropped(compiler, com
 
 
 async def test_a_grammar_that_takes_too_long_is_given_up(compiled, gate):
-    compiler = GrammarCompiler(MODEL, VOCAB, compiled, limit_seconds=0.05)
+    compiler = GrammarCompiler(ModelFiles.of_folder(MODEL), VOCAB, compiled, limit_seconds=0.05)
     with pytest.raises(InvalidRequestError, match=r"took more than 0\.05 s"):
         await compiler.compile(AB.digest, AB)
     gate.opened.set()
@@ -148,7 +149,7 @@ def test_all_ids_that_end_an_output(tmp_path, generation, config, token, expecte
     write_config(tmp_path, "generation_config.json", eos_token_id=generation)
     write_config(tmp_path, "config.json", eos_token_id=config)
     write_config(tmp_path, "tokenizer_config.json", eos_token=token)
-    tokenizer = read_grammar_tokenizer(tmp_path, 300)
+    tokenizer = read_grammar_tokenizer(ModelFiles.of_folder(tmp_path), 300)
     assert tokenizer.vocab_size == 300
     if expected is not None:
         assert sorted(tokenizer.eos_tokens) == sorted(expected)
@@ -160,7 +161,7 @@ def test_a_folder_without_a_fast_tokenizer(tmp_path):
         if content is not None:
             (tmp_path / "tokenizer.json").write_text(content)
         with pytest.raises(InvalidRequestError, match="no tokenizer for structured outputs"):
-            read_grammar_tokenizer(tmp_path, 259)
+            read_grammar_tokenizer(ModelFiles.of_folder(tmp_path), 259)
 
 
 def test_a_tokenizer_that_transformers_builds_of_other_files(tmp_path):
@@ -174,6 +175,6 @@ def test_a_tokenizer_that_transformers_builds_of_other_files(tmp_path):
         tmp_path, "tokenizer_config.json", tokenizer_class="GPT2Tokenizer", eos_token="<|im_end|>"
     )
     write_config(tmp_path, "config.json", model_type="gpt2", vocab_size=300, eos_token_id=1)
-    tokenizer = read_grammar_tokenizer(tmp_path, 310)
+    tokenizer = read_grammar_tokenizer(ModelFiles.of_folder(tmp_path), 310)
     assert (tokenizer.vocab_size, sorted(tokenizer.eos_tokens)) == (310, [1, 2])
     assert tokenizer.decode_str(tokenizer.tokenize_str("the ü")) == "the ü"

@@ -7,6 +7,7 @@ import pytest
 from pagewire_protos.common.v1.structured_outputs_pb2 import StructuredOutputs
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
 from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.identity.model_files import ModelFiles
 from pagewire_shared.rpc.address import Address
 from pagewire_shared.rpc.errors import from_detail
 from pagewire_shared.sampling.convert import outputs_to_message
@@ -31,7 +32,7 @@ def compiled():
 
 @pytest.fixture
 def compiler(compiled):
-    return GrammarCompiler(MODEL, VOCAB, compiled)
+    return GrammarCompiler(ModelFiles.of_folder(MODEL), VOCAB, compiled)
 
 
 class NoModel:

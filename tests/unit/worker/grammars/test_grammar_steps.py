@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from pagewire_shared.identity.model_files import ModelFiles
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams as Params
 from pagewire_worker.batch.slots import SlotLimits
@@ -53,7 +54,7 @@ class Rig:
 
     def __init__(self):
         self.backend = DiceBackend()
-        self.grammars = make_grammars(MODEL, VOCAB)
+        self.grammars = make_grammars(ModelFiles.of_folder(MODEL), VOCAB)
         limits = SlotLimits(
             num_slots=32,
             num_blocks=BLOCKS,

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 import torch
 
+from pagewire_shared.identity.model_files import ModelFiles
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams as Params
 from support.cells.grammar_bench import EOS, MODEL, VOCAB, Bench
 from support.oracles.grammars import LANGUAGES
@@ -131,7 +132,7 @@ def test_behind_the_end_only_ends_are_allowed(tmp_path):
         (tmp_path / name).write_bytes((MODEL / name).read_bytes())
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [3, 1, 9999]}))
     bench = Bench()
-    bench.compiler._folder = tmp_path
+    bench.compiler._files = ModelFiles.of_folder(tmp_path)
     ends = {1, 2, 3}
     closed, open_end = (bench.compile(Params(regex=text)) for text in ("a", "ab?"))
     (a,) = bench.ids("a")

@@ -7,11 +7,14 @@ import struct
 from pathlib import Path
 
 import pytest
+import torch
 
 from pagewire_shared.errors import StartupError
+from pagewire_shared.identity.model_files import override_bytes
 from pagewire_worker.checkpoint import fingerprint as module
 from pagewire_worker.checkpoint.digest_cache import FILE_NAME, DigestCache
 from pagewire_worker.checkpoint.fingerprint import model_fingerprint
+from pagewire_worker.checkpoint.load_format import weights_fingerprint
 from support.checkpoints.checkpoints import make_checkpoint
 
 
@@ -196,3 +199,22 @@ def test_the_name_of_a_blob_is_not_believed(tmp_path: Path, cache: DigestCache) 
     first = model_fingerprint(folder, cache)
     _flip(blob, blob.stat().st_size - 1, 1)
     assert model_fingerprint(folder, cache) != first
+
+
+def test_overrides_of_the_configuration_count(tmp_path: Path, cache: DigestCache) -> None:
+    folder = write_model(tmp_path / "a")
+    names = [
+        module.ModelFingerprint(folder, cache, override_bytes(overrides)).result()
+        for overrides in ({}, {"rope_theta": 1.0}, {"rope_theta": 2.0})
+    ]
+    names.append(model_fingerprint(folder, cache))
+    assert names[0] == names[3]
+    assert len(set(names)) == 3
+    dummy = [
+        weights_fingerprint(
+            *(folder, "dummy", 0, torch.device("cpu"), torch.float32),
+            override_bytes(overrides),
+        )()
+        for overrides in ({}, {"rope_theta": 1.0})
+    ]
+    assert dummy[0] != dummy[1]

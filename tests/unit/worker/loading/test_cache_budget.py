@@ -125,3 +125,13 @@ def test_a_share_that_is_none_is_refused(share):
 def test_all_of_a_device_may_be_used():
     assert WorkerConfig(model="x", gpu_memory_utilization=1.0).gpu_memory_utilization == 1.0
     assert WorkerConfig(model="x").gpu_memory_utilization == 0.9
+
+
+def test_a_fitted_length_needs_only_a_part_of_the_longest_sequence():
+    budget = asked_budget(2304 * 1024 * 10, 80 * GIB)
+    with pytest.raises(StartupError, match="less than one sequence"):
+        num_blocks(budget)
+    assert num_blocks(budget, least_len=64) == 10
+    with pytest.raises(StartupError, match="less than one sequence"):
+        num_blocks(asked_budget(2304 * 1024 * 3, 80 * GIB), least_len=64)
+    assert num_blocks(budget, max_model_len=32, least_len=64) == 10

@@ -14,6 +14,7 @@ from pagewire_shared.errors import StartupError
 from pagewire_worker.backend.source import LoadSettings
 from pagewire_worker.config import WorkerConfig
 from pagewire_worker.loading.loader import load_replica
+from pagewire_worker.loading.source_selection import choose_source
 from pagewire_worker.transformers_backend.check import check_against_plain
 from pagewire_worker.transformers_backend.refusal import Refusal
 from pagewire_worker.transformers_backend.source import TransformersSource
@@ -209,3 +210,11 @@ def test_a_tied_checkpoint(tmp_path):
     load_replica(
         WorkerConfig(model=str(folder), max_model_len=32, cpu_threads=1, model_impl="transformers")
     )
+
+
+@pytest.mark.parametrize("way", ["native", "transformers"])
+def test_overrides_reach_the_model(checkpoint, way):
+    source = choose_source(checkpoint("llama"), way, "auto", {"rms_norm_eps": 0.5})
+    assert source.config.rms_norm_eps == 0.5
+    with pytest.raises(StartupError, match="hidden_act"):
+        choose_source(checkpoint("llama"), "native", "auto", {"hidden_act": "gelu"})

@@ -17,9 +17,9 @@ def make_router(engine: Engine) -> APIRouter:
     router = APIRouter()
     started = int(time.time())
 
-    def describe(model: LoadedModel) -> dict[str, Any]:
+    def describe(model: LoadedModel, name: str) -> dict[str, Any]:
         body = {
-            "id": model.name,
+            "id": name,
             "object": "model",
             "created": started,
             "owned_by": "pagewire",
@@ -31,13 +31,13 @@ def make_router(engine: Engine) -> APIRouter:
     @router.get("/v1/models")
     async def list_models() -> Response:
         """List the models that can be asked for."""
-        data = [describe(model) for model in engine.models]
+        data = [describe(m, name) for m in engine.models for name in (m.name, *m.aliases)]
         return json_response({"object": "list", "data": data})
 
     @router.get("/v1/models/{model_id:path}")
     async def get_model(model_id: str) -> Response:
         """Describe one model; ids may hold slashes."""
-        return json_response(describe(engine.models.find(model_id)))
+        return json_response(describe(engine.models.find(model_id), model_id))
 
     @router.post("/ping")
     @router.get("/ping")

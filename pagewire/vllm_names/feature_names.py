@@ -1,0 +1,125 @@
+"""Rows of the table: several devices, and features that come later or are not for this server."""
+
+from typing import Final
+
+from pagewire_shared.names.foreign_name import ForeignName, no_effect, refused
+
+_ONE_DEVICE: Final = "a model on several devices comes later; --num-workers N serves N copies of it"
+_MACHINES: Final = "start pagewire worker --scheduler ADDRESS on each further machine"
+_EXPERTS: Final = "experts are not spread over devices; mixtures of experts run on one"
+
+PARALLEL: Final = (
+    *refused(
+        _ONE_DEVICE,
+        tensor_parallel_size="1",
+        pipeline_parallel_size="1",
+        prefill_context_parallel_size="1",
+        decode_context_parallel_size="1",
+    ),
+    ForeignName(
+        name="data_parallel_size", here="num_workers", text="copies of the model, one per worker"
+    ),
+    *refused(
+        _MACHINES,
+        data_parallel_rank="none|0",
+        data_parallel_start_rank="none|0",
+        data_parallel_size_local="none",
+        data_parallel_address="none",
+        data_parallel_rpc_port="none",
+        data_parallel_hybrid_lb="false",
+        data_parallel_external_lb="false",
+        nnodes="1",
+        node_rank="0",
+        headless="false",
+    ),
+    ForeignName(name="api_server_count", here="frontends", text="frontends on the same ports"),
+    ForeignName(
+        name="distributed_executor_backend",
+        text="each worker is a process; there is no Ray",
+        neutral=("none", "mp", "uni"),
+    ),
+    *refused(
+        "each worker is a process; there is no Ray",
+        worker_use_ray="false",
+        ray_workers_use_nsight="false",
+        data_parallel_backend="mp",
+    ),
+    *refused(
+        _EXPERTS,
+        enable_expert_parallel="false",
+        enable_eplb="false",
+        enable_dbo="false",
+        num_redundant_experts="0",
+        eplb_config="none|{}",
+    ),
+    *no_effect(
+        _EXPERTS,
+        "all2all_backend dbo_decode_token_threshold dbo_prefill_token_threshold eplb_window_size"
+        " eplb_step_interval eplb_log_balancedness expert_placement_strategy"
+        " disable_nccl_for_dp_synchronization",
+    ),
+    *no_effect(
+        "a model runs on one device",
+        "disable_custom_all_reduce master_addr master_port dcp_kv_cache_interleave_size"
+        " cp_kv_cache_interleave_size",
+    ),
+    *refused("workers are of one kind", worker_cls="auto", worker_extension_cls="none|"),
+    *refused("end and start the worker: requests go on elsewhere", enable_sleep_mode="false"),
+)
+
+_LORA: Final = "LoRA adapters come later; merge the adapter into its model"
+_SPECULATION: Final = "speculative decoding comes later"
+
+ADAPTERS: Final = (
+    *refused(
+        _LORA,
+        enable_lora="false",
+        enable_lora_bias="false",
+        lora_modules="none|[]",
+        default_mm_loras="none|{}",
+        qlora_adapter_name_or_path="none",
+    ),
+    *no_effect(
+        _LORA,
+        "max_loras max_lora_rank max_cpu_loras lora_dtype lora_extra_vocab_size fully_sharded_loras"
+        " long_lora_scaling_factors",
+    ),
+    *refused(
+        "prompt adapters are not served, and vLLM dropped them",
+        enable_prompt_adapter="false",
+        prompt_adapters="none|[]",
+    ),
+    *no_effect("prompt adapters are not served", "max_prompt_adapters max_prompt_adapter_token"),
+)
+
+SPECULATION: Final = (
+    *refused(
+        _SPECULATION,
+        speculative_config="none|{}",
+        speculative_model="none",
+        num_speculative_tokens="none|0",
+    ),
+    *no_effect(
+        _SPECULATION,
+        "speculative_model_quantization speculative_draft_tensor_parallel_size"
+        " speculative_disable_mqa_scorer speculative_max_model_len"
+        " speculative_disable_by_batch_size ngram_prompt_lookup_max ngram_prompt_lookup_min"
+        " spec_decoding_acceptance_method typical_acceptance_sampler_posterior_threshold"
+        " typical_acceptance_sampler_posterior_alpha disable_logprobs_during_spec_decoding"
+        " num_lookahead_slots",
+    ),
+)
+
+_TEXT_ONLY: Final = "prompts are text; images, audio and video come later"
+
+MULTIMODAL: Final = (
+    *no_effect(
+        _TEXT_ONLY,
+        "limit_mm_per_prompt mm_processor_kwargs media_io_kwargs disable_mm_preprocessor_cache"
+        " mm_processor_cache_gb mm_processor_cache_type mm_shm_cache_max_object_size_mb"
+        " mm_encoder_tp_mode mm_encoder_attn_backend enable_multimodal_encoder_data_parallel"
+        " skip_mm_profiling interleave_mm_strings video_pruning_rate allowed_local_media_path"
+        " allowed_media_domains",
+    ),
+    *refused(_TEXT_ONLY, enable_mm_embeds="false"),
+)

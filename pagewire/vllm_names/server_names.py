@@ -1,0 +1,128 @@
+"""Rows of the table: the HTTP server of `vllm serve`, its log and what it shows."""
+
+import json
+from typing import Any, Final
+
+from pagewire_shared.names.foreign_name import (
+    ForeignName,
+    RefusedNameError,
+    no_effect,
+    refused,
+    works,
+)
+
+
+def _origins(value: Any) -> list[str]:
+    try:
+        found = json.loads(value) if isinstance(value, str) else list(value)
+    except ValueError:
+        found = [value]
+    if isinstance(found, list) and all(isinstance(one, str) for one in found):
+        return found
+    raise RefusedNameError(f"{value!r} is not a JSON list of origins")
+
+
+_PROXY: Final = "a proxy in front ends TLS, such as nginx or Caddy"
+_LOGGED: Final = (
+    "--log-level info logs one line per request, and warning none; prompts are never logged"
+)
+_HEADERS: Final = "set PAGEWIRE_MAX_HEADER_BYTES and PAGEWIRE_MAX_HEADER_COUNT"
+
+HTTP: Final = (
+    *works("", "", host="", port="", api_key="", chat_template="", tool_call_parser="", config=""),
+    ForeignName(
+        name="tool_parser_plugin", here="tool_parser_plugin", text="MODULE:FACTORY; docs/tools.md"
+    ),
+    ForeignName(
+        name="allowed_origins",
+        here="cors_origin",
+        text="without it no origin may call, as opposed to all",
+        convert=_origins,
+    ),
+    *refused("browsers send the API key in a header, never in cookies", allow_credentials="false"),
+    *refused(
+        "CORS allows the methods and headers of the API",
+        allowed_methods='["*"]|*',
+        allowed_headers='["*"]|*',
+    ),
+    *refused(
+        _PROXY,
+        ssl_keyfile="none",
+        ssl_certfile="none",
+        ssl_ca_certs="none",
+        ssl_cert_reqs="0",
+        enable_ssl_refresh="false",
+    ),
+    *refused("let the proxy remove the prefix from paths", root_path="none|"),
+    *refused("put a proxy in front", middleware="none|[]"),
+    *refused("a frontend listens on --host and --port", uds="none"),
+    *no_effect(
+        "HTTP and the engine are always in different processes", "disable_frontend_multiprocessing"
+    ),
+    *refused(
+        _HEADERS, h11_max_incomplete_event_size="none|4194304", h11_max_header_count="none|256"
+    ),
+    *refused("put a proxy in front that hides /docs", disable_fastapi_docs="false"),
+    *no_effect("every answer has x-request-id", "enable_request_id_headers"),
+)
+
+ANSWERS: Final = (
+    *no_effect(
+        "tool_choice auto works wherever the format of calls is known", "enable_auto_tool_choice"
+    ),
+    *refused("answers have the role assistant", response_role="assistant"),
+    *refused(
+        "ask with return_token_ids in the request",
+        return_tokens_as_token_ids="false",
+        tokens_only="false",
+    ),
+    ForeignName(
+        name="chat_template_content_format",
+        text="templates get the content of a message as text",
+        neutral=("auto", "string"),
+    ),
+    *refused(
+        "templates come from the operator: --chat-template", trust_request_chat_template="false"
+    ),
+    *no_effect("usage always has prompt_tokens_details", "enable_prompt_tokens_details"),
+    *refused(
+        "ask with stream_options.include_usage in the request", enable_force_include_usage="false"
+    ),
+    *no_effect(
+        "with tool_choice none the prompt never has tools", "exclude_tools_when_tool_choice_none"
+    ),
+    *refused(
+        "with tool_choice none the prompt never has tools",
+        expand_tools_even_if_tool_choice_none="false",
+    ),
+    *refused("tools run in the client", tool_server="none"),
+    *refused(
+        "/tokenize shows tokens; the tokenizer's files are with the model",
+        enable_tokenizer_info_endpoint="false",
+    ),
+    *refused("/metrics has the load", enable_server_load_tracking="false"),
+)
+
+OBSERVABILITY: Final = (
+    *no_effect(_LOGGED, "disable_log_requests enable_log_requests max_log_len"),
+    *refused("texts of users are never logged", enable_log_outputs="false"),
+    *no_effect(
+        "statistics are at /metrics, not in the log", "disable_log_stats aggregate_engine_logging"
+    ),
+    *no_effect(
+        "--log-level sets the level of all processes",
+        "uvicorn_log_level disable_uvicorn_access_log log_error_stack",
+    ),
+    *refused("use --log-level and --log-format", log_config_file="none|"),
+    *refused(
+        "spans come later; usage.timeline of each answer says where its time went",
+        otlp_traces_endpoint="none",
+        collect_detailed_traces="none",
+    ),
+    *no_effect("/metrics shows all", "show_hidden_metrics_for_version cudagraph_metrics"),
+    *refused(
+        "profile a worker from outside, such as with py-spy or nsys",
+        enable_layerwise_nvtx_tracing="false",
+        profiler_config="none|{}",
+    ),
+)

@@ -1,0 +1,1 @@
+"""Names that users bring from vLLM, and what each of them does here."""
