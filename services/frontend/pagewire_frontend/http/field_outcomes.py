@@ -74,9 +74,11 @@ EMBEDDING: Final[Mapping[str, Refused]] = {
     "tools": Refused(([],)),
 }
 RESPONSES: Final[Mapping[str, Refused]] = {
+    "background_options": Refused(),
     "best_of": Refused((1,)),
     "context_management": Refused(([],)),
     "conversation": Refused((), "use previous_response_id"),
+    "image": Refused(),
     "moderation": Refused(),
     "n": Refused((1,), "send several requests"),
     "prompt": Refused((), "use input and instructions"),

@@ -11,6 +11,7 @@ from pagewire_frontend.models.model_registry import ModelRegistry, ModelSpec, lo
 from pagewire_frontend.prompts.generation_request import GenerationRequest, TextPrompt
 from pagewire_shared.errors import InvalidRequestError, StartupError
 from pagewire_shared.identity.model_files import ModelFiles
+from pagewire_shared.model_files.template import template_text
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 from support.checkpoints.text_models import make_text_model

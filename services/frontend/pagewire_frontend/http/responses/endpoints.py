@@ -7,6 +7,7 @@ from typing import Any, Final
 from fastapi import APIRouter, Request, Response
 
 from pagewire_frontend.access.api_keys import current_tenant
+from pagewire_frontend.chat.effort import is_effort_read
 from pagewire_frontend.chat.plan import MessagePlan, plan_message
 from pagewire_frontend.engine.engine import Engine
 from pagewire_frontend.http.field_outcomes import unread_fields
@@ -64,6 +65,9 @@ def make_router(
         body, said = await bodies.read_as(request, _checked)
         note_ignored(request.scope, unread_fields(body))
         try:
+            effort = body.reasoning.effort if body.reasoning is not None else None
+            if effort and not is_effort_read(effort, engine.models.find(body.model).chat_template):
+                note_ignored(request.scope, ["reasoning.effort"])
             pending, plan = await _pending_response(
                 engine, responses, directory, body, said, current_tenant()
             )

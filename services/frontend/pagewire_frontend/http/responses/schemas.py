@@ -82,12 +82,18 @@ class AllowedToolsBody(StrictBody):
     tools: Annotated[list[NamedResponseToolBody], FIRST_ERROR]
 
 
+class StreamOptionsBody(StrictBody):
+    """Options of a stream; none of OpenAI's has an effect here."""
+
+
 @with_sampling(HttpBodies.RESPONSES)
 class ResponsesBody(StrictBody):
     """POST /v1/responses. `input` and `tools` are read item by item, for errors with a place."""
 
     REFUSED: ClassVar = RESPONSES
-    WITHOUT_EFFECT: ClassVar = ("prompt_cache_key", "safety_identifier", "service_tier", "user")
+    WITHOUT_EFFECT: ClassVar = (
+        *("max_tool_calls", "prompt_cache_key", "safety_identifier", "service_tier", "user"),
+    )
 
     model: str | None = None
     input: str | Annotated[list[dict[str, Any]], FIRST_ERROR]
@@ -96,7 +102,7 @@ class ResponsesBody(StrictBody):
     store: bool | None = None
     background: bool | None = None
     stream: bool | None = None
-    stream_options: dict[str, Any] | None = None
+    stream_options: StreamOptionsBody | None = None
     include: Texts | None = None
     max_output_tokens: int | None = None
     max_tool_calls: int | None = None
