@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from pagewire_shared.errors import InvalidRequestError, UnavailableError
+from pagewire_shared.errors import AuthenticationError, InvalidRequestError, UnavailableError
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,8 @@ def first_model(target: Target) -> str:
         connection.request("GET", target.path("models"), headers=target.headers)
         response = connection.getresponse()
         body = response.read()
+        if response.status == http.client.UNAUTHORIZED:
+            raise AuthenticationError(f"{target.base_url} wants an API key: give it --api-key")
         if response.status != http.client.OK:
             raise UnavailableError(f"{target.base_url} answers {response.status} to /v1/models")
         return str(json.loads(body)["data"][0]["id"])

@@ -24,8 +24,8 @@ _ACTIONS = {
     _ROLES: "change what a worker is used for: prompts (prefill), tokens (decode) or both",
     _SELF_TEST: "move KV blocks between all pairs of workers and compare the bytes",
 }
-DEFAULT_SERVER = "127.0.0.1:8001"
-"""Default gRPC address of `pagewire serve`."""
+DEFAULT_SERVER = "127.0.0.1:8000"
+"""Default address of `pagewire serve`."""
 
 
 def run(name: str, argv: Sequence[str]) -> int:
@@ -35,7 +35,7 @@ def run(name: str, argv: Sequence[str]) -> int:
     parser.add_argument(
         "--server",
         default=DEFAULT_SERVER,
-        help=f"gRPC address of a frontend or scheduler ({DEFAULT_SERVER})",
+        help=f"a frontend, by either of its ports or its URL, or a scheduler ({DEFAULT_SERVER})",
     )
     parser.add_argument(
         "--server-api-key",

@@ -12,6 +12,7 @@ from pagewire.bench.workload import Workload, run_load
 from pagewire.cli.commands import EXIT_FAILED
 from pagewire.cli.settings import load as load_settings
 from pagewire.cli.settings import make_parser
+from pagewire.client.endpoint import http_url
 from pagewire.config import integer
 from pagewire_shared.errors import StartupError
 from pagewire_shared.process.settings import setting
@@ -51,7 +52,8 @@ def run(name: str, argv: Sequence[str]) -> int:
     parser = make_parser(name, BenchConfig, DESCRIPTION)
     loaded, _ = load_settings(parser, BenchConfig, argv)
     config = loaded.config
-    target = Target(config.base_url, config.model or "", config.endpoint == "chat", config.api_key)
+    url = http_url(config.base_url)
+    target = Target(url, config.model or "", config.endpoint == "chat", config.api_key)
     if not target.model:
         target = replace(target, model=first_model(target))
     load = Workload(

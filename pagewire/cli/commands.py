@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from pagewire.vllm_names.other_programs import COMMAND_HINTS
-from pagewire_shared.errors import PagewireError
+from pagewire_shared.errors import AuthenticationError, PagewireError
 from pagewire_shared.process.flags import EXIT_MISUSE, did_you_mean
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ COMMANDS: dict[str, Command] = {
     "serve": Command("serve", "serve a model on this machine: one process per role"),
     "generate": Command("generate", "continue a prompt and print the text as it comes"),
     "chat": Command("chat", "talk to a model"),
+    "run": Command("chat", "the same"),
     "demo": Command("demo", "demo kill: kill a process under a stream; the answer stays the same"),
     "bench": Command("bench", "measure TTFT, ITL and throughput of any OpenAI-compatible URL"),
     "frontend": Command("role", "start one frontend"),
@@ -114,6 +115,13 @@ def overview() -> str:
     )
 
 
+def _cure(error: PagewireError) -> str:
+    """Return what a command line can do about an error, or ""."""
+    if isinstance(error, AuthenticationError) and "--api-key" not in error.message:
+        return "; give it with --server-api-key or PAGEWIRE_SERVER_API_KEY"
+    return ""
+
+
 def run_command(name: str, argv: Sequence[str]) -> int:
     """Run one subcommand; an error of the user becomes one line on standard error."""
     if name not in COMMANDS:
@@ -126,7 +134,7 @@ def run_command(name: str, argv: Sequence[str]) -> int:
     try:
         status: int = module.run(name, argv)
     except PagewireError as error:
-        message = " ".join(error.message.split())
+        message = " ".join(error.message.split()) + _cure(error)
         print(f"pagewire {name}: error: {message}", file=sys.stderr)
         return EXIT_FAILED
     except KeyboardInterrupt:

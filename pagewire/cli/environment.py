@@ -40,6 +40,7 @@ OF_OTHER_COMMANDS: Final = frozenset(
         "STRUCTURED_GRAMMAR",
         "STRUCTURED_JSON",
         "STRUCTURED_REGEX",
+        "USE_RUNNING",
     ]
 ) | {name.upper() for name in field_names()}
 """Settings of `generate`, `chat` and `bench`, which must not import each other to be known."""

@@ -1,13 +1,16 @@
 """Shared code of `generate` and `chat`: sampling flags, and a running or new deployment."""
 
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
 
 from pagewire.cli.progress import StartProgress
+from pagewire.cli.running_server import running_server
 from pagewire.cli.settings import quiet
 from pagewire.client.client import Client
+from pagewire.client.endpoint import grpc_address
 from pagewire.config import ServeConfig, integer
 from pagewire.local.cluster import LocalCluster
 from pagewire_shared.errors import StartupError
@@ -53,9 +56,12 @@ class GenerationConfig(ServeConfig):
     """Flags of `generate` and `chat`: sampling, and those of `serve` to start a deployment."""
 
     server: str | None = setting(
-        None, "gRPC address of a running deployment; without it one is started here"
+        None, "A running server: host:port (HTTP or gRPC), an http URL or unix:path"
     )
-    server_api_key: str | None = setting(None, "API key for --server", is_secret=True)
+    server_api_key: str | None = setting(None, "API key for the server", is_secret=True)
+    use_running: bool = setting(
+        True, "Use the server at 127.0.0.1:8000, if one runs there and serves the model"
+    )
     max_tokens: int | None = setting(None, "Most tokens to generate", parse=integer(1))
     min_tokens: int | None = setting(None, "No stop before this many tokens", parse=integer(0))
     temperature: float | None = setting(None, "0 takes the most likely token (default: model's)")
@@ -108,8 +114,9 @@ class Connection:
 
 
 @contextmanager
-def connected(loaded: LoadedSettings[GenerationConfig]) -> Iterator[Connection]:
-    """Yield a connection to --server, or to a deployment that lives as long as the block.
+def connected(loaded: LoadedSettings[GenerationConfig], command: str) -> Iterator[Connection]:
+    """Yield a connection to --server, to a server that runs on this machine, or to a deployment
+    that lives as long as the block. One line on standard error says which.
 
     Raises:
         StartupError: The deployment cannot start.
@@ -117,9 +124,16 @@ def connected(loaded: LoadedSettings[GenerationConfig]) -> Iterator[Connection]:
     """
     config = loaded.config
     if config.server is not None:
-        with Client(config.server, api_key=config.server_api_key) as client:
-            client.wait_connected(CONNECT_SECONDS)
+        address = grpc_address(config.server)
+        with _client_of(address, config) as client:
             yield Connection(client, config.model[0] if config.model else None)
+        return
+    found = running_server(loaded)
+    if found is not None:
+        address, model = found
+        say(f"pagewire {command}: {model} at {address} (--no-use-running starts an own one)")
+        with _client_of(address, config) as client:
+            yield Connection(client, model)
         return
     config = quiet(loaded)
     progress = StartProgress()
@@ -131,7 +145,20 @@ def connected(loaded: LoadedSettings[GenerationConfig]) -> Iterator[Connection]:
             client.wait_connected(CONNECT_SECONDS)
             yield Connection(client, cluster.models[0].name)
     finally:
+        progress.clear()
         cluster.stop()
+
+
+def say(text: str) -> None:
+    """Print a line for the person at the terminal, on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _client_of(address: str, config: GenerationConfig) -> Iterator[Client]:
+    with Client(address, api_key=config.server_api_key) as client:
+        client.wait_connected(CONNECT_SECONDS)
+        yield client
 
 
 def _serve_config(config: GenerationConfig) -> ServeConfig:

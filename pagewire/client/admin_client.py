@@ -1,15 +1,16 @@
 """Client of the AdminService: audit of a deployment and reset of its prefix cache."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import grpc.aio
 
+from pagewire.client.call_errors import call_error
+from pagewire.client.endpoint import grpc_address
 from pagewire_protos.common.v1 import audit_pb2
 from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
-from pagewire_shared.rpc.address import parse_address
-from pagewire_shared.rpc.errors import from_rpc_error
 from pagewire_shared.rpc.options import public_channel_options
 
 ANSWER_MARGIN_SECONDS = 5.0
@@ -133,12 +134,13 @@ def key_metadata(api_key: str | None) -> tuple[tuple[str, str], ...]:
 @asynccontextmanager
 async def admin_stub(address: str) -> AsyncIterator[admin_pb2_grpc.AdminServiceStub]:
     """Yield a stub; errors of its calls become exceptions of the exception tree."""
-    target = str(parse_address(address, setting="--server"))
+    # In a thread, because it asks what speaks there.
+    target = await asyncio.to_thread(grpc_address, address)
     async with grpc.aio.insecure_channel(target, options=public_channel_options()) as channel:
         try:
             yield admin_pb2_grpc.AdminServiceStub(channel)
         except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from None
+            raise call_error(error, target) from None
 
 
 def _cell(report: audit_pb2.AuditReport) -> CellReport:

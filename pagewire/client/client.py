@@ -9,6 +9,7 @@ from typing import Any, Self, Unpack
 
 import grpc.aio
 
+from pagewire.client.call_errors import call_error
 from pagewire.client.client_convert import (
     ChatOptions,
     EmbedInput,
@@ -26,7 +27,6 @@ from pagewire.client.loop_thread import LoopThread, shared_loop_thread
 from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
 from pagewire_shared.errors import UnavailableError
 from pagewire_shared.rpc.address import parse_address
-from pagewire_shared.rpc.errors import from_rpc_error
 from pagewire_shared.rpc.options import public_channel_options
 from pagewire_shared.sampling.pooling import PoolingParams
 
@@ -95,7 +95,8 @@ class AsyncClient:
             final_only: Get all output of a choice in one delta when the choice ends.
         """
         request = complete_request(prompt, sampling, model, add_special_tokens, echo, final_only)
-        return _events(self._stub.Complete(request, timeout=self._timeout, metadata=self._metadata))
+        call = self._stub.Complete(request, timeout=self._timeout, metadata=self._metadata)
+        return _events(call, self.address)
 
     def chat(
         self,
@@ -109,7 +110,8 @@ class AsyncClient:
         pagewire.client.tool_convert joins the pieces of calls.
         """
         request = chat_request(messages, sampling, options)
-        return _events(self._stub.Chat(request, timeout=self._timeout, metadata=self._metadata))
+        call = self._stub.Chat(request, timeout=self._timeout, metadata=self._metadata)
+        return _events(call, self.address)
 
     async def embed(
         self,
@@ -174,15 +176,15 @@ class AsyncClient:
         try:
             return await method(request, timeout=self._timeout, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from None
+            raise call_error(error, self.address) from None
 
 
-async def _events(call: Any) -> AsyncIterator[Event]:
+async def _events(call: Any, address: str) -> AsyncIterator[Event]:
     try:
         async for message in call:
             yield event_from_message(message)
     except grpc.aio.AioRpcError as error:
-        raise from_rpc_error(error) from None
+        raise call_error(error, address) from None
     finally:
         call.cancel()  # has no effect on a call that ended
 

@@ -127,6 +127,23 @@ def test_generate_from_a_running_server(cluster: Cluster) -> None:
     assert result.stdout == response["choices"][0]["text"] + "\n"
     assert result.stderr == ""
     assert run("generate", "-", *flags, text="once upon").stdout == result.stdout
+    assert run("generate", *flags, text="once upon").stdout == result.stdout
+
+
+def test_either_port_and_a_url_name_a_server(cluster: Cluster) -> None:
+    asked = ("--temperature", "0", "--max-tokens", "4")
+    http = cluster.http_url.removeprefix("http://")
+    shown = {
+        run("generate", "once upon", "--server", server, *asked).stdout
+        for server in (cluster.grpc_address, cluster.http_url, http)
+    }
+    assert len(shown) == 1
+    assert shown != {""}
+    assert run("admin", "audit", "--server", cluster.http_url).returncode == 0
+    # Only an HTTP port right before the gRPC port is found: this one was drawn.
+    bench = run("bench", "--base-url", f"http://{cluster.grpc_address}", "--num-prompts", "2")
+    assert "does not speak HTTP" in bench.stderr
+    assert bench.stderr.count("\n") == 1
 
 
 def test_generate_starts_a_deployment_of_its_own(cluster: Cluster) -> None:
@@ -159,6 +176,10 @@ def test_chat_keeps_the_conversation(cluster: Cluster) -> None:
     assert both.stdout != forgotten.stdout
     alone = run("chat", *flags, text="two\n")
     assert forgotten.stdout.endswith(alone.stdout)
+    lines = run("chat", *flags, text='/temprature\n"""\ntwo\n"""\n/stats\n')
+    assert lines.stdout == alone.stdout
+    assert "/temprature is no command" in lines.stderr
+    assert "tokens" in lines.stderr
 
 
 @pytest.mark.parametrize("endpoint", ["completions", "chat"])
@@ -232,6 +253,9 @@ def test_a_deployment_with_keys_wants_one(make_cluster: MakeCluster) -> None:
     refused = run("admin", "audit", *server)
     assert refused.returncode == 1
     assert "an API key is required" in refused.stderr
+    assert "--server-api-key" in refused.stderr
+    bench = run("bench", "--base-url", guarded.http_url)
+    assert "wants an API key: give it --api-key" in bench.stderr
     plain = run("admin", "audit", *server, "--server-api-key", "sk-plain")
     assert plain.returncode == 1
     assert "not for administration" in plain.stderr

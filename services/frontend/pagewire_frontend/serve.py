@@ -23,6 +23,7 @@ from pagewire_frontend.grpc_api.call_counter import CallCounter
 from pagewire_frontend.grpc_api.key_interceptor import KeyInterceptor
 from pagewire_frontend.http.app import Access, make_app
 from pagewire_frontend.http.openai.bodies import Bodies
+from pagewire_frontend.http.openai.information import GrpcPort
 from pagewire_frontend.http.responses.local import LocalResponses
 from pagewire_frontend.http.responses.store import StoreLimits
 from pagewire_frontend.http.server.metrics import MetricsMiddleware
@@ -221,6 +222,7 @@ async def _servers(
     responses: LocalResponses,
 ) -> AsyncIterator[tuple[RpcServer, HttpServer | None]]:
     http = None
+    grpc_port = GrpcPort()
     bodies = Bodies(config.max_body_size)
     usages = KeyUsages(config.max_open_requests, config.max_open_per_key or None)
     file = Path(config.api_key_file) if config.api_key_file else None
@@ -233,6 +235,7 @@ async def _servers(
             access=Access(keys=keys, cors_origins=config.cors_origin),
             exposition=group.metrics.exposition,
             directory=group.responses,
+            grpc_port=grpc_port,
         )
         http = HttpServer(
             MetricsMiddleware(app),
@@ -257,6 +260,7 @@ async def _servers(
             is_public=True,
             interceptors=interceptors,
         )
+        grpc_port.number = None if rpc.address.is_unix else rpc.address.port
         yield rpc, http
     finally:
         bodies.close()

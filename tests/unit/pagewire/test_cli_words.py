@@ -53,8 +53,12 @@ def test_version_and_help_are_printed(capsys: pytest.CaptureFixture[str]) -> Non
     ],
 )
 def test_misuse_is_one_line_and_status_2(
-    words: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    hint: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     assert exit_status(*words) == 2
     error = capsys.readouterr().err
     assert hint in error

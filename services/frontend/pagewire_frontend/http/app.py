@@ -44,6 +44,7 @@ def make_app(
     access: Access,
     exposition: Callable[[], Awaitable[str]],
     directory: ResponseDirectory,
+    grpc_port: information.GrpcPort,
 ) -> ASGIApp:
     """Return the application."""
     app = FastAPI(title="Pagewire", openapi_url=None, docs_url=None, redirect_slashes=False)
@@ -54,7 +55,7 @@ def make_app(
     app.include_router(tokenization.make_router(engine, bodies=bodies))
     app.include_router(responses.make_router(engine, kept, bodies=bodies, directory=directory))
     app.include_router(responses_kept.make_router(directory))
-    app.include_router(information.make_router(engine))
+    app.include_router(information.make_router(engine, grpc_port))
     app.include_router(metrics.make_router(exposition))
     install_description(app, are_keys_required=access.keys.are_required)
     return _guarded(app, access)

@@ -12,6 +12,7 @@ from pagewire_frontend.http.body.json_body import MAX_COMMAS
 from pagewire_frontend.http.description import describe
 from pagewire_frontend.http.openai.answer_schemas import ANSWERS
 from pagewire_frontend.http.openai.bodies import Bodies
+from pagewire_frontend.http.openai.information import GrpcPort
 from pagewire_frontend.http.responses.local import LocalResponses
 from pagewire_frontend.http.responses.store import StoreLimits
 from pagewire_frontend.http.server.access import OPEN_PATHS
@@ -98,6 +99,7 @@ def described_app(*, are_keys_required):
         access=Access(keys=ApiKeys()),
         exposition=nothing,
         directory=responses,
+        grpc_port=GrpcPort(),
     )
     while not isinstance(inner, FastAPI):
         inner = inner._app

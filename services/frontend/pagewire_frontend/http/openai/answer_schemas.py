@@ -168,7 +168,7 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "Text": _object({"prompt": _TEXT}),
     "Status": _object({"status": _constant("ok")}),
-    "Version": _object({"version": _TEXT}),
+    "Version": _object({"version": _TEXT}, grpc_port=_COUNT),
 }
 SCHEMAS["ModelList"] = _object(
     {"object": _constant("list"), "data": _list({"$ref": "#/components/schemas/Model"})}

@@ -1,6 +1,7 @@
 """Endpoints about the frontend itself, for clients and orchestrators: models, health, version."""
 
 import time
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter, Response
@@ -12,7 +13,14 @@ from pagewire_shared.errors import UnavailableError
 from pagewire_shared.process.metrics import package_version
 
 
-def make_router(engine: Engine) -> APIRouter:
+@dataclass(slots=True)
+class GrpcPort:
+    """The port of the gRPC API of this process; None until it is bound, and without one."""
+
+    number: int | None = None
+
+
+def make_router(engine: Engine, grpc_port: GrpcPort) -> APIRouter:
     """Return the endpoints that generate nothing."""
     router = APIRouter()
     started = int(time.time())
@@ -57,7 +65,8 @@ def make_router(engine: Engine) -> APIRouter:
 
     @router.get("/version")
     async def version() -> Response:
-        """Return the version of the server."""
-        return json_response({"version": package_version()})
+        """Return the version of the server, and its gRPC port for commands that need it."""
+        port = {} if grpc_port.number is None else {"grpc_port": grpc_port.number}
+        return json_response({"version": package_version(), **port})
 
     return router

@@ -1,0 +1,72 @@
+"""The groups of settings in `--help`, and the groups that a command shows unless all are wanted."""
+
+from typing import Final
+
+GROUPS: Final[dict[str, tuple[str, ...]]] = {
+    "model": (
+        *("model", "served_model_name", "tokenizer", "tokenizer_revision", "revision"),
+        *("download_dir", "hf_overrides", "skip_tokenizer_init", "chat_template"),
+        *("generation_config", "override_generation_config", "max_logprobs", "max_model_len"),
+        *("dtype", "quantization", "load_format", "model_impl", "device", "seed"),
+    ),
+    "sampling": (
+        *("max_tokens", "min_tokens", "temperature", "top_p", "top_k", "min_p", "stop"),
+        *("ignore_eos", "presence_penalty", "frequency_penalty", "repetition_penalty"),
+        *("logit_bias", "bad_words", "truncate_prompt_tokens", "structured_json"),
+        *("structured_regex", "structured_choice", "structured_grammar"),
+    ),
+    "server": (
+        *("server", "server_api_key", "use_running", "base_url", "endpoint"),
+        *("host", "port", "grpc_port", "frontends", "api_key", "api_key_file", "cors_origin"),
+    ),
+    "load": (
+        *("num_prompts", "request_rate", "max_concurrency", "input_len", "output_len", "json"),
+    ),
+    "messages": ("tool_call_parser", "reasoning_parser", "tool_parser_plugin"),
+    "memory and batches": (
+        *("kv_cache_memory", "gpu_memory_utilization", "kv_cache_dtype", "block_size"),
+        *("max_num_seqs", "max_num_batched_tokens", "enable_prefix_caching"),
+    ),
+    "queues": ("queue_policy", "tenant_weight", "max_num_waiting"),
+    "workers": (
+        *("num_workers", "prefill_workers", "decode_workers", "handoff", "steps_in_flight"),
+        "watchdog",
+    ),
+    "kernels": (
+        *("cpu_backend", "cpu_isa", "attention_backend", "linear_backend", "enforce_eager"),
+    ),
+    "KV store": (
+        *("kvstore", "kvstore_memory", "kvstore_disk_path", "kvstore_disk_size"),
+        *("kvstore_redis", "kv_offload", "kv_load"),
+    ),
+    "logs and metrics": ("log_level", "log_format", "metrics_port", "metrics_host"),
+}
+"""Group to its settings, in the order of `--help`; a setting is in one group."""
+
+OTHER: Final = "other"
+"""Group of settings that no group has."""
+
+SHORT: Final[dict[str, tuple[str, ...]]] = {
+    "serve": ("model", "server", "memory and batches", "workers"),
+    "generate": ("sampling", "model"),
+    "chat": ("sampling", "model"),
+    "run": ("sampling", "model"),
+    "config show": ("model", "server"),
+}
+"""Groups that `--help` of a command shows; all of them where it is not here."""
+
+SHORT_SERVER: Final = ("server", "server_api_key", "use_running")
+"""Settings of a server that `generate` and `chat` show in their short help."""
+
+
+def group_of(name: str) -> str:
+    """Return the group of a setting."""
+    return next((group for group, names in GROUPS.items() if name in names), OTHER)
+
+
+def is_short(command: str, name: str) -> bool:
+    """Return whether the short help of a command shows a setting."""
+    wanted = SHORT.get(command)
+    if wanted is None or group_of(name) in wanted:
+        return True
+    return command in ("generate", "chat", "run") and name in SHORT_SERVER
