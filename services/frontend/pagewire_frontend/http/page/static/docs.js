@@ -107,11 +107,11 @@ function filter() {
   mark(operations);
 }
 
-/** Mark the rows of the fields that the search names. */
+/** Mark the rows of the fields that the search names, and of those that hold them. */
 function mark(place) {
   const words = search.value.toLowerCase().split(/\s+/).filter((word) => word.length > 1);
-  for (const row of place.querySelectorAll("tr[data-field]")) {
-    row.classList.toggle("match", words.some((word) => row.dataset.field.includes(word)));
+  for (const row of place.querySelectorAll("tr[data-fields]")) {
+    row.classList.toggle("match", words.some((word) => row.dataset.fields.includes(word)));
   }
 }
 

@@ -27,13 +27,16 @@ function row(name, field, isRequired, api, depth) {
     first.append(" ", make("span", { class: "required" }, "required"));
   }
   const last = make("td", {}, withCode(field.description ?? ""));
+  const names = [name];
   if (depth < MAX_DEPTH) {
     for (const nested of nestedOf(field, api)) {
       const title = make("span", {}, "Fields of ", nested.title);
       last.append(folded(title, () => schemaTable(nested.schema, api, depth + 1)));
+      names.push(...fieldNames(nested.schema, api, depth + 1));
     }
   }
-  return make("tr", { "data-field": name.toLowerCase() }, first, make("td", {}, typeOf(field)), last);
+  const words = names.join(" ").toLowerCase();
+  return make("tr", { "data-fields": words }, first, make("td", {}, typeOf(field)), last);
 }
 
 /** Return the names of the fields of a schema and of those nested in it. */

@@ -50,6 +50,9 @@ async function messageOf(response) {
 
 /** Yield the text of a body as it comes; leaving the loop ends the request. */
 export async function* texts(response) {
+  if (response.body === null) {
+    return;
+  }
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   try {
     for (;;) {
@@ -64,7 +67,7 @@ export async function* texts(response) {
   }
 }
 
-/** Yield the parsed events of a stream until [DONE]. Throws ServerError for an error among them. */
+/** Yield the parsed events of a stream. Throws ServerError for an error among them. */
 export async function* events(response) {
   let rest = "";
   for await (const text of texts(response)) {
@@ -76,10 +79,7 @@ export async function* events(response) {
     for (const part of parts) {
       const line = part.split("\n").find((one) => one.startsWith("data: "));
       const data = line?.slice("data: ".length);
-      if (data === "[DONE]") {
-        return;
-      }
-      if (data !== undefined) {
+      if (data !== undefined && data !== "[DONE]") {
         yield parsed(data);
       }
     }

@@ -95,7 +95,7 @@ function alternatives(entry) {
       {},
       make("td", {}, number === 0 ? make("strong", {}, token) : token),
       make("td", {}, `${(100 * share).toFixed(1)} %`),
-      make("td", {}, one.logprob.toFixed(3)),
+      make("td", {}, one.logprob.toFixed(3).replace("-0.000", "0.000")),
       make("td", {}, make("meter", { value: share, "aria-label": "Probability" })),
     );
   });
