@@ -86,6 +86,15 @@ class Engine:
         """Whether a request for `model` would be answered now."""
         return self._pool.is_served(model.name)
 
+    @property
+    def num_open(self) -> int:
+        """Requests that are open, those without a session so far included."""
+        return len(self._open) + self._num_opening
+
+    def num_workers(self, model: LoadedModel) -> int:
+        """Return how many attached workers serve `model`."""
+        return self._pool.num_workers(model.name)
+
     def drain(self) -> None:
         """Stop being ready: the process is about to end. Open requests go on."""
         self._is_draining = True
@@ -160,7 +169,7 @@ class Engine:
         check_model_limits(request)
         params, selection = computed(request.params)
         request = replace(request, params=params)
-        if len(self._open) + self._num_opening >= self._limits.max_open_requests:
+        if self.num_open >= self._limits.max_open_requests:
             raise OverloadedError("too many requests are open")
         # From here on the request counts as open, whatever it waits for.
         self._num_opening += 1

@@ -12,6 +12,8 @@ from pagewire_frontend.http.description import install_description
 from pagewire_frontend.http.openai import embeddings, generation, information, tokenization
 from pagewire_frontend.http.openai.bodies import Bodies
 from pagewire_frontend.http.openai.streams import Streams
+from pagewire_frontend.http.page import routes as page
+from pagewire_frontend.http.page import state
 from pagewire_frontend.http.responses import endpoints as responses
 from pagewire_frontend.http.responses import kept as responses_kept
 from pagewire_frontend.http.responses.directory import ResponseDirectory
@@ -57,6 +59,8 @@ def make_app(
     app.include_router(responses_kept.make_router(directory))
     app.include_router(information.make_router(engine, grpc_port))
     app.include_router(metrics.make_router(exposition))
+    app.include_router(state.make_router(engine))
+    app.include_router(page.make_router(are_keys_required=access.keys.are_required))
     install_description(app, are_keys_required=access.keys.are_required)
     return _guarded(app, access)
 

@@ -1,17 +1,14 @@
-"""/openapi.json and /docs: describes the API, from the routes, the models of the bodies and the
-schemas of the answers."""
+"""/openapi.json: describes the API, from the routes, the models of the bodies and the schemas of
+the answers. The page at /docs shows it."""
 
-import base64
-import hashlib
 import re
-from importlib import resources
 from typing import Any
 
 import orjson
 from fastapi import FastAPI, Response
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import HTMLResponse
 
+from pagewire_frontend.http.field_notes import EXAMPLES, described
 from pagewire_frontend.http.openai.answer_schemas import ANSWERS, SCHEMAS
 from pagewire_frontend.http.server.access import OPEN_PATHS
 from pagewire_frontend.http.server.request_id import REQUEST_ID
@@ -42,17 +39,12 @@ _REQUEST_ID_HEADER = {
 
 
 def install_description(app: FastAPI, *, are_keys_required: bool) -> None:
-    """Add both endpoints, which describe the routes that `app` has by now."""
+    """Add the endpoint, which describes the routes that `app` has by now."""
     document = orjson.dumps(describe(app, are_keys_required=are_keys_required))
-    page, policy = _page()
 
     @app.get("/openapi.json", include_in_schema=False)
     async def openapi() -> Response:
         return Response(document, media_type="application/json")
-
-    @app.get("/docs", include_in_schema=False)
-    async def docs() -> Response:
-        return HTMLResponse(page, headers={"content-security-policy": policy})
 
 
 def describe(app: FastAPI, *, are_keys_required: bool) -> Json:
@@ -67,7 +59,7 @@ def describe(app: FastAPI, *, are_keys_required: bool) -> Json:
     for path, methods in drawn["paths"].items():
         for method, operation in methods.items():
             _complete(operation, path, method, schemas, are_keys_required)
-    drawn["components"] = {"schemas": schemas}
+    drawn["components"] = {"schemas": {**_with_notes(schemas), **SCHEMAS}}
     if are_keys_required:
         scheme = {"type": "http", "scheme": "bearer", "description": "An API key"}
         drawn["components"]["securitySchemes"] = {"key": scheme}
@@ -85,6 +77,8 @@ def _complete(
     statuses: list[int] = [*_ALWAYS]
     for content in operation.get("requestBody", {}).get("content", {}).values():
         content["schema"] = _hoisted(content["schema"], schemas)
+        if path in EXAMPLES:
+            content["example"] = EXAMPLES[path]
         statuses += _WITH_BODY
     if "{" in path:
         statuses.append(404)
@@ -142,6 +136,17 @@ def _hoisted(schema: Json, schemas: Json) -> Json:
     return _ref(title)
 
 
+def _with_notes(schemas: Json) -> Json:
+    """Return schemas of bodies with a description of each known field."""
+    noted = {}
+    for title, schema in schemas.items():
+        fields = schema.get("properties", {})
+        noted[title] = {**schema}
+        if fields:
+            noted[title]["properties"] = {name: described(name, fields[name]) for name in fields}
+    return noted
+
+
 def _with_references(value: Any, names: dict[str, str]) -> Any:
     if isinstance(value, dict):
         if set(value) == {"$ref"} and value["$ref"].startswith("#/$defs/"):
@@ -150,18 +155,3 @@ def _with_references(value: Any, names: dict[str, str]) -> Any:
     if isinstance(value, list):
         return [_with_references(item, names) for item in value]
     return value
-
-
-def _page() -> tuple[str, str]:
-    """Return the page and its content security policy: it loads nothing but /openapi.json."""
-    page = resources.files("pagewire_frontend.http").joinpath("docs.html").read_text()
-    sources = {}
-    for tag in ("script", "style"):
-        start, end = page.index(f"<{tag}>") + len(tag) + 2, page.index(f"</{tag}>")
-        digest = hashlib.sha256(page[start:end].encode()).digest()
-        sources[tag] = f"'sha256-{base64.b64encode(digest).decode()}'"
-    policy = (
-        f"default-src 'none'; script-src {sources['script']}; style-src {sources['style']}; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
-    return page, policy

@@ -106,6 +106,11 @@ class SchedulerPool:
         """Whether a request for `model` would be worked on now."""
         return any(link.serves(model) for link in self._links)
 
+    def num_workers(self, model: str) -> int:
+        """Return how many workers of all cells serve `model` now."""
+        served = (link.served.get(model) for link in self._links if link.is_attached)
+        return sum(one.num_workers for one in served if one)
+
     def why_not_served(self) -> str:
         """Return one sentence on why requests wait."""
         refusals = [link.refusal for link in self._links if link.refusal]

@@ -10,12 +10,13 @@ from pagewire_frontend.access.api_keys import ApiKeys
 from pagewire_frontend.http.app import Access, make_app
 from pagewire_frontend.http.body.json_body import MAX_COMMAS
 from pagewire_frontend.http.description import describe
+from pagewire_frontend.http.field_notes import EXAMPLES, NOTES
 from pagewire_frontend.http.openai.answer_schemas import ANSWERS
 from pagewire_frontend.http.openai.bodies import Bodies
 from pagewire_frontend.http.openai.information import GrpcPort
 from pagewire_frontend.http.responses.local import LocalResponses
 from pagewire_frontend.http.responses.store import StoreLimits
-from pagewire_frontend.http.server.access import OPEN_PATHS
+from pagewire_frontend.http.server.access import OPEN_FOLDER, OPEN_PATHS
 from pagewire_frontend.http.server.errors import (
     CODE_BY_STATUS,
     BodyTooLargeError,
@@ -113,9 +114,11 @@ def test_every_path_has_a_row_and_every_row_a_path():
         for path, methods in document["paths"].items()
         for method, operation in methods.items()
     }
-    described |= {("GET", path): True for path in ("/openapi.json", "/docs")}
+    files = f"{OPEN_FOLDER}{{name}}"
+    described |= {("GET", path): False for path in ("/openapi.json", "/docs", "/", files)}
     assert described == {(row[0], row[1]): row[3] == "yes" for row in table("Endpoints")}
-    assert {path for (_, path), is_guarded in described.items() if not is_guarded} == OPEN_PATHS
+    is_open = {path for (_, path), is_guarded in described.items() if not is_guarded}
+    assert is_open == OPEN_PATHS | {files}
 
 
 def test_every_path_has_a_schema_of_its_answer_and_a_valid_body():
@@ -125,6 +128,19 @@ def test_every_path_has_a_schema_of_its_answer_and_a_valid_body():
         path for path, methods in paths.items() if "requestBody" in methods.get("post", ())
     }
     assert with_body == set(MODELS) == set(VALID)
+
+
+def test_notes_and_examples_are_of_fields_and_paths_that_exist():
+    document = described_app(are_keys_required=False)
+    schemas = document["components"]["schemas"]
+    fields = {name for schema in schemas.values() for name in schema.get("properties", ())}
+    assert set(NOTES) <= fields
+    for path, example in EXAMPLES.items():
+        assert MODELS[path].model_validate(example)
+        content = document["paths"][path]["post"]["requestBody"]["content"]
+        assert content["application/json"]["example"] == example
+    temperature = schemas["ChatBody"]["properties"]["temperature"]
+    assert temperature["description"].endswith("From 0 to 2")
 
 
 def test_every_reference_of_the_description_leads_somewhere():

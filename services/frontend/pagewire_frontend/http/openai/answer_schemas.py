@@ -169,6 +169,24 @@ SCHEMAS: dict[str, Schema] = {
     "Text": _object({"prompt": _TEXT}),
     "Status": _object({"status": _constant("ok")}),
     "Version": _object({"version": _TEXT}, grpc_port=_COUNT),
+    "State": _object(
+        {
+            "version": _TEXT,
+            "why_not_ready": _LABEL,
+            "num_open_requests": _COUNT,
+            "models": _list(
+                _object(
+                    {
+                        "id": _TEXT,
+                        "is_ready": {"type": "boolean"},
+                        "num_workers": _COUNT,
+                        "max_model_len": {"type": ["integer", "null"], "minimum": 0},
+                        "has_chat_template": {"type": "boolean"},
+                    }
+                )
+            ),
+        }
+    ),
 }
 SCHEMAS["ModelList"] = _object(
     {"object": _constant("list"), "data": _list({"$ref": "#/components/schemas/Model"})}
@@ -192,6 +210,7 @@ ANSWERS: dict[str, tuple[str, str | None]] = {
     "/ping": ("Status", None),
     "/live": ("Status", None),
     "/version": ("Version", None),
+    "/state": ("State", None),
 }
 """Schemas of the answer, and of the events of a stream or None. By path, or by method and path
 where methods differ."""

@@ -15,8 +15,13 @@ from pagewire_frontend.http.server.ignored_fields import HEADER
 from pagewire_frontend.http.server.request_id import REQUEST_ID
 from pagewire_shared.errors import ForbiddenError, PagewireError
 
-OPEN_PATHS = frozenset({"/health", "/ready", "/live", "/ping", "/version"})
-"""Paths that need no key: orchestrators, which have none, ask them."""
+OPEN_PATHS = frozenset(
+    {"/health", "/ready", "/live", "/ping", "/version", "/", "/docs", "/openapi.json"}
+)
+"""Paths that need no key: those of orchestrators, which have none, and the pages, which have no
+data."""
+OPEN_FOLDER = "/page/"
+"""Beginning of the paths of the files that the pages load; they need no key either."""
 ADMIN_PATHS = frozenset({"/metrics"})
 """Paths that show facts about all tenants, and need an admin key."""
 _METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS")
@@ -38,7 +43,7 @@ class KeyMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass one request on, or refuse it."""
-        if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
+        if scope["type"] != "http" or _is_open(scope["path"]):
             await self._app(scope, receive, send)
             return
         caller = None
@@ -52,6 +57,10 @@ class KeyMiddleware:
         else:
             answer = self._app
         await answer(scope, receive, _with_limit_headers(caller, send))
+
+
+def _is_open(path: str) -> bool:
+    return path in OPEN_PATHS or path.startswith(OPEN_FOLDER)
 
 
 def _check(caller: Caller, scope: Scope) -> None:
