@@ -11,12 +11,9 @@ from pathlib import Path
 
 import torch
 
-from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.ids import mint_id, tokenizer_fingerprint
 from pagewire_shared.kv.arena import boot_id
 from pagewire_shared.kv.transport import KvTransport
-from pagewire_shared.sampling.params import SamplingParams
-from pagewire_shared.steps.plan import NewSequence, StepPlan
 from pagewire_worker.backend.backend import ModelBackend
 from pagewire_worker.backend.source import LoadedReplicaModel, LoadSettings
 from pagewire_worker.batch.slots import SlotLimits, SlotTable
@@ -34,10 +31,12 @@ from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_watch import LayerCalls
 from pagewire_worker.layers.fp8 import device_capability
 from pagewire_worker.loading.cache_sizing import CacheSettings, make_cache
+from pagewire_worker.loading.encoder_cache import bookkeeping_cache, without_blocks
 from pagewire_worker.loading.profile_run import LargestStep, MostSampling
 from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.loading.replica_shape import ReplicaShape, resolve_shape
 from pagewire_worker.loading.token_budget import StepTokens, calibrated_budget
+from pagewire_worker.loading.warm_up import warm_up
 from pagewire_worker.offload.block_offloader import BlockOffloader
 from pagewire_worker.plan.roles import parse_roles
 from pagewire_worker.runner.model_runner import ModelRunner
@@ -114,10 +113,14 @@ def load_replica(
     sampler = pick_sampler(shape.device, device_capability(shape.device), shape.model.vocab_size)
     sampling = MostSampling(sampler, slots.tokens)
     settings = _cache_settings(config, shape, model, sampling)
-    cache = make_cache(model, settings, LayerCalls(on_layer))
+    if shape.model.is_encoder:
+        cache = bookkeeping_cache(shape, config.block_size)
+    else:
+        cache = make_cache(model, settings, LayerCalls(on_layer))
     slots.limits = limits = replace(slots.limits, num_blocks=cache.num_blocks)
     copies = make_copies(shape.device)
     names = BlockNames()
+    config = without_blocks(config) if shape.model.is_encoder else config
     sharer = BlockSharer(cache, names, copies) if _hands_out(config) else None
     watch = LayerCalls(on_layer, sharer)
     backend = model.captured(model.backend(cache, watch), shape.bounds, watch, on_layer)
@@ -138,10 +141,14 @@ def load_replica(
         copies=copies,
         sampler=sampler,
         slots=slots,
+        head=model.head,
     )
-    warm_up(model_runner, limits, step_tokens.shared)
+    if model.head is not None:
+        slots.pooling.scored_kind = model.head.kind
+    warm_up(model_runner, limits, step_tokens.shared, is_encoder=shape.model.is_encoder)
     on_progress(1.0, "loaded")
-    info = _describe(config, shape, backend, step_tokens)
+    num_labels = model.head.num_labels if model.head is not None else 0
+    info = _describe(config, shape, backend, step_tokens, num_labels)
     return Replica(info, model_runner, grammars.compiler, copies, offloader, sharer)
 
 
@@ -221,7 +228,11 @@ def _cache_settings(
 
 
 def _describe(
-    config: WorkerConfig, shape: ReplicaShape, backend: ModelBackend, step_tokens: StepTokens
+    config: WorkerConfig,
+    shape: ReplicaShape,
+    backend: ModelBackend,
+    step_tokens: StepTokens,
+    num_labels: int,
 ) -> ReplicaInfo:
     cache = backend.kv_cache
     return ReplicaInfo(
@@ -245,6 +256,8 @@ def _describe(
         steps_in_flight=config.steps_in_flight,
         vocab_size=shape.model.vocab_size,
         embedding_size=backend.embedding_size,
+        num_labels=num_labels,
+        is_encoder=shape.model.is_encoder,
         loads_blocks=config.kv_offload != "off",
         roles=parse_roles(config.roles),
         kv_transports=TRANSPORTS[config.kv_transport] if _hands_out(config) else (),
@@ -272,47 +285,6 @@ def numerics_fingerprint(
         "exact": is_exact,
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
-
-
-def warm_up(model_runner: ModelRunner, limits: SlotLimits, max_num_batched_tokens: int) -> None:
-    """Run one chunk and one sampled decode, so that first calls slow down no request."""
-    num_tokens = min(max_num_batched_tokens, limits.max_model_len - 1, 32)
-    num_blocks = -(-(num_tokens + 1) // limits.block_size)
-    request = NewSequence(
-        slot=0,
-        request_id=b"warm-up",
-        choice=0,
-        prompt_token_ids=[0] * num_tokens,
-        emitted_token_ids=[],
-        sampling=SamplingParams(seed=0, top_p=0.9, max_tokens=None),
-        block_ids=list(range(num_blocks)),
-    )
-    chunk = StepPlan(
-        generation=0,
-        incarnation=0,
-        step_id=1,
-        new_sequences=[request],
-        slots=[0],
-        starts=[0],
-        num_new_tokens=[num_tokens],
-        samples=[1],
-        num_new_blocks=[0],
-    )
-    decode = StepPlan(
-        generation=0,
-        incarnation=0,
-        step_id=2,
-        slots=[0],
-        starts=[num_tokens],
-        num_new_tokens=[1],
-        samples=[num_tokens + 2 <= limits.max_model_len],
-        num_new_blocks=[0],
-    )
-    for plan in (chunk, decode):
-        failure = model_runner.run(plan).failure
-        if failure is not None:
-            raise StartupError(f"the model does not run: {failure.message}", field="model")
-    model_runner.drop_slots()
 
 
 @dataclass(frozen=True, slots=True)

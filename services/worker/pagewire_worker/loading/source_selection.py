@@ -1,4 +1,5 @@
-"""Selects how a checkpoint runs: in the native decoder if it supports it, else in transformers."""
+"""Selects how a checkpoint runs: as an encoder, in the native decoder if it supports it, else in
+transformers."""
 
 import logging
 from pathlib import Path
@@ -7,6 +8,8 @@ from pagewire_shared.errors import StartupError
 from pagewire_worker.backend.source import ModelSource
 from pagewire_worker.checkpoint.model_config import read_config_json, refuse_quantization
 from pagewire_worker.checkpoint.window import UnsupportedModelError
+from pagewire_worker.encoders.families import encoder_spec
+from pagewire_worker.loading.encoder_source import EncoderSource
 from pagewire_worker.loading.native_source import NativeSource
 from pagewire_worker.models.registry import native_config
 
@@ -26,6 +29,15 @@ def choose_source(folder: Path, model_impl: str, load_format: str = "auto") -> M
     """
     data = read_config_json(folder)
     refuse_quantization(data)
+    encoder = encoder_spec(data)
+    if encoder is not None:
+        if model_impl == "transformers":
+            raise StartupError(
+                f"--model-impl: transformers is not for encoders such as {encoder.architecture}",
+                field="model_impl",
+            )
+        _logger.info("%s runs natively, as an encoder", encoder.architecture)
+        return EncoderSource(folder, encoder)
     reason = "--model-impl says so"
     if model_impl != "transformers":
         try:
