@@ -30,9 +30,9 @@ def make_prompts() -> list[list[int]]:
     return [[CLS, *prompt, SEP] for prompt in inner]
 
 
-def run(folder: Path, params: list[PoolingParams], *, together: bool) -> list[np.ndarray]:
+def run(folder: Path, params: list[PoolingParams], *, together: bool, **settings: object) -> list[np.ndarray]:
     """Return the outcome of every prompt."""
-    replica = load(folder, dtype="float32", max_model_len=MAX_POSITIONS)
+    replica = load(folder, dtype="float32", max_model_len=MAX_POSITIONS, **settings)
     info = replica.info
     driver = Driver.of(replica)
     waiting = [
@@ -103,3 +103,28 @@ def test_class_scores(
         assert found.shape == (num_labels,)
         np.testing.assert_allclose(found, wanted.numpy(), atol=2e-5)
         assert np.array_equal(found, single)
+
+
+@pytest.mark.parametrize("backend", ["torch", "fused"])
+@pytest.mark.parametrize(
+    ("architecture", "num_labels"),
+    [
+        ("LlamaForSequenceClassification", 3),
+        ("Qwen2ForSequenceClassification", 1),
+        ("Qwen3ForSequenceClassification", 1),
+        ("MistralForSequenceClassification", 2),
+        ("MistralModel", None),
+        ("Qwen3Model", None),
+    ],
+)
+def test_decoders_without_logits(
+    tmp_path: Path, architecture: str, num_labels: int | None, backend: str
+) -> None:
+    """The kernels for CPUs work with sums of another order."""
+    folder = make_encoder(tmp_path, architecture, num_labels=num_labels)
+    kind = "last" if num_labels is None else "scores"
+    params = [PoolingParams(pooling=kind, normalize=False)] * len(LENGTHS)
+    found = run(folder, params, together=True, cpu_backend=backend)
+    for wanted, one in zip(states_of(folder, architecture), found, strict=True):
+        expected = wanted if num_labels is not None else wanted[-1]
+        np.testing.assert_allclose(one, expected.numpy(), atol=1e-4)

@@ -7,7 +7,11 @@ from typing import Any
 from support.checkpoints.checkpoints import write_tokenizer
 
 VOCAB, HIDDEN, MAX_POSITIONS = 320, 32, 128
-WORDS = ["the", "a", "of", "and", "to", "in", "is", "was", "for", "on", "that", "with", "as", "it", "at", "by", "from", "are", "be", "this", "have", "or", "an", "they", "which", "one", "you", "were", "all", "her", "she", "there", "would", "their", "we", "him", "been", "has", "when", "who", "will", "no", "more", "if", "out", "so", "up", "paris", "berlin", "france", "germany", "capital", "city", "river", "red", "green", "blue", "cat", "dog", "house", "tree", "water", "fire"]
+WORDS = (
+    "the a of and to in is was for on that with as it at by from are be this have or an they which",
+    "one you were all her she there would their we him been has when who will no more if out so up",
+    "paris berlin france germany capital city river red green blue cat dog house tree water fire",
+)
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PAD, UNK, CLS, SEP = range(4)
 
@@ -33,7 +37,8 @@ _MODERN: dict[str, Any] = {
 _DECODER: dict[str, Any] = {
     **_SHAPE,
     "max_position_embeddings": MAX_POSITIONS,
-    "num_key_value_heads": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
     "bos_token_id": None,
     "eos_token_id": SEP,
 }
@@ -94,7 +99,7 @@ def write_pair_tokenizer(folder: Path, *, has_types: bool) -> None:
 
     letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
     signs = [*"0123456789.,?!'-"]
-    vocabulary = [*SPECIAL, *WORDS, *letters, *signs, *(f"##{one}" for one in letters)]
+    vocabulary = [*SPECIAL, *" ".join(WORDS).split(), *letters, *signs, *(f"##{one}" for one in letters)]
     ids = {token: index for index, token in enumerate(dict.fromkeys(vocabulary))}
     tokenizer = Tokenizer(models.WordPiece(vocab=ids, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)

@@ -13,8 +13,9 @@ class ReplicaInfo:
     """Identity, fingerprints, layout and capacity of one loaded replica.
 
     `embedding_size` is the length of its vectors, 0 if it cannot pool. `num_labels` is the number
-    of its class scores. An encoder computes prompts whole and generates nothing. `loads_blocks` is set if it
-    loads blocks from KV stores. `shared_step_tokens` limits steps that several sequences share.
+    of its class scores. An encoder computes prompts whole and generates nothing. `loads_blocks` is
+    set if it loads blocks from KV stores. `shared_step_tokens` limits steps that several sequences
+    share.
     `kv_transports` are the ways to send blocks to other workers, `pull_transports` the ways to
     receive theirs. `host_id` is the boot id of its host, "" if unknown.
     """

@@ -11,7 +11,7 @@ from pagewire_worker.checkpoint.window import UnsupportedModelError
 from pagewire_worker.encoders.families import encoder_spec
 from pagewire_worker.loading.encoder_source import EncoderSource
 from pagewire_worker.loading.native_source import NativeSource
-from pagewire_worker.models.registry import native_config
+from pagewire_worker.models.registry import native_config, native_form
 
 _logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def choose_source(folder: Path, model_impl: str, load_format: str = "auto") -> M
     reason = "--model-impl says so"
     if model_impl != "transformers":
         try:
-            native = NativeSource(folder, native_config(data))
+            native = NativeSource(folder, native_config(data), native_form(data))
         except UnsupportedModelError as error:
             if model_impl == "native":
                 raise
