@@ -112,11 +112,12 @@ def outputs_from_message(
 
 def pooling_to_message(params: PoolingParams) -> pooling_pb2.Pooling:
     """Return the wire form of `params`; dimensions and truncation stay with the frontend."""
-    return pooling_pb2.Pooling(
-        kind=_POOLING_KINDS[params.pooling] if params.pooling is not None else None,
-        is_normalized=params.normalize,
-        second_start=params.second_start,
-    )
+    message = pooling_pb2.Pooling(second_start=params.second_start)
+    if params.pooling is not None:
+        message.kind = _POOLING_KINDS[params.pooling]
+    if params.normalize is not None:
+        message.is_normalized = params.normalize
+    return message
 
 
 def pooling_from_message(message: pooling_pb2.Pooling) -> PoolingParams:

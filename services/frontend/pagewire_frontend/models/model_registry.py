@@ -15,6 +15,7 @@ from pagewire_frontend.message.formats import (
     parse_formats,
 )
 from pagewire_frontend.models.chat_template import ChatTemplate, load_chat_template, special_tokens
+from pagewire_frontend.models.tasks import GENERATES, ModelTasks, read_tasks
 from pagewire_frontend.models.tokenizer import TextTokenizer, load_tokenizer
 from pagewire_shared.errors import InvalidRequestError, ModelNotFoundError, StartupError
 from pagewire_shared.identity.ids import tokenizer_fingerprint
@@ -43,6 +44,7 @@ class LoadedModel:
         defaults: Sampling for fields that the client leaves out; max_tokens is the rest of the
             context.
         formats: Formats in which it writes tool calls and reasoning.
+        tasks: What it can be asked for.
     """
 
     name: str
@@ -54,6 +56,7 @@ class LoadedModel:
     vocab_size: int
     defaults: SamplingParams
     formats: MessageFormats = NO_FORMATS
+    tasks: ModelTasks = GENERATES
 
 
 class ModelRegistry:
@@ -131,6 +134,7 @@ def load_model(spec: ModelSpec, choice: FormatChoice | None = None) -> LoadedMod
         vocab_size=vocab_size(config) or tokenizer.vocab_size,
         defaults=_defaults(generation),
         formats=choice.formats_of(spec.name, template.source if template else None),
+        tasks=read_tasks(folder, config),
     )
 
 

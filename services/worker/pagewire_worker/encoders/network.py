@@ -69,8 +69,12 @@ class Layer:
         if self.spec.window is not None:
             places = torch.arange(query.shape[0], device=query.device)
             mask = (places[:, None] - places[None, :]).abs() <= self.spec.window
-        heads = [side.transpose(0, 1)[None] for side in (query, key, value)]
-        attended = functional.scaled_dot_product_attention(*heads, attn_mask=mask)
+        attended = functional.scaled_dot_product_attention(
+            query.transpose(0, 1)[None],
+            key.transpose(0, 1)[None],
+            value.transpose(0, 1)[None],
+            attn_mask=mask,
+        )
         return attended[0].transpose(0, 1)
 
     def _transform(self, x: Tensor) -> Tensor:
@@ -131,9 +135,9 @@ class Encoder:
         """
         hidden = functional.embedding(token_ids, self._tokens)
         if self._types is not None:
-            one_type = token_types is None or self._types.shape[0] == 1
-            rows = torch.zeros_like(token_ids) if one_type else token_types
-            hidden = hidden + functional.embedding(rows, self._types)
+            if token_types is None or self._types.shape[0] == 1:
+                token_types = torch.zeros_like(token_ids)
+            hidden = hidden + functional.embedding(token_types, self._types)
         if self._positions is not None:
             rows = positions + self.spec.embedding.position_offset
             hidden = hidden + functional.embedding(rows, self._positions)

@@ -1,5 +1,6 @@
 """Loads encoders: config.json, weights, torch operations."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,12 +51,28 @@ class EncoderSource:
     spec: EncoderSpec
 
     @property
+    def max_positions(self) -> int:
+        """The longest prompt: as many tokens as the model has positions for, or fewer, where the
+        file of sentence-transformers says so. Raises StartupError.
+        """
+        path = self.folder / "sentence_bert_config.json"
+        if not path.is_file():
+            return self.spec.max_positions
+        try:
+            length = json.loads(path.read_text()).get("max_seq_length")
+        except (ValueError, AttributeError) as error:
+            raise StartupError(f"{path} is no JSON object: {error}", field="model") from error
+        if not isinstance(length, int) or length < 1:
+            return self.spec.max_positions
+        return min(length, self.spec.max_positions)
+
+    @property
     def summary(self) -> ModelSummary:
         """Facts about the model."""
         return ModelSummary(
             architecture=self.spec.architecture,
             vocab_size=self.spec.vocab_size,
-            max_positions=self.spec.max_positions,
+            max_positions=self.max_positions,
             dtype=self.spec.dtype,
             is_encoder=True,
         )
