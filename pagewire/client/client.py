@@ -25,7 +25,7 @@ from pagewire.client.events import Event, Message, ModelInfo
 from pagewire.client.loop_thread import LoopThread, shared_loop_thread
 from pagewire.client.pooling import (
     Classifications,
-    Pooled,
+    PooledOutputs,
     PoolTask,
     Scores,
     classifications_from_message,
@@ -172,7 +172,7 @@ class AsyncClient:
         truncate_prompt_tokens: int | None = None,
         normalize: bool | None = None,
         dimensions: int | None = None,
-    ) -> Pooled:
+    ) -> PooledOutputs:
         """Return the rows of at most 256 inputs: vectors, vectors of tokens, or class scores."""
         request = pool_request(inputs, task, model, truncate_prompt_tokens, normalize, dimensions)
         return pooled_from_message(await self._call(self._stub.Pool, request))
@@ -327,7 +327,7 @@ class Client:
         """As AsyncClient.classify."""
         return self._loop.run(self._client.classify(inputs, **options))
 
-    def pool(self, inputs: EmbedInput | Sequence[EmbedInput], **options: Any) -> Pooled:
+    def pool(self, inputs: EmbedInput | Sequence[EmbedInput], **options: Any) -> PooledOutputs:
         """As AsyncClient.pool."""
         return self._loop.run(self._client.pool(inputs, **options))
 

@@ -47,7 +47,7 @@ class Classifications:
 
 
 @dataclass(frozen=True, slots=True)
-class Pooled:
+class PooledOutputs:
     """The result of one call: the rows of each input, in order.
 
     An input has one row, or one per token for the task "token_embed".
@@ -106,9 +106,9 @@ def pool_request(
     return request
 
 
-def pooled_from_message(response: inference_pb2.PoolResponse) -> Pooled:
+def pooled_from_message(response: inference_pb2.PoolResponse) -> PooledOutputs:
     """Return the rows in an answer."""
-    return Pooled(
+    return PooledOutputs(
         response.model,
         [_rows(output) for output in response.outputs],
         usage_from_message(response.usage),

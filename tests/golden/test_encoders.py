@@ -30,7 +30,9 @@ def make_prompts() -> list[list[int]]:
     return [[CLS, *prompt, SEP] for prompt in inner]
 
 
-def run(folder: Path, params: list[PoolingParams], *, together: bool, **settings: object) -> list[np.ndarray]:
+def run(
+    folder: Path, params: list[PoolingParams], *, together: bool, **settings: object
+) -> list[np.ndarray]:
     """Return the outcome of every prompt."""
     replica = load(folder, dtype="float32", max_model_len=MAX_POSITIONS, **settings)
     info = replica.info

@@ -99,7 +99,13 @@ def write_pair_tokenizer(folder: Path, *, has_types: bool) -> None:
 
     letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
     signs = [*"0123456789.,?!'-"]
-    vocabulary = [*SPECIAL, *" ".join(WORDS).split(), *letters, *signs, *(f"##{one}" for one in letters)]
+    vocabulary = [
+        *SPECIAL,
+        *" ".join(WORDS).split(),
+        *letters,
+        *signs,
+        *(f"##{one}" for one in letters),
+    ]
     ids = {token: index for index, token in enumerate(dict.fromkeys(vocabulary))}
     tokenizer = Tokenizer(models.WordPiece(vocab=ids, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)

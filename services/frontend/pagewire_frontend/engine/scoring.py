@@ -25,7 +25,7 @@ Wide = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Scores:
+class PairScores:
     """One score per pair, in order, and the tokens used."""
 
     scores: list[float]
@@ -81,7 +81,7 @@ class PairsRequest:
             )
 
 
-async def score(engine: Engine, model: LoadedModel, asked: PairsRequest) -> Scores:
+async def score(engine: Engine, model: LoadedModel, asked: PairsRequest) -> PairScores:
     """Return the score of every pair.
 
     Raises:
@@ -105,10 +105,10 @@ async def score(engine: Engine, model: LoadedModel, asked: PairsRequest) -> Scor
     places = [Place(field, f"{field}.{index}") for index in range(len(pairs))]
     found = await embed(engine, _requests(model, pairs, pooling, asked), places)
     vectors = [activated(vector, model, asked.is_activated) for vector in found.vectors]
-    return Scores([float(vector[0]) for vector in vectors], found.usage)
+    return PairScores([float(vector[0]) for vector in vectors], found.usage)
 
 
-async def _cosines(engine: Engine, model: LoadedModel, asked: PairsRequest) -> Scores:
+async def _cosines(engine: Engine, model: LoadedModel, asked: PairsRequest) -> PairScores:
     """Return the cosine of the vectors of every pair; each text is computed once."""
     pooling = PoolingParams(truncate_prompt_tokens=asked.truncate_prompt_tokens, normalize=True)
     first, second = asked.fields.first, asked.fields.second
@@ -119,7 +119,7 @@ async def _cosines(engine: Engine, model: LoadedModel, asked: PairsRequest) -> S
     found = await embed(engine, requests, list(places.values()))
     vectors = dict(zip(places, (one.astype(np.float64) for one in found.vectors), strict=True))
     pairs = zip(_repeated(asked), asked.documents, strict=True)
-    return Scores([float(vectors[one] @ vectors[other]) for one, other in pairs], found.usage)
+    return PairScores([float(vectors[one] @ vectors[other]) for one, other in pairs], found.usage)
 
 
 def _repeated(asked: PairsRequest) -> list[str]:

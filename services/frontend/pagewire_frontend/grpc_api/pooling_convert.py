@@ -7,7 +7,7 @@ from pagewire_frontend.access.api_keys import tenant_of
 from pagewire_frontend.engine.embedding import Embeddings, check_num_inputs
 from pagewire_frontend.engine.pooling_task import PoolTask, default_task, pooling_requests
 from pagewire_frontend.engine.request_fit import check_num_ids
-from pagewire_frontend.engine.scoring import PairsRequest, Scores, activated
+from pagewire_frontend.engine.scoring import PairScores, PairsRequest, activated
 from pagewire_frontend.grpc_api.convert import input_prompt
 from pagewire_frontend.grpc_api.event_convert import usage_message
 from pagewire_frontend.models.model_registry import LoadedModel
@@ -90,7 +90,7 @@ def pairs_request(message: pb.ScoreRequest, timeout_seconds: float | None) -> Pa
     )
 
 
-def score_response(model: str, found: Scores) -> pb.ScoreResponse:
+def score_response(model: str, found: PairScores) -> pb.ScoreResponse:
     """Return the response message."""
     return pb.ScoreResponse(model=model, scores=found.scores, usage=usage_message(found.usage))
 

@@ -1,5 +1,4 @@
-"""What a model can be asked for, read from its files: how it pools, its classes, and whether it
-generates."""
+"""Reads from the files of a model how it pools, its classes, and whether it generates."""
 
 import json
 from collections.abc import Mapping
@@ -68,7 +67,9 @@ class ModelTasks:
         elif pooling.kind == "scores" and not self.labels:
             text = f"{name} has no classification head: it serves no classes"
         elif pooling.kind in ("tokens", "cls") and not self.is_encoder:
-            text = f"{name} is no encoder: it serves no vectors of single tokens"
+            raise InvalidRequestError(
+                f"pooling {pooling.kind!r} is for encoders, which {name} is not", field="pooling"
+            )
         else:
             return
         raise InvalidRequestError(text, field="model")

@@ -30,8 +30,8 @@ ACTIVATIONS: Mapping[str, Map] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncoderLayer:
     """One layer with its weights."""
 
     spec: LayerSpec
@@ -102,7 +102,7 @@ class Encoder:
         positions: Tensor | None,
         types: Tensor | None,
         norm: Map,
-        layers: Sequence[Layer],
+        layers: Sequence[EncoderLayer],
         final_norm: Map,
     ) -> None:
         self.spec = spec
@@ -182,8 +182,8 @@ class _Loader:
             return None
         return self._weights.take(name, (num_rows, self._spec.hidden_size))
 
-    def layer(self, spec: LayerSpec, rotary: RotaryTable | None) -> Layer:
-        return Layer(
+    def layer(self, spec: LayerSpec, rotary: RotaryTable | None) -> EncoderLayer:
+        return EncoderLayer(
             spec=spec,
             query_key_value=self.linear(spec.query_key_value),
             output=self.linear(spec.output),

@@ -8,8 +8,12 @@ from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.loading.replica_shape import ReplicaShape
 
 
-def bookkeeping_cache(shape: ReplicaShape, block_size: int) -> KvCache:
-    """Return a cache in which no prompt ever waits for a block; it takes a few bytes per block."""
+def encoder_cache(shape: ReplicaShape, block_size: int) -> KvCache | None:
+    """Return a cache in which no prompt ever waits for a block, a few bytes for each; None for a
+    decoder.
+    """
+    if not shape.model.is_encoder:
+        return None
     blocks_per_seq = -(-shape.max_model_len // block_size)
     return KvCache(
         shape=BOOKKEEPING,

@@ -31,7 +31,7 @@ from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_watch import LayerCalls
 from pagewire_worker.layers.fp8 import device_capability
 from pagewire_worker.loading.cache_sizing import CacheSettings, make_cache
-from pagewire_worker.loading.encoder_cache import bookkeeping_cache, without_blocks
+from pagewire_worker.loading.encoder_cache import encoder_cache, without_blocks
 from pagewire_worker.loading.profile_run import LargestStep, MostSampling
 from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.loading.replica_shape import ReplicaShape, resolve_shape
@@ -103,24 +103,23 @@ def load_replica(
     torch.manual_seed(config.seed)
     on_progress(0.0, "finding the model")
     shape = resolve_shape(config)
+    config = without_blocks(config) if shape.model.is_encoder else config
     if shape.device.type == "cpu":
         torch.set_num_threads(config.cpu_threads or num_physical_cores())
     model = _load_model(config, shape, on_progress)
     on_progress(0.9, "allocating the KV cache")
     # What lives as long as the replica comes before the cache, which takes what is left.
     model.reserve(shape.bounds)
-    slots = SlotTable(_limits(config, shape, model.cache_shape.window), shape.device)
+    slots = _slots(config, shape, model)
     sampler = pick_sampler(shape.device, device_capability(shape.device), shape.model.vocab_size)
     sampling = MostSampling(sampler, slots.tokens)
     settings = _cache_settings(config, shape, model, sampling)
-    if shape.model.is_encoder:
-        cache = bookkeeping_cache(shape, config.block_size)
-    else:
-        cache = make_cache(model, settings, LayerCalls(on_layer))
+    cache = encoder_cache(shape, config.block_size) or make_cache(
+        model, settings, LayerCalls(on_layer)
+    )
     slots.limits = limits = replace(slots.limits, num_blocks=cache.num_blocks)
     copies = make_copies(shape.device)
     names = BlockNames()
-    config = without_blocks(config) if shape.model.is_encoder else config
     sharer = BlockSharer(cache, names, copies) if _hands_out(config) else None
     watch = LayerCalls(on_layer, sharer)
     backend = model.captured(model.backend(cache, watch), shape.bounds, watch, on_layer)
@@ -143,12 +142,9 @@ def load_replica(
         slots=slots,
         head=model.head,
     )
-    if model.head is not None:
-        slots.pooling.scored_kind = model.head.kind
     warm_up(model_runner, limits, step_tokens.shared, is_encoder=shape.model.is_encoder)
     on_progress(1.0, "loaded")
-    num_labels = model.head.num_labels if model.head is not None else 0
-    info = _describe(config, shape, backend, step_tokens, num_labels)
+    info = _describe(config, shape, model, backend, step_tokens)
     return Replica(info, model_runner, grammars.compiler, copies, offloader, sharer)
 
 
@@ -184,6 +180,13 @@ def _step_tokens(config: WorkerConfig, shape: ReplicaShape, backend: ModelBacken
     # A step must have room for one token of every running sequence.
     least = shape.max_num_seqs
     return StepTokens(max(tokens.shared, least), max(tokens.most, least))
+
+
+def _slots(config: WorkerConfig, shape: ReplicaShape, model: LoadedReplicaModel) -> SlotTable:
+    slots = SlotTable(_limits(config, shape, model.cache_shape.window), shape.device)
+    if model.head is not None:
+        slots.pooling.scored_kind = model.head.kind
+    return slots
 
 
 def _limits(config: WorkerConfig, shape: ReplicaShape, window: int | None) -> SlotLimits:
@@ -230,9 +233,9 @@ def _cache_settings(
 def _describe(
     config: WorkerConfig,
     shape: ReplicaShape,
+    model: LoadedReplicaModel,
     backend: ModelBackend,
     step_tokens: StepTokens,
-    num_labels: int,
 ) -> ReplicaInfo:
     cache = backend.kv_cache
     return ReplicaInfo(
@@ -256,7 +259,7 @@ def _describe(
         steps_in_flight=config.steps_in_flight,
         vocab_size=shape.model.vocab_size,
         embedding_size=backend.embedding_size,
-        num_labels=num_labels,
+        num_labels=model.head.num_labels if model.head is not None else 0,
         is_encoder=shape.model.is_encoder,
         loads_blocks=config.kv_offload != "off",
         roles=parse_roles(config.roles),

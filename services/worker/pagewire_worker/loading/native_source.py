@@ -32,7 +32,7 @@ from pagewire_worker.kv.layer_watch import LayerWatch
 from pagewire_worker.layers.fp8 import Capability, check_fp8_cache, device_capability
 from pagewire_worker.layers.linear import LinearKind
 from pagewire_worker.models.decoder import load_decoder
-from pagewire_worker.models.forms import Form
+from pagewire_worker.models.forms import CheckpointForm
 from pagewire_worker.models.linear_choice import choose_linears
 from pagewire_worker.models.torch_backend import DecoderModel, TorchBackend
 from pagewire_worker.models.variants import attention_names, find_variant
@@ -154,7 +154,7 @@ class NativeSource:
 
     folder: Path
     config: ModelConfig
-    form: Form | None = None
+    form: CheckpointForm | None = None
 
     @property
     def summary(self) -> ModelSummary:

@@ -17,7 +17,7 @@ _PREFIX: Final = "model."
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class CheckpointForm:
     """What a checkpoint holds besides the layers of its decoder.
 
     Attributes:
@@ -45,14 +45,14 @@ class Form:
         return ClassificationHead("last", self.num_labels, [linear_step(weight, None)])
 
 
-def form_of(data: Mapping[str, Any], stems: Sequence[str]) -> Form | None:
+def form_of(data: Mapping[str, Any], stems: Sequence[str]) -> CheckpointForm | None:
     """Return the form of the first architecture in config.json that begins with one of `stems`."""
     for name in data.get("architectures") or []:
         for stem in stems:
             if name in (stem + LOGITS, stem + BARE):
-                return Form(name)
+                return CheckpointForm(name)
             if name == stem + CLASSES:
-                return Form(name, num_labels_of(data))
+                return CheckpointForm(name, num_labels_of(data))
     return None
 
 

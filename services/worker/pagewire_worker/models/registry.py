@@ -12,7 +12,7 @@ from pagewire_worker.checkpoint.model_config import (
     read_config_json,
 )
 from pagewire_worker.checkpoint.window import UnsupportedModelError, mistral_window, qwen_window
-from pagewire_worker.models.forms import LOGITS, Form, form_of
+from pagewire_worker.models.forms import LOGITS, CheckpointForm, form_of
 
 TRAITS: Mapping[str, Traits] = {
     "LlamaForCausalLM": Traits(),
@@ -43,7 +43,7 @@ def native_config(data: Mapping[str, Any]) -> ModelConfig:
     raise AssertionError("a form has traits")
 
 
-def native_form(data: Mapping[str, Any]) -> Form:
+def native_form(data: Mapping[str, Any]) -> CheckpointForm:
     """Return the form of a native model. Raises UnsupportedModelError for other architectures."""
     form = form_of(data, [name.removesuffix(LOGITS) for name in TRAITS])
     if form is not None:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 
 from pagewire_frontend.access.api_keys import current_tenant
 from pagewire_frontend.engine.engine import Engine
-from pagewire_frontend.engine.scoring import PairFields, PairsRequest, Scores, score
+from pagewire_frontend.engine.scoring import PairFields, PairScores, PairsRequest, score
 from pagewire_frontend.http.openai.bodies import Bodies
 from pagewire_frontend.http.openai.schemas import body_schema
 from pagewire_frontend.http.pooling.schemas import DocumentBody, RerankBody, ScoreBody
@@ -97,7 +97,7 @@ def _text(item: str | DocumentBody) -> str:
     return item if isinstance(item, str) else item.text
 
 
-def _score_answer(model: str, found: Scores) -> dict[str, Any]:
+def _score_answer(model: str, found: PairScores) -> dict[str, Any]:
     return {
         "id": f"score-{mint_request_id().hex()}",
         "object": "list",
@@ -112,7 +112,7 @@ def _score_answer(model: str, found: Scores) -> dict[str, Any]:
 
 
 def _rerank_answer(
-    model: str, body: RerankBody, found: Scores, has_documents: bool
+    model: str, body: RerankBody, found: PairScores, has_documents: bool
 ) -> dict[str, Any]:
     # The first of equal scores stays first.
     order = sorted(range(len(found.scores)), key=lambda index: -found.scores[index])
@@ -137,6 +137,6 @@ def _rerank_answer(
     }
 
 
-def _usage(found: Scores) -> dict[str, int]:
+def _usage(found: PairScores) -> dict[str, int]:
     tokens = found.usage.prompt_tokens
     return {"prompt_tokens": tokens, "total_tokens": tokens}
