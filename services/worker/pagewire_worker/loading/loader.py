@@ -24,7 +24,7 @@ from pagewire_worker.grammars.table import GrammarTable
 from pagewire_worker.host.cpu import num_physical_cores
 from pagewire_worker.host.kept_facts import cache_folder
 from pagewire_worker.kv.block_names import BlockNames
-from pagewire_worker.kv.block_observer import BlockObservers
+from pagewire_worker.kv.block_observer import BlockObserver, BlockObservers
 from pagewire_worker.kv.cuda_copies import make_copies
 from pagewire_worker.kv.device_copies import CopyOrder, DeviceCopies
 from pagewire_worker.kv.kv_cache import KvCache
@@ -114,9 +114,8 @@ def load_replica(
     sampler = pick_sampler(shape.device, device_capability(shape.device), shape.model.vocab_size)
     sampling = MostSampling(sampler, slots.tokens)
     settings = _cache_settings(config, shape, model, sampling)
-    cache = encoder_cache(shape, config.block_size) or make_cache(
-        model, settings, LayerCalls(on_layer)
-    )
+    fixed = encoder_cache(shape, config.block_size)
+    cache = fixed or make_cache(model, settings, LayerCalls(on_layer))
     slots.limits = limits = replace(slots.limits, num_blocks=cache.num_blocks)
     copies = make_copies(shape.device)
     names = BlockNames()
@@ -127,7 +126,6 @@ def load_replica(
     grammars = make_grammars(shape.folder, shape.model.vocab_size)
     on_progress(0.95, "warming up")
     step_tokens = _step_tokens(config, shape, backend)
-    observers = (offloader, sharer, CopyOrder(copies))
     model_runner = ModelRunner(
         backend=backend,
         limits=limits,
@@ -135,7 +133,7 @@ def load_replica(
         device=shape.device,
         steps_in_flight=config.steps_in_flight,
         grammars=grammars.table,
-        observer=BlockObservers(*(one for one in observers if one is not None)),
+        observer=_observers(offloader, sharer, CopyOrder(copies)),
         names=names,
         copies=copies,
         sampler=sampler,
@@ -180,6 +178,10 @@ def _step_tokens(config: WorkerConfig, shape: ReplicaShape, backend: ModelBacken
     # A step must have room for one token of every running sequence.
     least = shape.max_num_seqs
     return StepTokens(max(tokens.shared, least), max(tokens.most, least))
+
+
+def _observers(*observers: BlockObserver | None) -> BlockObserver:
+    return BlockObservers(*(one for one in observers if one is not None))
 
 
 def _slots(config: WorkerConfig, shape: ReplicaShape, model: LoadedReplicaModel) -> SlotTable:
