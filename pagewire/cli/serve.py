@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
+from typing import Any
 
 from pagewire.cli.config import describe
 from pagewire.cli.progress import StartProgress
@@ -79,15 +80,20 @@ def ready_text(cluster: LocalCluster, seconds: float) -> str:
 def curl_command(cluster: LocalCluster) -> str:
     """Return a shell command that gets an answer from the first model."""
     model = cluster.models[0]
-    if model.has_chat_template:
-        path = "chat/completions"
+    name, body = model.architecture, dict[str, Any]()
+    if name.endswith("ForSequenceClassification"):
+        path, body = "classify", {"model": model.name, "input": ["Tell me a story."]}
+    elif name.endswith("Model") and not name.endswith("LMHeadModel"):
+        path, body = "v1/embeddings", {"model": model.name, "input": ["Tell me a story."]}
+    elif model.has_chat_template:
+        path = "v1/chat/completions"
         body = {
             "model": model.name,
             "messages": [{"role": "user", "content": "Tell me a story."}],
             "max_tokens": 64,
         }
     else:
-        path = "completions"
+        path = "v1/completions"
         body = {"model": model.name, "prompt": "Once upon a time", "max_tokens": 64}
     data = json.dumps(body).replace("'", "'\\''")
-    return f"curl {cluster.http_url}/v1/{path} -H 'content-type: application/json' -d '{data}'"
+    return f"curl {cluster.http_url}/{path} -H 'content-type: application/json' -d '{data}'"

@@ -12,6 +12,8 @@ from pagewire_shared.sampling.pooling import PoolingKind, PoolingParams
 Activation = Literal["sigmoid", "softmax", "identity"]
 
 _ENCODERS: Final = ("Bert", "Roberta", "XLMRoberta", "ModernBert")
+_DECODERS: Final = ("Llama", "Mistral", "Qwen2", "Qwen3")
+"""Decoders that run without logits, too. Names such as GPT2LMHeadModel say nothing."""
 _CLASSIFIER: Final = "ForSequenceClassification"
 _BARE: Final = "Model"
 _MODES: Final[Mapping[str, PoolingKind]] = {
@@ -89,10 +91,11 @@ def read_tasks(folder: Path, config: Mapping[str, Any]) -> ModelTasks:
     name = names[0] if names else ""
     stem = name.removesuffix(_CLASSIFIER).removesuffix(_BARE)
     is_encoder, is_classifier = stem in _ENCODERS, name.endswith(_CLASSIFIER)
+    is_bare = stem in _DECODERS and name.endswith(_BARE)
     labels = _labels(config) if is_classifier else ()
     tasks = ModelTasks(
         is_encoder=is_encoder,
-        generates=not is_encoder and not is_classifier and not name.endswith(_BARE),
+        generates=not (is_encoder or is_classifier or is_bare),
         pooling="cls" if is_encoder else "last",
         labels=labels,
         activation=_activation(config, len(labels)),
