@@ -40,7 +40,8 @@ MODELS: dict[str, type[BaseModel]] = {
 SAME = {"/v1/score", "/v1/rerank", "/v2/rerank"}
 """Further paths of an endpoint: nothing new is learned from each of their fields."""
 UNSERVED = {"/classify"}
-"""Endpoints that a model without a classification head refuses whatever the body."""
+"""Endpoints that a model without a classification head refuses whatever the body; their fields are
+those of /pooling."""
 _TURNS = [{"role": "user", "content": "hello"}]
 VALID: dict[str, Json] = {
     "/v1/chat/completions": {"messages": _TURNS, "max_tokens": 1, "seed": 1},
@@ -156,7 +157,7 @@ NO_JSON: dict[str, bytes] = {
 def field_bodies() -> Iterator[BadBody]:
     """Every field of every body times every kind."""
     for target, model in MODELS.items():
-        if target in SAME:
+        if target in SAME | UNSERVED:
             continue
         schema = model.model_json_schema()
         for path, described, is_required in _places(schema, schema.get("$defs", {})):

@@ -119,7 +119,9 @@ async def _cosines(engine: Engine, model: LoadedModel, asked: PairsRequest) -> P
     found = await embed(engine, requests, list(places.values()))
     vectors = dict(zip(places, (one.astype(np.float64) for one in found.vectors), strict=True))
     pairs = zip(_repeated(asked), asked.documents, strict=True)
-    return PairScores([float(vectors[one] @ vectors[other]) for one, other in pairs], found.usage)
+    # Rounding may lead past the bounds of a cosine.
+    cosines = [min(1.0, max(-1.0, float(vectors[one] @ vectors[two]))) for one, two in pairs]
+    return PairScores(cosines, found.usage)
 
 
 def _repeated(asked: PairsRequest) -> list[str]:

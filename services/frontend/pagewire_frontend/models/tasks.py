@@ -64,7 +64,8 @@ class ModelTasks:
             if self.generates:
                 return
             kind = "an encoder" if self.is_encoder else "a model without logits"
-            serves = "scores and classes" if self.labels else "embeddings and scores"
+            serves = "scores and classes" if len(self.labels) == 1 else "classes"
+            serves = serves if self.labels else "embeddings and scores"
             text = f"{name} is {kind}: it serves {serves}, and generates nothing"
         elif pooling.kind == "scores" and not self.labels:
             text = f"{name} has no classification head: it serves no classes"
