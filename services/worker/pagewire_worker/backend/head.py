@@ -24,7 +24,7 @@ class ClassificationHead:
     """
 
     def __init__(self, kind: PoolingKind, num_labels: int, steps: Sequence[Step]) -> None:
-        self.kind = kind
+        self.kind: PoolingKind = kind
         self.num_labels = num_labels
         self._steps = steps
 

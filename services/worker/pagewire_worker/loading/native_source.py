@@ -66,7 +66,12 @@ class NativeModel(Uncaptured):
     decoder: DecoderModel
     attention: AttentionBackend
     linears: LinearKind
-    head: ClassificationHead | None
+    classifier: ClassificationHead | None
+
+    @property
+    def head(self) -> ClassificationHead | None:
+        """Its classification head."""
+        return self.classifier
 
     @property
     def cache_shape(self) -> CacheShape:
@@ -136,7 +141,12 @@ class FusedModel(Uncaptured):
 
     decoder: FusedDecoder
     pool: KernelPool
-    head: ClassificationHead | None
+    classifier: ClassificationHead | None
+
+    @property
+    def head(self) -> ClassificationHead | None:
+        """Its classification head."""
+        return self.classifier
 
     @property
     def cache_shape(self) -> CacheShape:
@@ -202,7 +212,7 @@ class NativeSource:
                 decoder=decoder,
                 attention=attention,
                 linears=linears,
-                head=head,
+                classifier=head,
                 enforce_eager=settings.enforce_eager,
                 block_size=settings.block_size,
             )
