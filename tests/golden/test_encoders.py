@@ -10,6 +10,7 @@ import torch
 import transformers
 
 from pagewire_shared.sampling.pooling import PoolingParams
+from pagewire_worker.encoders.backend import EncoderBackend
 from support.cells.worker_driver import GREEDY, Driver, Running, load
 from support.checkpoints.encoder_checkpoints import CLS, MAX_POSITIONS, SEP, VOCAB, make_encoder
 
@@ -130,3 +131,15 @@ def test_decoders_without_logits(
     for wanted, one in zip(states_of(folder, architecture), found, strict=True):
         expected = wanted if num_labels is not None else wanted[-1]
         np.testing.assert_allclose(one, expected.numpy(), atol=1e-4)
+
+
+@pytest.mark.parametrize("architecture", ["BertModel", "ModernBertModel"])
+def test_prompts_in_one_batch_as_on_a_gpu(
+    tmp_path: Path, architecture: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_encoder(tmp_path, architecture)
+    params = [PoolingParams(pooling="mean", normalize=False)] * len(LENGTHS)
+    monkeypatch.setattr(EncoderBackend, "is_exact", False)
+    found = run(folder, params, together=True)
+    for states, one in zip(states_of(folder, architecture), found, strict=True):
+        np.testing.assert_allclose(one, states.mean(0).numpy(), atol=2e-5)

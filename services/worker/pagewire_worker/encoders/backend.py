@@ -59,7 +59,7 @@ class EncoderBackend:
         lengths = batch.attention.query_lens.tolist()
         if lengths != batch.attention.seq_lens.tolist():
             raise PlanError("an encoder computes whole prompts")
-        groups = [[length] for length in lengths] if self._is_one_by_one else [lengths]
+        groups = [[length] for length in lengths] if self.is_exact else [lengths]
         sizes = [sum(group) for group in groups]
         types = batch.token_types
         parts = zip(
