@@ -31,6 +31,15 @@ class ServedModel:
         return Path(self.path).is_dir()
 
     @property
+    def architecture(self) -> str:
+        """The first architecture in config.json; empty where it cannot be read."""
+        try:
+            names = json.loads((Path(self.path) / "config.json").read_text())["architectures"]
+            return str(names[0])
+        except (OSError, ValueError, LookupError, TypeError):
+            return ""
+
+    @property
     def has_chat_template(self) -> bool:
         """Whether the model can render a conversation; assumed for models of a hub."""
         folder = Path(self.path)

@@ -77,9 +77,7 @@ class Conversation:
     def _set(self, rest: str) -> str:
         name, _, text = rest.partition(" ")
         if name not in field_names():
-            raise UnknownCommandError(
-                f"there is no parameter {name!r}; /show has those in use"
-            )
+            raise UnknownCommandError(f"there is no parameter {name!r}; /show has those in use")
         if not text:
             self.sampling.pop(name, None)
             return f"{name}: the model's own"

@@ -4,6 +4,7 @@ import json
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pagewire.local.capacity import WorkerCapacity
 from pagewire.models import ServedModel
@@ -35,6 +36,13 @@ class ReadyFacts:
     host: str = "127.0.0.1"
 
     @property
+    def generates(self) -> bool:
+        """Whether the first model writes text."""
+        name = self.models[0].architecture
+        is_headless = name.endswith("Model") and not name.endswith("LMHeadModel")
+        return not is_headless and not name.endswith("ForSequenceClassification")
+
+    @property
     def is_chat(self) -> bool:
         """Whether the first model answers conversations."""
         return self.has_template or self.models[0].has_chat_template
@@ -47,7 +55,7 @@ def ready_text(facts: ReadyFacts) -> str:
         f"Pagewire is ready after {facts.seconds:.1f} s: {facts.url} "
         f"(gRPC {facts.grpc_address}), serving {names}. Ask it:",
         f"  {curl_command(facts)}",
-        f"  {chat_command(facts)}",
+        *([f"  {chat_command(facts)}"] if facts.generates else []),
         *(_fit_text(one, len(facts.models) > 1) for one in facts.capacities),
     ]
     if facts.needs_key:
@@ -67,20 +75,23 @@ def open_warning(facts: ReadyFacts) -> str | None:
 
 def curl_command(facts: ReadyFacts) -> str:
     """Return a shell command that gets an answer from the first model."""
-    model = facts.models[0]
-    if facts.is_chat:
-        path = "chat/completions"
-        body = {
-            "model": model.name,
-            "messages": [{"role": "user", "content": "Tell me a story."}],
-            "max_tokens": 64,
-        }
-    else:
-        path = "completions"
-        body = {"model": model.name, "prompt": "Once upon a time", "max_tokens": 64}
+    path, fields = _first_question(facts)
     key = ' -H "authorization: Bearer $KEY"' if facts.needs_key else ""
-    data = shlex.quote(json.dumps(body))
-    return f"curl {facts.url}/v1/{path}{key} -H 'content-type: application/json' -d {data}"
+    data = shlex.quote(json.dumps({"model": facts.models[0].name, **fields}))
+    return f"curl {facts.url}/{path}{key} -H 'content-type: application/json' -d {data}"
+
+
+def _first_question(facts: ReadyFacts) -> tuple[str, dict[str, Any]]:
+    """Return path and fields of a request that the first model can answer."""
+    name = facts.models[0].architecture
+    if name.endswith("ForSequenceClassification"):
+        return "classify", {"input": ["Tell me a story."]}
+    if not facts.generates:
+        return "v1/embeddings", {"input": ["Tell me a story."]}
+    if facts.is_chat:
+        turns = [{"role": "user", "content": "Tell me a story."}]
+        return "v1/chat/completions", {"messages": turns, "max_tokens": 64}
+    return "v1/completions", {"prompt": "Once upon a time", "max_tokens": 64}
 
 
 def chat_command(facts: ReadyFacts) -> str:

@@ -24,6 +24,17 @@ from pagewire.client.client_convert import (
 from pagewire.client.embeddings import Embeddings
 from pagewire.client.events import Event, Message, ModelInfo
 from pagewire.client.loop_thread import LoopThread, shared_loop_thread
+from pagewire.client.pooling import (
+    Classifications,
+    PooledOutputs,
+    PoolTask,
+    Scores,
+    classifications_from_message,
+    pool_request,
+    pooled_from_message,
+    score_request,
+    scores_from_message,
+)
 from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
 from pagewire_shared.errors import UnavailableError
 from pagewire_shared.rpc.address import parse_address
@@ -123,10 +134,50 @@ class AsyncClient:
     ) -> Embeddings:
         """Return vectors for a text, token ids or a conversation, or a list of at most 256 of them.
 
-        By default, the vector is the state of the last token, scaled to length 1.
+        By default, the model's files say how; else the vector is the state of the last token,
+        scaled to length 1.
         """
         request = embed_request(inputs, pooling, model, add_special_tokens)
         return embeddings_from_message(await self._call(self._stub.Embed, request))
+
+    async def score(
+        self,
+        queries: str | Sequence[str],
+        documents: str | Sequence[str],
+        *,
+        model: str | None = None,
+        truncate_prompt_tokens: int | None = None,
+        use_activation: bool | None = None,
+    ) -> Scores:
+        """Return how well texts belong together: one query with each document, or pair by pair."""
+        request = score_request(queries, documents, model, truncate_prompt_tokens, use_activation)
+        return scores_from_message(await self._call(self._stub.Score, request))
+
+    async def classify(
+        self,
+        inputs: EmbedInput | Sequence[EmbedInput],
+        *,
+        model: str | None = None,
+        truncate_prompt_tokens: int | None = None,
+        use_activation: bool | None = None,
+    ) -> Classifications:
+        """Return the classes of at most 256 inputs, of a model with a classification head."""
+        request = pool_request(inputs, "classify", model, truncate_prompt_tokens, use_activation)
+        return classifications_from_message(await self._call(self._stub.Pool, request))
+
+    async def pool(
+        self,
+        inputs: EmbedInput | Sequence[EmbedInput],
+        *,
+        task: PoolTask | None = None,
+        model: str | None = None,
+        truncate_prompt_tokens: int | None = None,
+        normalize: bool | None = None,
+        dimensions: int | None = None,
+    ) -> PooledOutputs:
+        """Return the rows of at most 256 inputs: vectors, vectors of tokens, or class scores."""
+        request = pool_request(inputs, task, model, truncate_prompt_tokens, normalize, dimensions)
+        return pooled_from_message(await self._call(self._stub.Pool, request))
 
     async def list_models(self) -> list[ModelInfo]:
         """Return the models that the server lists."""
@@ -265,6 +316,22 @@ class Client:
         return self._loop.run(
             self._client.embed(inputs, pooling, model=model, add_special_tokens=add_special_tokens)
         )
+
+    def score(
+        self, queries: str | Sequence[str], documents: str | Sequence[str], **options: Any
+    ) -> Scores:
+        """As AsyncClient.score."""
+        return self._loop.run(self._client.score(queries, documents, **options))
+
+    def classify(
+        self, inputs: EmbedInput | Sequence[EmbedInput], **options: Any
+    ) -> Classifications:
+        """As AsyncClient.classify."""
+        return self._loop.run(self._client.classify(inputs, **options))
+
+    def pool(self, inputs: EmbedInput | Sequence[EmbedInput], **options: Any) -> PooledOutputs:
+        """As AsyncClient.pool."""
+        return self._loop.run(self._client.pool(inputs, **options))
 
     def list_models(self) -> list[ModelInfo]:
         """Return the models that the server lists."""

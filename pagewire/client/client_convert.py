@@ -311,7 +311,7 @@ def embed_request(
     """Return the request for one input or a list of them. Raises InvalidRequestError."""
     request = inference_pb2.EmbedRequest(
         model=model,
-        inputs=[_input_message(item, index) for index, item in enumerate(_listed(inputs))],
+        inputs=input_messages(inputs),
         add_special_tokens=add_special_tokens,
     )
     if pooling is not None:
@@ -321,6 +321,13 @@ def embed_request(
         if pooling.truncate_prompt_tokens is not None:
             request.truncate_prompt_tokens = pooling.truncate_prompt_tokens
     return request
+
+
+def input_messages(
+    inputs: EmbedInput | Sequence[EmbedInput],
+) -> list[inference_pb2.EmbedInput]:
+    """Return the messages of one input or a list of them. Raises InvalidRequestError."""
+    return [_input_message(item, index) for index, item in enumerate(_listed(inputs))]
 
 
 def embeddings_from_message(response: inference_pb2.EmbedResponse) -> Embeddings:

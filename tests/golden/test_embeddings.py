@@ -89,7 +89,7 @@ def check(
         found = np.array(output.outputs.embedding)
         text = f"{len(prompt)} tokens, {params}"
         np.testing.assert_allclose(found, expected, atol=1e-4, rtol=0, err_msg=text)
-        if params.normalize:
+        if params.is_normalized:
             assert np.linalg.norm(found) == pytest.approx(1.0, abs=1e-5)
 
 
@@ -110,7 +110,7 @@ def test_vectors_equal_transformers_states(
             outputs = llm.embed(requests, params, use_tqdm=False)
             check(outputs, prompts, [params] * len(prompts), plain)
             cached = [output.num_cached_tokens for output in outputs]
-            assert any(cached) == (params.pooling == "last"), "a mean reads no cache"
+            assert any(cached) == (params.kind == "last"), "a mean reads no cache"
         mixed = [KINDS[place % len(KINDS)] for place in range(len(prompts))]
         check(llm.embed(requests, mixed, use_tqdm=False), prompts, mixed, plain)
         cut = [PoolingParams(pooling=kind, truncate_prompt_tokens=3) for kind in ("last", "mean")]

@@ -5,7 +5,7 @@ from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.sampling.beam import BeamParams
 from pagewire_shared.sampling.fields import SENT
 from pagewire_shared.sampling.params import SamplingParams
-from pagewire_shared.sampling.pooling import PoolingParams
+from pagewire_shared.sampling.pooling import PoolingKind, PoolingParams
 from pagewire_shared.sampling.structured_outputs import FIELD, StructuredOutputsParams
 
 _STOPPING_TO_MESSAGE: dict[bool | None, sampling_pb2.EarlyStopping] = {
@@ -18,10 +18,14 @@ _STOPPING_FROM_MESSAGE: dict[int, bool | None] = {
     **{number: value for value, number in _STOPPING_TO_MESSAGE.items()},
 }
 
-_POOLING_KINDS = {
+_POOLING_KINDS: dict[PoolingKind, pooling_pb2.PoolingKind] = {
     "last": pooling_pb2.POOLING_KIND_LAST,
     "mean": pooling_pb2.POOLING_KIND_MEAN,
+    "cls": pooling_pb2.POOLING_KIND_CLS,
+    "tokens": pooling_pb2.POOLING_KIND_TOKENS,
+    "scores": pooling_pb2.POOLING_KIND_SCORES,
 }
+_POOLING_NAMES: dict[int, PoolingKind] = {kind: name for name, kind in _POOLING_KINDS.items()}
 
 
 def sampling_to_message(params: SamplingParams) -> sampling_pb2.SamplingParams:
@@ -108,17 +112,22 @@ def outputs_from_message(
 
 def pooling_to_message(params: PoolingParams) -> pooling_pb2.Pooling:
     """Return the wire form of `params`; dimensions and truncation stay with the frontend."""
-    return pooling_pb2.Pooling(kind=_POOLING_KINDS[params.pooling], is_normalized=params.normalize)
+    message = pooling_pb2.Pooling(second_start=params.second_start)
+    if params.pooling is not None:
+        message.kind = _POOLING_KINDS[params.pooling]
+    if params.normalize is not None:
+        message.is_normalized = params.normalize
+    return message
 
 
 def pooling_from_message(message: pooling_pb2.Pooling) -> PoolingParams:
     """Return the plain form. Raises InvalidRequestError naming the field."""
     if message.kind not in (pooling_pb2.POOLING_KIND_UNSPECIFIED, *_POOLING_KINDS.values()):
         raise InvalidRequestError(f"pooling has no kind {message.kind}", field="pooling")
-    is_mean = message.kind == pooling_pb2.POOLING_KIND_MEAN
     return PoolingParams(
-        pooling="mean" if is_mean else "last",
-        normalize=message.is_normalized if message.HasField("is_normalized") else True,
+        pooling=_POOLING_NAMES.get(message.kind),
+        normalize=message.is_normalized if message.HasField("is_normalized") else None,
+        second_start=message.second_start,
     )
 
 

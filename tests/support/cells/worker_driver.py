@@ -33,6 +33,7 @@ class Running:
     choice: int = 0
     pooling: PoolingParams | None = None
     grammar_id: bytes | None = None
+    num_values: int | None = None
     vector: npt.NDArray[np.float32] | None = None
     num_computed: int = 0
     blocks: list[int] = field(default_factory=list)
@@ -136,7 +137,13 @@ class Driver:
     def _take(self, result: StepResult, by_slot: dict[int, Running]) -> None:
         tokens = iter(result.token_ids)
         num_vectors = sum(by_slot[int(slot)].pooling is not None for slot in result.slots)
-        vectors = iter(vectors_of(result, num_vectors) if num_vectors else ())
+        sizes = [by_slot[int(slot)].num_values for slot in result.slots]
+        if num_vectors and all(sizes):
+            ends = np.cumsum(sizes)
+            assert len(result.vectors) == 4 * ends[-1]
+            vectors = iter(np.split(np.frombuffer(result.vectors, F32), ends[:-1]))
+        else:
+            vectors = iter(vectors_of(result, num_vectors) if num_vectors else ())
         for slot, count in zip(result.slots, result.counts, strict=True):
             sequence = by_slot[int(slot)]
             sequence.results.append(result)

@@ -26,6 +26,6 @@ class PlainEmbedder:
         with torch.inference_mode():
             output = self._model(torch.tensor([list(prompt)]))
         states = output.last_hidden_state[0].double().numpy()
-        vector: Vector = states[-1] if params.pooling == "last" else states.mean(axis=0)
+        vector: Vector = states[-1] if params.kind == "last" else states.mean(axis=0)
         vector = vector[: params.dimensions]
-        return vector / np.linalg.norm(vector) if params.normalize else vector
+        return vector / np.linalg.norm(vector) if params.is_normalized else vector

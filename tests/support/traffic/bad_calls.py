@@ -81,6 +81,8 @@ def _base(method: str) -> bytes:
         "Chat": pb.ChatRequest(messages=[turn], options=options),
         "Complete": pb.CompleteRequest(text="hello", options=options),
         "Embed": pb.EmbedRequest(inputs=[pb.EmbedInput(text="hello")]),
+        "Pool": pb.PoolRequest(inputs=[pb.EmbedInput(text="hello")]),
+        "Score": pb.ScoreRequest(queries=["hello"], documents=["world"]),
         "Tokenize": pb.TokenizeRequest(text="hello"),
         "Detokenize": pb.DetokenizeRequest(token_ids=[5, 6]),
         "ListModels": pb.ListModelsRequest(),

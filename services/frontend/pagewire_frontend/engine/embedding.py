@@ -32,13 +32,21 @@ class Embeddings:
     usage: Usage
 
 
-def check_num_inputs(num_inputs: int) -> None:
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a client wrote an input: the field, and what begins a message about it."""
+
+    field: str
+    name: str
+
+
+def check_num_inputs(num_inputs: int, most: int = MAX_INPUTS) -> None:
     """Raise InvalidRequestError naming input for none or too many."""
     if not num_inputs:
         raise InvalidRequestError("input must not be empty", field="input")
-    if num_inputs > MAX_INPUTS:
+    if num_inputs > most:
         raise InvalidRequestError(
-            f"input takes at most {MAX_INPUTS} inputs, got {num_inputs}", field="input"
+            f"input takes at most {most} inputs, got {num_inputs}", field="input"
         )
 
 
@@ -51,9 +59,12 @@ def embed_requests(
     cache_salt: str | None = None,
     priority: int = 0,
     timeout_seconds: float | None = None,
+    most: int = MAX_INPUTS,
 ) -> list[GenerationRequest]:
-    """Return one request per input. Raises InvalidRequestError naming input."""
-    check_num_inputs(len(inputs))
+    """Return one request per input, of at most `most`. Raises InvalidRequestError."""
+    check_num_inputs(len(inputs), most)
+    pooling = model.tasks.resolved(pooling)
+    model.tasks.check(model.name, pooling)
     # Nothing is sampled; these parameters are neutral.
     params = SamplingParams(
         temperature=0.0,
@@ -76,16 +87,26 @@ def embed_requests(
     ]
 
 
-async def embed(engine: Engine, requests: Sequence[GenerationRequest]) -> Embeddings:
-    """Return the vector of every request; the first failure ends all.
+async def embed(
+    engine: Engine,
+    requests: Sequence[GenerationRequest],
+    places: Sequence[Place | None] | None = None,
+) -> Embeddings:
+    """Return the vector, vectors or class scores of every request; the first failure ends all.
+
+    Args:
+        engine: Runs the requests.
+        places: Where the client wrote each input; by default in "input".
 
     Raises:
         PagewireError: One of the requests failed.
     """
-    labels = [f"input {index}: " if len(requests) > 1 else "" for index in range(len(requests))]
+    if places is None:
+        several = len(requests) > 1
+        places = [Place("input", f"input {at}") if several else None for at in range(len(requests))]
     tasks = [
         asyncio.ensure_future(_embed_one(engine, *pair))
-        for pair in zip(requests, labels, strict=True)
+        for pair in zip(requests, places, strict=True)
     ]
     try:
         outcomes = await asyncio.gather(*tasks)
@@ -103,15 +124,16 @@ async def embed(engine: Engine, requests: Sequence[GenerationRequest]) -> Embedd
 
 
 async def _embed_one(
-    engine: Engine, request: GenerationRequest, label: str
+    engine: Engine, request: GenerationRequest, place: Place | None
 ) -> tuple[Vector, Usage]:
-    """Return one vector; `label` names the input in errors when there are several."""
+    """Return one outcome; errors name its place, if there is one."""
     assert request.pooling is not None
     try:
         session = await engine.open(request)
     except InvalidRequestError as error:
-        if error.field == prompt_field(request):
-            error.message = label + error.message
+        if error.field == prompt_field(request) and place is not None:
+            error.message = f"{place.name}: {error.message}"
+            error.field = place.field
         raise
     try:
         async for event in session.events():
@@ -119,6 +141,8 @@ async def _embed_one(
                 data = session.entry.vector
                 assert data is not None, "a request that pools ends with its vector"
                 vector = np.frombuffer(data, dtype="<f4")
+                if request.pooling.kind == "tokens":
+                    vector = vector.reshape(len(session.entry.prompt_token_ids), -1)
                 return format_vector(vector, request.pooling), event.usage
     finally:
         engine.close(session)
@@ -126,7 +150,8 @@ async def _embed_one(
 
 
 def format_vector(vector: Vector, pooling: PoolingParams) -> Vector:
-    """Return the vector as the client gets it: all of it, or its first dimensions, scaled again.
+    """Return the vector [size], or vectors [tokens, size], as the client gets them: whole, or the
+    first dimensions, scaled again.
 
     Raises:
         InvalidRequestError: It has fewer dimensions; known only now if no worker has reported them.
@@ -137,12 +162,16 @@ def format_vector(vector: Vector, pooling: PoolingParams) -> Vector:
     wanted = pooling.dimensions
     if wanted is None:
         return vector
-    if wanted > len(vector):
+    size = vector.shape[-1]
+    if wanted > size:
         raise InvalidRequestError(
-            f"dimensions is {wanted}, but the vectors have {len(vector)}", field="dimensions"
+            f"dimensions is {wanted}, but the vectors have {size}", field="dimensions"
         )
-    first = vector[:wanted]
-    if not pooling.normalize:
+    first = vector[..., :wanted]
+    if not pooling.is_normalized:
         return first
-    length = float(np.linalg.norm(first.astype(np.float64)))
-    return (first / length).astype(np.float32) if length else first
+    lengths = np.linalg.norm(first.astype(np.float64), axis=-1, keepdims=True)
+    # Zero vectors have no direction and stay zero.
+    lengths[lengths == 0] = 1.0
+    scaled: Vector = (first / lengths).astype(np.float32)
+    return scaled

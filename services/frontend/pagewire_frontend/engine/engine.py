@@ -18,12 +18,18 @@ from pagewire_frontend.engine.request_fit import (
     check_prompt_ids,
     check_vocabulary,
     fit,
+    num_kept,
     with_bad_sequences,
 )
 from pagewire_frontend.engine.tokenization import Tokenization
 from pagewire_frontend.grammar.check import GrammarChecker
 from pagewire_frontend.models.model_registry import LoadedModel, ModelRegistry
-from pagewire_frontend.prompts.generation_request import GenerationRequest, Prompt, prompt_field
+from pagewire_frontend.prompts.generation_request import (
+    GenerationRequest,
+    Prompt,
+    TextPrompt,
+    prompt_field,
+)
 from pagewire_frontend.prompts.prompt_encoding import CheckChars, LargePrompts, PromptEncoder
 from pagewire_frontend.prompts.text_threads import size_of
 from pagewire_frontend.scheduler.pool import SchedulerPool
@@ -167,6 +173,7 @@ class Engine:
         arrived_at = time.monotonic()
         check_priority(request.priority)
         check_model_limits(request)
+        request.model.tasks.check(request.model.name, request.pooling)
         params, selection = computed(request.params)
         request = replace(request, params=params)
         if self.num_open >= self._limits.max_open_requests:
@@ -191,7 +198,7 @@ class Engine:
                     request.model, request.params.structured_outputs, request.tenant
                 )
                 began_at = time.monotonic()
-                token_ids = await self._token_ids(request)
+                request, token_ids = await self._encoded(request)
                 tokenize_seconds = time.monotonic() - began_at
                 turn = partial(self.large_prompts.turn, request.tenant, len(token_ids))
                 async with turn():
@@ -236,6 +243,30 @@ class Engine:
             )
         return entry
 
+    async def _encoded(self, request: GenerationRequest) -> tuple[GenerationRequest, list[int]]:
+        """Return the token ids of the prompt, and the request with what is known of them."""
+        prompt, pooling, limit = request.prompt, request.pooling, self.context_length(request.model)
+        kept = request.params.truncate_prompt_tokens
+        is_cut = kept is not None and request.model.tasks.is_encoder
+        if pooling is None or not isinstance(prompt, TextPrompt):
+            return request, await self._token_ids(request)
+        if prompt.second is None and not is_cut:
+            return request, await self._token_ids(request)
+        encoded = await self._encoder.encode_within(
+            request.model,
+            prompt,
+            tenant=request.tenant,
+            field=prompt_field(request),
+            check_chars=self._char_check(request, limit),
+            most=num_kept(kept, limit),
+        )
+        params = request.params.with_(truncate_prompt_tokens=None)
+        pooling = replace(pooling, second_start=encoded.second_start)
+        return replace(request, params=params, pooling=pooling), encoded.token_ids
+
+    def _char_check(self, request: GenerationRequest, limit: int | None) -> CheckChars | None:
+        return partial(check_num_chars, request, limit) if limit is not None else None
+
     async def _token_ids(self, request: GenerationRequest) -> list[int]:
         limit = self.context_length(request.model)
         return await self.tokenize(
@@ -243,7 +274,7 @@ class Engine:
             request.prompt,
             tenant=request.tenant,
             field=prompt_field(request),
-            check_chars=partial(check_num_chars, request, limit) if limit is not None else None,
+            check_chars=self._char_check(request, limit),
         )
 
     def close(self, session: Session) -> None:

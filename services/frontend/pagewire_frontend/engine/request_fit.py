@@ -160,6 +160,24 @@ def _fit_pooling(
     return token_ids, request.params
 
 
+def num_kept(kept: int | None, limit: int | None) -> int | None:
+    """Return how many tokens of an encoder's prompt are kept, special ones included; None for all.
+
+    Args:
+        kept: truncate_prompt_tokens.
+        limit: The context; None while it is unknown.
+
+    Raises:
+        InvalidRequestError: More than the context are to be kept.
+    """
+    if kept is not None and limit is not None and kept > limit:
+        raise InvalidRequestError(
+            f"truncate_prompt_tokens is {kept}, but the context has {limit} tokens",
+            field="truncate_prompt_tokens",
+        )
+    return limit if kept == -1 else kept
+
+
 def _truncated(params: SamplingParams, token_ids: list[int], limit: int) -> list[int]:
     """Return the last tokens of the prompt, at most truncate_prompt_tokens."""
     kept = params.truncate_prompt_tokens

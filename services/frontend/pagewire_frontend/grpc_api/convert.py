@@ -214,7 +214,7 @@ def embedding_requests(
     special = message.add_special_tokens if message.HasField("add_special_tokens") else True
     return embed_requests(
         model,
-        [_input(item, model, special) for item in message.inputs],
+        [input_prompt(item, model, special) for item in message.inputs],
         PoolingParams(
             pooling=pooling.pooling,
             normalize=pooling.normalize,
@@ -241,7 +241,8 @@ def embedding_response(model: str, outcome: Embeddings) -> pb.EmbedResponse:
     )
 
 
-def _input(item: pb.EmbedInput, model: LoadedModel, add_special_tokens: bool) -> Prompt:
+def input_prompt(item: pb.EmbedInput, model: LoadedModel, add_special_tokens: bool) -> Prompt:
+    """Return one input. Raises InvalidRequestError naming input for an empty one."""
     match item.WhichOneof("input"):
         case "text":
             return TextPrompt(item.text, add_special_tokens)

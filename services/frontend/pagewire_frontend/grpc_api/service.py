@@ -8,8 +8,9 @@ import grpc.aio
 from pagewire_frontend.access.api_keys import current_tenant
 from pagewire_frontend.engine.embedding import embed
 from pagewire_frontend.engine.engine import Engine
+from pagewire_frontend.engine.scoring import score
 from pagewire_frontend.grpc_api import convert as grpc_convert
-from pagewire_frontend.grpc_api import event_convert
+from pagewire_frontend.grpc_api import event_convert, pooling_convert
 from pagewire_frontend.grpc_api.admin_service import AdminService
 from pagewire_frontend.grpc_api.convert import GrpcStreamOptions
 from pagewire_frontend.grpc_api.stall_watch import StallWatch
@@ -119,6 +120,21 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         model = self._engine.models.find(grpc_convert.model_name(request))
         asked = grpc_convert.embedding_requests(request, model, context.time_remaining())
         return grpc_convert.embedding_response(model.name, await embed(self._engine, asked))
+
+    async def Pool(self, request: pb.PoolRequest, context: Context) -> pb.PoolResponse:
+        """Compute vectors, vectors of single tokens, or classes."""
+        model = self._engine.models.find(grpc_convert.model_name(request))
+        task = pooling_convert.pool_task(request, model)
+        asked = pooling_convert.pool_requests(request, model, task, context.time_remaining())
+        found = await embed(self._engine, asked)
+        return pooling_convert.pool_response(request, model, task, found)
+
+    async def Score(self, request: pb.ScoreRequest, context: Context) -> pb.ScoreResponse:
+        """Score pairs of texts."""
+        model = self._engine.models.find(grpc_convert.model_name(request))
+        asked = pooling_convert.pairs_request(request, context.time_remaining())
+        found = await score(self._engine, model, asked)
+        return pooling_convert.score_response(model.name, found)
 
     async def Tokenize(self, request: pb.TokenizeRequest, context: Context) -> pb.TokenizeResponse:
         """Turn text or a conversation into ids."""

@@ -14,6 +14,7 @@ from pagewire_frontend.http.openai.bodies import Bodies
 from pagewire_frontend.http.openai.streams import Streams
 from pagewire_frontend.http.page import routes as page
 from pagewire_frontend.http.page import state
+from pagewire_frontend.http.pooling import outputs, scores
 from pagewire_frontend.http.responses import endpoints as responses
 from pagewire_frontend.http.responses import kept as responses_kept
 from pagewire_frontend.http.responses.directory import ResponseDirectory
@@ -54,6 +55,8 @@ def make_app(
     streams = Streams()
     app.include_router(generation.make_router(engine, streams, bodies=bodies))
     app.include_router(embeddings.make_router(engine, bodies=bodies))
+    app.include_router(outputs.make_router(engine, bodies=bodies))
+    app.include_router(scores.make_router(engine, bodies=bodies))
     app.include_router(tokenization.make_router(engine, bodies=bodies))
     app.include_router(responses.make_router(engine, kept, bodies=bodies, directory=directory))
     app.include_router(responses_kept.make_router(directory))

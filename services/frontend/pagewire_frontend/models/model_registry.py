@@ -17,6 +17,7 @@ from pagewire_frontend.message.formats import (
 from pagewire_frontend.models.chat_template import ChatTemplate, special_tokens
 from pagewire_frontend.models.model_options import ModelOptions
 from pagewire_frontend.models.no_tokenizer import NoTokenizer
+from pagewire_frontend.models.tasks import GENERATES, ModelTasks, read_tasks
 from pagewire_frontend.models.tokenizer import TextTokenizer, load_tokenizer
 from pagewire_shared.errors import InvalidRequestError, ModelNotFoundError, StartupError
 from pagewire_shared.identity.ids import tokenizer_fingerprint
@@ -51,6 +52,7 @@ class LoadedModel:
         formats: Formats in which it writes tool calls and reasoning.
         aliases: Further names that clients may use.
         max_logprobs: Most log-probabilities of alternatives per token.
+        tasks: What it can be asked for.
     """
 
     name: str
@@ -64,6 +66,7 @@ class LoadedModel:
     formats: MessageFormats = NO_FORMATS
     aliases: tuple[str, ...] = ()
     max_logprobs: int = MAX_LOGPROBS
+    tasks: ModelTasks = GENERATES
 
     @property
     def has_text(self) -> bool:
@@ -169,6 +172,7 @@ def load_model(
         formats=choice.formats_of(spec.name, template.source if template else None),
         aliases=tuple(options.aliases.get(spec.name, ())),
         max_logprobs=options.max_logprobs,
+        tasks=read_tasks(folder, config),
     )
 
 

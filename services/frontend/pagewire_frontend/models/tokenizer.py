@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 from tokenizers.decoders import DecodeStream
 
 from pagewire_frontend.models.detokenizer import BrokenStreamError, DecodeStep
@@ -55,6 +55,34 @@ class TextTokenizer:
         )
         ids: list[int] = encoding.ids
         return ids
+
+    def encode_within(
+        self, first: str, second: str | None, *, most: int | None, add_special_tokens: bool = True
+    ) -> tuple[list[int], int]:
+        """Return the ids of a text or a pair, and the position where the second text begins.
+
+        The position is 0 for one text, and where the tokenizer does not tell the two apart. Texts
+        lose their last tokens where they have more than `most` together with the special tokens;
+        the longer one loses them first.
+
+        Raises:
+            ValueError: The special tokens alone are more than `most`.
+        """
+        texts = [first] if second is None else [first, second]
+        encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
+        if most is not None:
+            is_pair = second is not None
+            room = most
+            if add_special_tokens:
+                room -= self._tokenizer.num_special_tokens_to_add(is_pair)
+            if room < len(texts):
+                raise ValueError(f"{most} tokens have no room for the special tokens and a text")
+            for encoding, kept in zip(encodings, _kept(encodings, room), strict=True):
+                encoding.truncate(kept)
+        pair = encodings[1] if second is not None else None
+        whole = self._tokenizer.post_process(encodings[0], pair, add_special_tokens)
+        types = whole.type_ids
+        return list(whole.ids), types.index(1) if second is not None and 1 in types else 0
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
         """Return the text of `token_ids`; releases the interpreter lock while it works."""
@@ -117,6 +145,18 @@ class TextTokenizer:
         if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
             return bytes([int(token[3:5], 16)])
         return token.replace("▁", " ").encode()
+
+
+def _kept(encodings: Sequence[Encoding], room: int) -> list[int]:
+    """Return how many tokens of each of one or two texts are kept, the longer one cut first."""
+    lengths = [len(encoding) for encoding in encodings]
+    if sum(lengths) <= room:
+        return lengths
+    if len(lengths) == 1:
+        return [room]
+    short = min(min(lengths), room // 2)
+    rest = room - short
+    return [short, rest] if lengths[0] <= lengths[1] else [rest, short]
 
 
 def load_tokenizer(folder: Path) -> TextTokenizer:

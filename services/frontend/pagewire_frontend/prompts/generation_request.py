@@ -13,10 +13,11 @@ from pagewire_shared.sampling.pooling import PoolingParams
 
 @dataclass(frozen=True, slots=True)
 class TextPrompt:
-    """A text; the tokenizer's special tokens are added."""
+    """A text, or a pair of texts; the tokenizer's special tokens are added."""
 
     text: str
     add_special_tokens: bool = True
+    second: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,17 @@ it."""
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pagewire_frontend.models.model_registry import LoadedModel
 from pagewire_frontend.models.tokenizer import TextTokenizer
 from pagewire_frontend.prompts.fair_queue import FairTurns
-from pagewire_frontend.prompts.generation_request import ChatPrompt, Prompt, TokenPrompt
+from pagewire_frontend.prompts.generation_request import (
+    ChatPrompt,
+    Prompt,
+    TextPrompt,
+    TokenPrompt,
+)
 from pagewire_frontend.prompts.template_renderer import TemplateRenderer
 from pagewire_frontend.prompts.text_threads import TextThreads, size_of
 from pagewire_shared.errors import InvalidRequestError
@@ -45,6 +50,13 @@ BYTES_PER_CHAR: Final = 4
 
 CheckChars = Callable[[int], None]
 """Takes the number of characters of a text; raises if such a text cannot fit."""
+
+
+class EncodedPair(NamedTuple):
+    """Ids of one text or two, and the position where the second begins; 0 for none."""
+
+    token_ids: list[int]
+    second_start: int
 
 
 class PromptEncoder:
@@ -103,6 +115,45 @@ class PromptEncoder:
         if len(text) <= SHORT_CHARS and self.threads.may_overtake():
             return work()
         return await self.threads.run(tenant, size_of(text), work)
+
+    async def encode_within(
+        self,
+        model: LoadedModel,
+        prompt: TextPrompt,
+        *,
+        tenant: str | None,
+        field: str,
+        check_chars: CheckChars | None = None,
+        most: int | None = None,
+    ) -> EncodedPair:
+        """Return the ids of a text or a pair, cut to `most` tokens as TextTokenizer.encode_within.
+
+        Raises as `encode`, and InvalidRequestError naming truncate_prompt_tokens for too few.
+        """
+        texts = [prompt.text] if prompt.second is None else [prompt.text, prompt.second]
+        num_chars = sum(map(len, texts))
+        if num_chars > self._max_chars:
+            raise InvalidRequestError(
+                f"{field}: at most {self._max_chars} characters, got {num_chars}", field=field
+            )
+        if check_chars is not None:
+            check_chars(num_chars)
+        work = partial(
+            model.tokenizer.encode_within,
+            prompt.text,
+            prompt.second,
+            most=most,
+            add_special_tokens=prompt.add_special_tokens,
+        )
+        try:
+            if num_chars <= SHORT_CHARS and self.threads.may_overtake():
+                return EncodedPair(*work())
+            num_bytes = sum(map(size_of, texts))
+            return EncodedPair(*await self.threads.run(tenant, num_bytes, work))
+        except ValueError as error:
+            raise InvalidRequestError(
+                f"truncate_prompt_tokens: {error}", field="truncate_prompt_tokens"
+            ) from error
 
     async def prompt_end(
         self, model: LoadedModel, arguments: Mapping[str, Any] | None, *, tenant: str | None

@@ -17,6 +17,7 @@ from pagewire_frontend.session.journal import JournalEntry
 from pagewire_frontend.session.selection import Selection
 from pagewire_frontend.session.session_summary import Summary, summary
 from pagewire_shared.errors import DeadlineError, PagewireError
+from pagewire_shared.sampling.pooling import CACHEABLE
 
 
 class SessionMeter:
@@ -174,7 +175,7 @@ class SessionMeter:
 
 def _reads_cache(entry: JournalEntry) -> bool:
     """Return whether the prompt may use cached blocks: not if every position has output."""
-    is_mean = entry.pooling is not None and entry.pooling.pooling != "last"
+    is_mean = entry.pooling is not None and entry.pooling.kind not in CACHEABLE
     return entry.prompt_journal is None and not is_mean
 
 

@@ -37,6 +37,8 @@ def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
         vocab_size=capacity.vocab_size,
         block_size=group.block_size,
         embedding_size=capacity.embedding_size,
+        num_labels=capacity.num_labels,
+        is_encoder=capacity.is_encoder,
         fingerprint_version=hello.layout.fingerprint_version,
     )
     return WorkerInfo(

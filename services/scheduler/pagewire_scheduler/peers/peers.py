@@ -131,12 +131,18 @@ def _check_capacity(info: WorkerInfo) -> None:
         raise PeerRefusedError(
             "shared_step_tokens must not exceed max_num_batched_tokens", field="shared_step_tokens"
         )
+    if info.model.is_encoder and info.model.max_model_len > info.max_num_batched_tokens:
+        raise PeerRefusedError(
+            "max_num_batched_tokens of an encoder must be at least max_model_len",
+            field="max_num_batched_tokens",
+        )
     if info.model.max_model_len < 2:
         raise PeerRefusedError("max_model_len must be at least 2", field="max_model_len")
 
 
 def _check_model(model: ModelInfo, known: ModelInfo) -> None:
-    names = ["tokenizer_fingerprint", "vocab_size", "block_size", "max_model_len", "embedding_size"]
+    names = ["tokenizer_fingerprint", "vocab_size", "block_size", "max_model_len"]
+    names += ["embedding_size", "num_labels", "is_encoder"]
     # Workers of two versions serve side by side while they are replaced; they share no blocks.
     if model.fingerprint_version == known.fingerprint_version:
         names.insert(0, "model_fingerprint")

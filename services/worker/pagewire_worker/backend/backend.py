@@ -24,6 +24,8 @@ class StepBatch:
             not all finite, and writes 0 in their place. The cache then holds finite numbers only:
             a hidden token cannot spread NaN through a weight of 0. None: no check is requested,
             and values are written as computed.
+        token_types: [tokens] int64, 1 for tokens of the second text of a pair; for encoders. None:
+            all are 0.
     """
 
     token_ids: Tensor
@@ -33,6 +35,7 @@ class StepBatch:
     attention: AttentionMetadata
     is_decode: bool = False
     faults: Tensor | None = None
+    token_types: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)

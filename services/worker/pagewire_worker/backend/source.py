@@ -11,6 +11,7 @@ from typing import Protocol
 import torch
 
 from pagewire_worker.backend.backend import DecodeBounds, ModelBackend
+from pagewire_worker.backend.head import ClassificationHead
 from pagewire_worker.kv.kv_cache import CacheShape, KvCache
 from pagewire_worker.kv.layer_watch import LayerWatch
 
@@ -22,12 +23,14 @@ class ModelSummary:
     Attributes:
         max_positions: Longest context, or None when config.json does not say.
         dtype: Name of the type the weights were published in, or None.
+        is_encoder: Whether it computes prompts whole, without a cache, and generates nothing.
     """
 
     architecture: str
     vocab_size: int
     max_positions: int | None
     dtype: str | None
+    is_encoder: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +73,11 @@ class LoadedReplicaModel(Protocol):
         """Shape of the cache per position."""
         ...
 
+    @property
+    def head(self) -> ClassificationHead | None:
+        """Its classification head, if it has one."""
+        ...
+
     def backend(self, kv_cache: KvCache, on_layer: LayerWatch) -> ModelBackend:
         """Return the model over `kv_cache`; `on_layer` is called for each layer of each step."""
         ...
@@ -100,9 +108,17 @@ class LoadedReplicaModel(Protocol):
 
 
 class Uncaptured:
-    """Mixin for a loaded model without graphs and without memory that steps share."""
+    """Mixin for a loaded model without graphs and without memory that steps share.
+
+    It has no classification head, unless a subclass says otherwise.
+    """
 
     __slots__ = ()
+
+    @property
+    def head(self) -> ClassificationHead | None:
+        """Return no head."""
+        return None
 
     def reserve(self, bounds: DecodeBounds) -> None:
         """Allocate nothing."""

@@ -122,6 +122,7 @@ def _batch(
         (token_slots, positions, blocks * block_size + offsets, np.zeros_like(positions)), device
     )
     wanted = np.concatenate(output_rows)
+    types = table.pooling.token_types(token_slots, positions)
     batch = StepBatch(
         token_ids=table.tokens[slots_there, positions_there].long(),
         positions=positions_there,
@@ -130,6 +131,7 @@ def _batch(
         attention=_attention_metadata(table, slots, query_starts, ends),
         is_decode=all(np.array_equal(rows, np.arange(len(slots))) for rows in (sequence, wanted)),
         faults=faults,
+        token_types=to_device(types, device) if types is not None else None,
     )
     return batch, blocks[offsets == 0]
 

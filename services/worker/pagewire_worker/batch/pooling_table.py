@@ -7,7 +7,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from pagewire_shared.kv.arrays import Int64Array
-from pagewire_shared.sampling.pooling import PoolingParams
+from pagewire_shared.sampling.pooling import PoolingKind, PoolingParams
 from pagewire_shared.steps.plan import NewSequence
 
 
@@ -29,9 +29,13 @@ class PoolingTable:
     """Pooling parameters of all slots that pool, and the sums of those that take a mean.
 
     A sum is replaced only after its step has succeeded, so a failed step can be repeated.
+
+    Attributes:
+        scored_kind: The vector that the classification head of the model takes.
     """
 
     def __init__(self) -> None:
+        self.scored_kind: PoolingKind = "last"
         self._params: dict[int, PoolingParams] = {}
         self._sums: dict[int, StateSum] = {}
 
@@ -49,6 +53,18 @@ class PoolingTable:
     def params(self, slot: int) -> PoolingParams | None:
         """Return the pooling parameters of `slot`; None when it samples."""
         return self._params.get(slot)
+
+    def kind_of(self, params: PoolingParams) -> PoolingKind:
+        """Return the vector that is made of the states; never "scores"."""
+        return self.scored_kind if params.kind == "scores" else params.kind
+
+    def token_types(self, slots: Int64Array, positions: Int64Array) -> Int64Array | None:
+        """Return 1 for each token [tokens] of a second text of a pair, else 0; None for no pair."""
+        starts = {slot: one.second_start for slot, one in self._params.items() if one.second_start}
+        if not starts:
+            return None
+        begins = np.array([starts.get(slot, -1) for slot in slots.tolist()], dtype=np.int64)
+        return ((begins >= 0) & (positions >= begins)).astype(np.int64)
 
     def is_pooling(self, slots: Int64Array) -> npt.NDArray[np.bool_]:
         """Return which of `slots` [n] pool."""

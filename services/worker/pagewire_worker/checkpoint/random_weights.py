@@ -16,7 +16,7 @@ STD = 0.02
 BIAS_STD = 0.002
 """Smaller: in a narrow model, biases would drown the part that depends on the input."""
 
-_NORM_SUFFIX = "norm.weight"
+_NORM_SUFFIXES = ("norm.weight", "Norm.weight")
 
 
 class RandomWeights:
@@ -69,7 +69,7 @@ class RandomWeights:
         self._on_progress(1.0)
 
     def _draw(self, name: str, tensor: Tensor) -> None:
-        if name.endswith(_NORM_SUFFIX):
+        if name.endswith(_NORM_SUFFIXES):
             tensor.fill_(1.0)
             return
         digest = hashlib.sha256(f"{self._seed} {name}".encode()).digest()

@@ -63,6 +63,8 @@ def hello_to_message(
         steps_in_flight=info.steps_in_flight,
         vocab_size=info.vocab_size,
         embedding_size=info.embedding_size,
+        num_labels=info.num_labels,
+        is_encoder=info.is_encoder,
     )
     return wire.WorkerHello(
         protocol=protocol_range(),

@@ -10,13 +10,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.ids import mint_id, tokenizer_fingerprint
 from pagewire_shared.identity.model_files import ModelFiles
 from pagewire_shared.kv.arena import boot_id
 from pagewire_shared.kv.transport import KvTransport
-from pagewire_shared.sampling.params import SamplingParams
-from pagewire_shared.steps.plan import NewSequence, StepPlan
 from pagewire_worker.backend.backend import ModelBackend
 from pagewire_worker.backend.source import LoadedReplicaModel, LoadSettings
 from pagewire_worker.batch.slots import SlotLimits, SlotTable
@@ -27,17 +24,19 @@ from pagewire_worker.grammars.table import GrammarTable
 from pagewire_worker.host.cpu import num_physical_cores
 from pagewire_worker.host.kept_facts import cache_folder
 from pagewire_worker.kv.block_names import BlockNames
-from pagewire_worker.kv.block_observer import BlockObservers
+from pagewire_worker.kv.block_observer import BlockObserver, BlockObservers
 from pagewire_worker.kv.cuda_copies import make_copies
 from pagewire_worker.kv.device_copies import CopyOrder, DeviceCopies
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_watch import LayerCalls
 from pagewire_worker.layers.fp8 import device_capability
 from pagewire_worker.loading.cache_sizing import CacheSettings, make_cache
+from pagewire_worker.loading.encoder_cache import encoder_cache, without_blocks
 from pagewire_worker.loading.profile_run import LargestStep, MostSampling
 from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.loading.replica_shape import ReplicaShape, resolve_shape
 from pagewire_worker.loading.token_budget import StepTokens, calibrated_budget
+from pagewire_worker.loading.warm_up import warm_up
 from pagewire_worker.offload.block_offloader import BlockOffloader
 from pagewire_worker.plan.roles import parse_roles
 from pagewire_worker.runner.model_runner import ModelRunner
@@ -104,17 +103,19 @@ def load_replica(
     torch.manual_seed(config.seed)
     on_progress(0.0, "finding the model")
     shape = resolve_shape(config)
+    config = without_blocks(config) if shape.model.is_encoder else config
     if shape.device.type == "cpu":
         torch.set_num_threads(config.cpu_threads or num_physical_cores())
     model = _load_model(config, shape, on_progress)
     on_progress(0.9, "allocating the KV cache")
     # What lives as long as the replica comes before the cache, which takes what is left.
     model.reserve(shape.bounds)
-    slots = SlotTable(_limits(config, shape, model.cache_shape.window), shape.device)
+    slots = _slots(config, shape, model)
     sampler = pick_sampler(shape.device, device_capability(shape.device), shape.model.vocab_size)
     sampling = MostSampling(sampler, slots.tokens)
     settings = _cache_settings(config, shape, model, sampling)
-    cache = make_cache(model, settings, LayerCalls(on_layer))
+    fixed = encoder_cache(shape, config.block_size)
+    cache = fixed or make_cache(model, settings, LayerCalls(on_layer))
     slots.limits = limits = _with_blocks(slots.limits, cache.num_blocks)
     copies = make_copies(shape.device)
     names = BlockNames()
@@ -125,7 +126,6 @@ def load_replica(
     grammars = make_grammars(shape.files, shape.model.vocab_size)
     on_progress(0.95, "warming up")
     step_tokens = _step_tokens(config, shape, backend, limits.max_model_len)
-    observers = (offloader, sharer, CopyOrder(copies))
     model_runner = ModelRunner(
         backend=backend,
         limits=limits,
@@ -133,15 +133,16 @@ def load_replica(
         device=shape.device,
         steps_in_flight=config.steps_in_flight,
         grammars=grammars.table,
-        observer=BlockObservers(*(one for one in observers if one is not None)),
+        observer=_observers(offloader, sharer, CopyOrder(copies)),
         names=names,
         copies=copies,
         sampler=sampler,
         slots=slots,
+        head=model.head,
     )
-    warm_up(model_runner, limits, step_tokens.shared)
+    warm_up(model_runner, limits, step_tokens.shared, is_encoder=shape.model.is_encoder)
     on_progress(1.0, "loaded")
-    info = _describe(config, shape, backend, step_tokens, limits.max_model_len)
+    info = _describe(config, shape, model, backend, step_tokens, limits.max_model_len)
     return Replica(info, model_runner, grammars.compiler, copies, offloader, sharer)
 
 
@@ -179,6 +180,17 @@ def _step_tokens(
     # A step must have room for one token of every running sequence.
     least = shape.max_num_seqs
     return StepTokens(max(tokens.shared, least), max(tokens.most, least))
+
+
+def _observers(*observers: BlockObserver | None) -> BlockObserver:
+    return BlockObservers(*(one for one in observers if one is not None))
+
+
+def _slots(config: WorkerConfig, shape: ReplicaShape, model: LoadedReplicaModel) -> SlotTable:
+    slots = SlotTable(_limits(config, shape, model.cache_shape.window), shape.device)
+    if model.head is not None:
+        slots.pooling.scored_kind = model.head.kind
+    return slots
 
 
 def _limits(config: WorkerConfig, shape: ReplicaShape, window: int | None) -> SlotLimits:
@@ -232,6 +244,7 @@ def _cache_settings(
 def _describe(
     config: WorkerConfig,
     shape: ReplicaShape,
+    model: LoadedReplicaModel,
     backend: ModelBackend,
     step_tokens: StepTokens,
     max_model_len: int,
@@ -258,6 +271,8 @@ def _describe(
         steps_in_flight=config.steps_in_flight,
         vocab_size=shape.model.vocab_size,
         embedding_size=backend.embedding_size,
+        num_labels=model.head.num_labels if model.head is not None else 0,
+        is_encoder=shape.model.is_encoder,
         loads_blocks=config.kv_offload != "off",
         roles=parse_roles(config.roles),
         kv_transports=TRANSPORTS[config.kv_transport] if _hands_out(config) else (),
@@ -285,47 +300,6 @@ def numerics_fingerprint(
         "exact": is_exact,
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
-
-
-def warm_up(model_runner: ModelRunner, limits: SlotLimits, max_num_batched_tokens: int) -> None:
-    """Run one chunk and one sampled decode, so that first calls slow down no request."""
-    num_tokens = min(max_num_batched_tokens, limits.max_model_len - 1, 32)
-    num_blocks = -(-(num_tokens + 1) // limits.block_size)
-    request = NewSequence(
-        slot=0,
-        request_id=b"warm-up",
-        choice=0,
-        prompt_token_ids=[0] * num_tokens,
-        emitted_token_ids=[],
-        sampling=SamplingParams(seed=0, top_p=0.9, max_tokens=None),
-        block_ids=list(range(num_blocks)),
-    )
-    chunk = StepPlan(
-        generation=0,
-        incarnation=0,
-        step_id=1,
-        new_sequences=[request],
-        slots=[0],
-        starts=[0],
-        num_new_tokens=[num_tokens],
-        samples=[1],
-        num_new_blocks=[0],
-    )
-    decode = StepPlan(
-        generation=0,
-        incarnation=0,
-        step_id=2,
-        slots=[0],
-        starts=[num_tokens],
-        num_new_tokens=[1],
-        samples=[num_tokens + 2 <= limits.max_model_len],
-        num_new_blocks=[0],
-    )
-    for plan in (chunk, decode):
-        failure = model_runner.run(plan).failure
-        if failure is not None:
-            raise StartupError(f"the model does not run: {failure.message}", field="model")
-    model_runner.drop_slots()
 
 
 @dataclass(frozen=True, slots=True)

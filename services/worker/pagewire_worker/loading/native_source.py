@@ -11,6 +11,7 @@ from pagewire_shared.errors import StartupError
 from pagewire_worker.attention.registry import AUTO, make_attention, pick_attention
 from pagewire_worker.backend.attention import AttentionBackend, AttentionKind
 from pagewire_worker.backend.backend import DecodeBounds, ModelBackend, ReservingAttention
+from pagewire_worker.backend.head import ClassificationHead
 from pagewire_worker.backend.source import (
     LoadedReplicaModel,
     LoadSettings,
@@ -31,6 +32,7 @@ from pagewire_worker.kv.layer_watch import LayerWatch
 from pagewire_worker.layers.fp8 import Capability, check_fp8_cache, device_capability
 from pagewire_worker.layers.linear import LinearKind
 from pagewire_worker.models.decoder import load_decoder
+from pagewire_worker.models.forms import CheckpointForm
 from pagewire_worker.models.linear_choice import choose_linears
 from pagewire_worker.models.torch_backend import DecoderModel, TorchBackend
 from pagewire_worker.models.variants import attention_names, find_variant
@@ -64,6 +66,12 @@ class NativeModel(Uncaptured):
     decoder: DecoderModel
     attention: AttentionBackend
     linears: LinearKind
+    classifier: ClassificationHead | None
+
+    @property
+    def head(self) -> ClassificationHead | None:
+        """Its classification head."""
+        return self.classifier
 
     @property
     def cache_shape(self) -> CacheShape:
@@ -133,6 +141,12 @@ class FusedModel(Uncaptured):
 
     decoder: FusedDecoder
     pool: KernelPool
+    classifier: ClassificationHead | None
+
+    @property
+    def head(self) -> ClassificationHead | None:
+        """Its classification head."""
+        return self.classifier
 
     @property
     def cache_shape(self) -> CacheShape:
@@ -150,12 +164,13 @@ class NativeSource:
 
     folder: Path
     config: ModelConfig
+    form: CheckpointForm | None = None
 
     @property
     def summary(self) -> ModelSummary:
         """A description for the log."""
         return ModelSummary(
-            architecture=self.config.architecture,
+            architecture=self.form.architecture if self.form else self.config.architecture,
             vocab_size=self.config.vocab_size,
             max_positions=self.config.max_position_embeddings,
             dtype=self.config.dtype,
@@ -188,17 +203,20 @@ class NativeSource:
             check_fp8_cache(settings.device, capability, attention)
         reader = open_weights(self.folder, settings)
         build = DECODERS[variant.decoder]
-        decoder = build(self.config, reader, linears, settings.max_model_len, settings.device)
+        weights = self._decoder_weights(reader)
+        decoder = build(self.config, weights, linears, settings.max_model_len, settings.device)
+        head = self._load_head(reader)
         reader.finish()
         if settings.device.type in variant.graphs:
             return CudaModel(
                 decoder=decoder,
                 attention=attention,
                 linears=linears,
+                classifier=head,
                 enforce_eager=settings.enforce_eager,
                 block_size=settings.block_size,
             )
-        return NativeModel(decoder, attention, linears)
+        return NativeModel(decoder, attention, linears, head)
 
     def _attention_name(self, settings: LoadSettings, capability: Capability | None) -> str:
         """Return the implementation of attention that is asked for, or for "auto" the fastest."""
@@ -216,11 +234,18 @@ class NativeSource:
         reader = open_weights(self.folder, settings)
         decoder = load_fused_decoder(
             self.config,
-            reader,
+            self._decoder_weights(reader),
             pool,
             settings.dtype,
             settings.quantization,
             settings.max_model_len,
         )
+        head = self._load_head(reader)
         reader.finish()
-        return FusedModel(decoder, pool)
+        return FusedModel(decoder, pool, head)
+
+    def _decoder_weights(self, reader: WeightReader) -> WeightReader:
+        return reader if self.form is None else self.form.decoder_weights(reader)
+
+    def _load_head(self, reader: WeightReader) -> ClassificationHead | None:
+        return None if self.form is None else self.form.load_head(reader, self.config.hidden_size)

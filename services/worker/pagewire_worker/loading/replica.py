@@ -12,8 +12,10 @@ from pagewire_worker.plan.roles import ALL_ROLES, WorkerRole
 class ReplicaInfo:
     """Identity, fingerprints, layout and capacity of one loaded replica.
 
-    `embedding_size` is the length of its vectors, 0 if it cannot pool. `loads_blocks` is set if it
-    loads blocks from KV stores. `shared_step_tokens` limits steps that several sequences share.
+    `embedding_size` is the length of its vectors, 0 if it cannot pool. `num_labels` is the number
+    of its class scores. An encoder computes prompts whole and generates nothing. `loads_blocks` is
+    set if it loads blocks from KV stores. `shared_step_tokens` limits steps that several sequences
+    share.
     `kv_transports` are the ways to send blocks to other workers, `pull_transports` the ways to
     receive theirs. `host_id` is the boot id of its host, "" if unknown.
     """
@@ -32,6 +34,8 @@ class ReplicaInfo:
     steps_in_flight: int
     vocab_size: int
     embedding_size: int = 0
+    num_labels: int = 0
+    is_encoder: bool = False
     kv_endpoints: tuple[str, ...] = ()
     loads_blocks: bool = False
     roles: tuple[WorkerRole, ...] = ALL_ROLES

@@ -17,6 +17,9 @@ from pagewire_worker.config import CPU_NUM_SEQS, FITTED_LEN, WorkerConfig
 from pagewire_worker.cuda.defaults import step_defaults
 from pagewire_worker.loading.source_selection import choose_source
 
+ENCODER_TOKENS = 2048
+"""Tokens of a step of an encoder on a CPU: no stream waits for it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaShape:
@@ -68,6 +71,8 @@ def resolve_shape(config: WorkerConfig) -> ReplicaShape:
         )
     check_context(max_model_len, longest)
     num_seqs, num_tokens = _default_step(device)
+    if model.is_encoder:
+        num_tokens = _encoder_tokens(config, num_tokens, max_model_len)
     dtype = pick_dtype(config.dtype, model.dtype)
     return ReplicaShape(
         files=files,
@@ -97,6 +102,18 @@ def _default_step(device: torch.device) -> tuple[int, int | None]:
         return CPU_NUM_SEQS, None
     step = step_defaults(torch.cuda.get_device_properties(device).total_memory)
     return step.num_seqs, step.num_tokens
+
+
+def _encoder_tokens(config: WorkerConfig, default: int | None, max_model_len: int) -> int:
+    """Return the most tokens of a step of an encoder, which computes prompts whole."""
+    asked = config.max_num_batched_tokens
+    if asked is not None and asked < max_model_len:
+        raise StartupError(
+            f"--max-num-batched-tokens: an encoder computes a prompt in one step, so it must be at "
+            f"least the longest prompt, {max_model_len}; raise it, or lower --max-model-len",
+            field="max_num_batched_tokens",
+        )
+    return asked or max(default or ENCODER_TOKENS, max_model_len)
 
 
 def _pick_device(name: str) -> torch.device:

@@ -1,4 +1,5 @@
-"""Selects how a checkpoint runs: in the native decoder if it supports it, else in transformers."""
+"""Selects how a checkpoint runs: as an encoder, in the native decoder if it supports it, else in
+transformers."""
 
 import logging
 from collections.abc import Mapping
@@ -11,8 +12,10 @@ from pagewire_shared.identity.model_files import overridden
 from pagewire_shared.model_files.config import read_config, refuse_unsupported
 from pagewire_worker.backend.source import ModelSource
 from pagewire_worker.checkpoint.window import UnsupportedModelError
+from pagewire_worker.encoders.families import encoder_spec
+from pagewire_worker.loading.encoder_source import EncoderSource
 from pagewire_worker.loading.native_source import NativeSource
-from pagewire_worker.models.registry import native_config
+from pagewire_worker.models.registry import native_config, native_form
 
 NO_OVERRIDES: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -38,10 +41,19 @@ def choose_source(
     """
     data = overridden(read_config(folder), overrides)
     refuse_unsupported(data)
+    encoder = encoder_spec(data)
+    if encoder is not None:
+        if model_impl == "transformers":
+            raise StartupError(
+                f"--model-impl: transformers is not for encoders such as {encoder.architecture}",
+                field="model_impl",
+            )
+        _logger.info("%s runs natively, as an encoder", encoder.architecture)
+        return EncoderSource(folder, encoder)
     reason = "--model-impl says so"
     if model_impl != "transformers":
         try:
-            native = NativeSource(folder, native_config(data))
+            native = NativeSource(folder, native_config(data), native_form(data))
         except UnsupportedModelError as error:
             if model_impl == "native":
                 raise

@@ -1,6 +1,7 @@
 """Reads the config.json of native models. models/variants.py says which decoder computes each."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from pagewire_worker.checkpoint.model_config import (
     parse_model_config,
 )
 from pagewire_worker.checkpoint.window import UnsupportedModelError, mistral_window, qwen_window
+from pagewire_worker.models.forms import LOGITS, CheckpointForm, form_of
 
 TRAITS: Mapping[str, Traits] = {
     "LlamaForCausalLM": Traits(),
@@ -32,15 +34,21 @@ def native_config(data: Mapping[str, Any]) -> ModelConfig:
         UnsupportedModelError: The native decoder does not compute this model.
         StartupError: The content is broken.
     """
-    architecture = _architecture(data)
-    return parse_model_config(data, architecture, TRAITS[architecture])
+    form = native_form(data)
+    for name, traits in TRAITS.items():
+        if form.architecture.startswith(name.removesuffix(LOGITS)):
+            config = parse_model_config(data, name, traits)
+            # Without a matrix for logits, that of the embeddings stands in its place, unused.
+            return config if form.has_logits else replace(config, is_tied=True)
+    raise AssertionError("a form has traits")
 
 
-def _architecture(data: Mapping[str, Any]) -> str:
+def native_form(data: Mapping[str, Any]) -> CheckpointForm:
+    """Return the form of a native model. Raises UnsupportedModelError for other architectures."""
+    form = form_of(data, [name.removesuffix(LOGITS) for name in TRAITS])
+    if form is not None:
+        return form
     names = data.get("architectures") or []
-    for name in names:
-        if name in TRAITS:
-            return str(name)
     shown = ", ".join(map(str, names)) if names else "none"
     raise UnsupportedModelError(
         f"config.json: architecture {shown} is not supported, only {', '.join(TRAITS)}",

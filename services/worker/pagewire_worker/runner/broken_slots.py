@@ -28,11 +28,7 @@ def found_in(step: PreparedStep, outputs: StepOutputs) -> set[int]:
     if prompt is not None:
         owners = np.asarray(prompt.slots, dtype=np.int64).repeat(prompt.counts)
         found.update(owners[np.isnan(prompt.logprobs)].tolist())
-    due = [chunk.slot for chunk in step.pooling.chunks if chunk.is_due]
-    if due:
-        vectors = pooled.vectors.reshape(len(due), -1)
-        broken = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
-        found.update(due[place] for place in broken.tolist())
+    found.update(pooled.broken_slots)
     return found
 
 

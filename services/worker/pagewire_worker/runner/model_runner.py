@@ -24,6 +24,7 @@ from pagewire_shared.steps.result import StepFailure, StepResult
 from pagewire_worker.backend.backend import ModelBackend
 from pagewire_worker.backend.device_copy import to_device
 from pagewire_worker.batch.input_batch import PreparedStep, prepare_step
+from pagewire_worker.batch.pooling import Head
 from pagewire_worker.batch.pooling_table import StateSum
 from pagewire_worker.batch.slot_changes import apply_plan, undo_plan
 from pagewire_worker.batch.slots import SlotLimits, SlotTable
@@ -59,6 +60,7 @@ class ModelRunner:
         copies: How blocks come from the host and go there; at once by default.
         sampler: Chooses tokens where that takes more than the likeliest one.
         readback: Copies them to the host; by default as `device` needs it.
+        head: Makes class scores of vectors; None for a model without a classification head.
         slots: An empty table that was made before, with the same limits; one of its own by default.
     """
 
@@ -77,6 +79,7 @@ class ModelRunner:
         sampler: Sampler = sample,
         readback: Readback | None = None,
         slots: SlotTable | None = None,
+        head: Head | None = None,
     ) -> None:
         self._backend = backend
         self._max_num_batched_tokens = max_num_batched_tokens
@@ -92,6 +95,7 @@ class ModelRunner:
         self._broken = BrokenSlots()
         self._readback = make_readback(device) if readback is None else readback
         self._sampler = sampler
+        self._head = head
         self._unread: deque[StepInFlight] = deque()
         self._last_ended = 0.0
 
@@ -247,7 +251,7 @@ class ModelRunner:
         ended, step, sampled = launched.wait(), launched.step, launched.copy.sampled
         seconds = ended - max(launched.started, self._last_ended)
         self._last_ended = ended
-        outputs = step_outputs(step, launched.hidden, sampled, self._backend.logits)
+        outputs = step_outputs(step, launched.hidden, sampled, self._backend.logits, self._head)
         broken = self._broken.follow(plan, found_in(step, outputs))
         if broken:
             _logger.warning("step %d: %s: %s", plan.step_id, self._named(broken), REASON)

@@ -12,7 +12,7 @@ from pagewire_shared.steps.plan import StepPlan
 from pagewire_shared.steps.result import PromptLogprobs, StepResult
 from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.batch.input_batch import PreparedStep
-from pagewire_worker.batch.pooling import Pooled, pool
+from pagewire_worker.batch.pooling import Head, Pooled, pool
 from pagewire_worker.batch.prompt_logprobs import prompt_logprobs
 from pagewire_worker.sampling.logprobs import NO_TOP, PackedTop, pack_top
 from pagewire_worker.sampling.sampling_table import NO_LOGPROBS
@@ -46,6 +46,7 @@ def step_outputs(
     hidden: Tensor,
     sampled: SampledTokens,
     logits: Callable[[Tensor], Tensor],
+    head: Head | None = None,
 ) -> StepOutputs:
     """Return the sampled tokens of a step, and what its other states give.
 
@@ -53,13 +54,14 @@ def step_outputs(
         hidden: [outputs, hidden], on the device.
         sampled: On the host.
         logits: Returns logits [rows, vocab] for states [rows, hidden].
+        head: Returns class scores [rows, labels] for vectors [rows, hidden]; None without a head.
     """
     token_ids = sampled.token_ids.numpy().astype(np.uint32)
     end = len(hidden) - len(step.pooling.rows)
     prompt = None
     if step.prompt is not None:
         prompt = prompt_logprobs(step.prompt, hidden[len(token_ids) : end], logits)
-    return StepOutputs(sampled, token_ids, prompt, pool(step.pooling, hidden[end:]))
+    return StepOutputs(sampled, token_ids, prompt, pool(step.pooling, hidden[end:], head))
 
 
 def pack_result(

@@ -21,6 +21,7 @@ from pagewire_frontend.models.template_arguments import MAX_ARGUMENTS
 from pagewire_frontend.prompts import template_process
 from pagewire_scheduler.config import SchedulerConfig
 from pagewire_scheduler.core.data.stream_limits import StreamLimits
+from pagewire_scheduler.core.state.capacity import MAX_VECTOR_BYTES
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.rpc import options as rpc_options
 from pagewire_shared.sampling import beam, checks, pooling, priority, structured_outputs
@@ -124,6 +125,9 @@ NUMBERS: dict[str, list[float]] = {
     "grammar of forced or strict calls": [structured_outputs.MAX_GRAMMAR_BYTES],
     "prompt": [schemas.MAX_PROMPTS],
     "input of embeddings": [embedding.MAX_INPUTS],
+    "input of /pooling and /classify": [embedding.MAX_INPUTS],
+    "queries and documents": [embedding.MAX_INPUTS],
+    "vectors of all tokens of an input": [MAX_VECTOR_BYTES, 4],
     "input of responses": [responses_schemas.MAX_INPUT_ITEMS],
     "metadata": [
         responses_schemas.MAX_METADATA_PAIRS,

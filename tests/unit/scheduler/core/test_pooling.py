@@ -179,3 +179,49 @@ def test_a_last_chunk_of_one_token_returns_the_vector() -> None:
     plan = cell.planned()
     assert plan.num_new_tokens == [1]
     assert any(isinstance(event, VectorEvent) for event in answer(cell, plan, 1))
+
+
+def encoder_cell(**changes: object) -> Cell:
+    model = replace(MODEL, embedding_size=SIZE, num_labels=1, is_encoder=True, max_model_len=32)
+    return Cell(model=model, max_num_batched_tokens=40, steps_in_flight=1, **changes)
+
+
+def test_an_encoder_computes_prompts_whole_and_names_no_blocks() -> None:
+    cell = encoder_cell()
+    for number in range(1, 4):
+        cell.submit(number, [number] * 20, pooling=LAST)
+    plans = []
+    while (plan := cell.plan()) is not None and plan.slots:
+        plans.append(plan)
+        answer(cell, plan, *plan.slots)
+    assert [plan.num_new_tokens for plan in plans] == [[20, 20], [20]]
+    assert not any(plan.names for plan in plans)
+    check_integrity(cell.core)
+
+
+def test_outcomes_have_their_own_sizes() -> None:
+    cell = encoder_cell()
+    kinds = [PoolingParams(pooling=kind) for kind in ("tokens", "scores", "cls")]
+    for number, params in enumerate(kinds, start=1):
+        cell.submit(number, [number] * 3, pooling=params)
+    plan = cell.planned()
+    sizes = [3 * SIZE, 1, SIZE]
+    parts = [bytes([number] * 4 * size) for number, size in enumerate(sizes)]
+    events = cell.answer(plan, counts=[0] * 3, token_ids=[], vectors=b"".join(parts))
+    assert [event.vector for event in events if isinstance(event, VectorEvent)] == parts
+
+
+@pytest.mark.parametrize(
+    ("cell", "fields", "field"),
+    [
+        (encoder_cell(), {}, "model"),
+        (pooling_cell(), {"pooling": PoolingParams(pooling="scores")}, "model"),
+        (pooling_cell(), {"pooling": PoolingParams(pooling="tokens")}, "pooling"),
+    ],
+)
+def test_a_model_refuses_outcomes_that_it_does_not_have(
+    cell: Cell, fields: dict[str, object], field: str
+) -> None:
+    (event,) = cell.submit(1, [1, 2], **fields)
+    assert isinstance(event, RejectedEvent)
+    assert event.error.field == field

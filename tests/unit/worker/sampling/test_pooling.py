@@ -27,8 +27,8 @@ def expected(transformers_model):
         with torch.inference_mode():
             output = transformers_model(name).model(torch.tensor([prompt]))
         states = output.last_hidden_state[0].double()
-        state = states[-1] if params.pooling == "last" else states.mean(0)
-        return (state / state.norm() if params.normalize else state).numpy()
+        state = states[-1] if params.kind == "last" else states.mean(0)
+        return (state / state.norm() if params.is_normalized else state).numpy()
 
     return get
 
@@ -192,7 +192,13 @@ def test_a_prompt_as_long_as_the_context_gives_a_vector(llama):
 
 def chunk(params, num_states, end):
     return PoolingChunk(
-        slot=0, params=params, before=EMPTY_SUM, num_states=num_states, end=end, is_due=True
+        slot=0,
+        params=params,
+        kind=params.kind,
+        before=EMPTY_SUM,
+        num_states=num_states,
+        end=end,
+        is_due=True,
     )
 
 

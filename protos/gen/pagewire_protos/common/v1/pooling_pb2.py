@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n pagewire/common/v1/pooling.proto\x12\x12pagewire.common.v1\"f\n\x07Pooling\x12-\n\x04kind\x18\x01 \x01(\x0e\x32\x1f.pagewire.common.v1.PoolingKind\x12\x1a\n\ris_normalized\x18\x02 \x01(\x08H\x00\x88\x01\x01\x42\x10\n\x0e_is_normalized*Y\n\x0bPoolingKind\x12\x1c\n\x18POOLING_KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11POOLING_KIND_LAST\x10\x01\x12\x15\n\x11POOLING_KIND_MEAN\x10\x02\x42\x36\n\x15\x61i.pagewire.common.v1P\x01Z\x1bpagewire/common/v1;commonv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n pagewire/common/v1/pooling.proto\x12\x12pagewire.common.v1\"|\n\x07Pooling\x12-\n\x04kind\x18\x01 \x01(\x0e\x32\x1f.pagewire.common.v1.PoolingKind\x12\x1a\n\ris_normalized\x18\x02 \x01(\x08H\x00\x88\x01\x01\x12\x14\n\x0csecond_start\x18\x03 \x01(\rB\x10\n\x0e_is_normalized*\xa1\x01\n\x0bPoolingKind\x12\x1c\n\x18POOLING_KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11POOLING_KIND_LAST\x10\x01\x12\x15\n\x11POOLING_KIND_MEAN\x10\x02\x12\x14\n\x10POOLING_KIND_CLS\x10\x03\x12\x17\n\x13POOLING_KIND_TOKENS\x10\x04\x12\x17\n\x13POOLING_KIND_SCORES\x10\x05\x42\x36\n\x15\x61i.pagewire.common.v1P\x01Z\x1bpagewire/common/v1;commonv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,8 +32,8 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pagewire_protos.common.v1.p
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\025ai.pagewire.common.v1P\001Z\033pagewire/common/v1;commonv1'
-  _globals['_POOLINGKIND']._serialized_start=160
-  _globals['_POOLINGKIND']._serialized_end=249
+  _globals['_POOLINGKIND']._serialized_start=183
+  _globals['_POOLINGKIND']._serialized_end=344
   _globals['_POOLING']._serialized_start=56
-  _globals['_POOLING']._serialized_end=158
+  _globals['_POOLING']._serialized_end=180
 # @@protoc_insertion_point(module_scope)

@@ -67,6 +67,16 @@ class InferenceServiceStub(object):
                 request_serializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.EmbedRequest.SerializeToString,
                 response_deserializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.EmbedResponse.FromString,
                 _registered_method=True)
+        self.Pool = channel.unary_unary(
+                '/pagewire.frontend.v1.InferenceService/Pool',
+                request_serializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.PoolRequest.SerializeToString,
+                response_deserializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.PoolResponse.FromString,
+                _registered_method=True)
+        self.Score = channel.unary_unary(
+                '/pagewire.frontend.v1.InferenceService/Score',
+                request_serializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.ScoreRequest.SerializeToString,
+                response_deserializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.ScoreResponse.FromString,
+                _registered_method=True)
 
 
 class InferenceServiceServicer(object):
@@ -118,6 +128,20 @@ class InferenceServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Pool(self, request, context):
+        """Computes vectors, vectors of every token, or classes of inputs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Score(self, request, context):
+        """Scores how well texts belong together, pair by pair.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_InferenceServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -150,6 +174,16 @@ def add_InferenceServiceServicer_to_server(servicer, server):
                     servicer.Embed,
                     request_deserializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.EmbedRequest.FromString,
                     response_serializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.EmbedResponse.SerializeToString,
+            ),
+            'Pool': grpc.unary_unary_rpc_method_handler(
+                    servicer.Pool,
+                    request_deserializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.PoolRequest.FromString,
+                    response_serializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.PoolResponse.SerializeToString,
+            ),
+            'Score': grpc.unary_unary_rpc_method_handler(
+                    servicer.Score,
+                    request_deserializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.ScoreRequest.FromString,
+                    response_serializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.ScoreResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -317,6 +351,60 @@ class InferenceService(object):
             '/pagewire.frontend.v1.InferenceService/Embed',
             pagewire_dot_frontend_dot_v1_dot_inference__pb2.EmbedRequest.SerializeToString,
             pagewire_dot_frontend_dot_v1_dot_inference__pb2.EmbedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Pool(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pagewire.frontend.v1.InferenceService/Pool',
+            pagewire_dot_frontend_dot_v1_dot_inference__pb2.PoolRequest.SerializeToString,
+            pagewire_dot_frontend_dot_v1_dot_inference__pb2.PoolResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Score(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pagewire.frontend.v1.InferenceService/Score',
+            pagewire_dot_frontend_dot_v1_dot_inference__pb2.ScoreRequest.SerializeToString,
+            pagewire_dot_frontend_dot_v1_dot_inference__pb2.ScoreResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -33,6 +33,10 @@ class InferenceServiceStub:
     """The models that can be asked for."""
     Embed: _aio.UnaryUnaryMultiCallable[_inference_pb2.EmbedRequest, _inference_pb2.EmbedResponse]
     """Turns texts, lists of token ids or conversations into vectors."""
+    Pool: _aio.UnaryUnaryMultiCallable[_inference_pb2.PoolRequest, _inference_pb2.PoolResponse]
+    """Computes vectors, vectors of every token, or classes of inputs."""
+    Score: _aio.UnaryUnaryMultiCallable[_inference_pb2.ScoreRequest, _inference_pb2.ScoreResponse]
+    """Scores how well texts belong together, pair by pair."""
 
 class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
     """The public API: text or token ids in, a stream of text and token ids out.
@@ -89,5 +93,21 @@ class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_inference_pb2.EmbedRequest, _inference_pb2.EmbedResponse],
     ) -> _abc.Awaitable[_inference_pb2.EmbedResponse]:
         """Turns texts, lists of token ids or conversations into vectors."""
+
+    @_abc_1.abstractmethod
+    def Pool(
+        self,
+        request: _inference_pb2.PoolRequest,
+        context: _aio.ServicerContext[_inference_pb2.PoolRequest, _inference_pb2.PoolResponse],
+    ) -> _abc.Awaitable[_inference_pb2.PoolResponse]:
+        """Computes vectors, vectors of every token, or classes of inputs."""
+
+    @_abc_1.abstractmethod
+    def Score(
+        self,
+        request: _inference_pb2.ScoreRequest,
+        context: _aio.ServicerContext[_inference_pb2.ScoreRequest, _inference_pb2.ScoreResponse],
+    ) -> _abc.Awaitable[_inference_pb2.ScoreResponse]:
+        """Scores how well texts belong together, pair by pair."""
 
 def add_InferenceServiceServicer_to_server(servicer: InferenceServiceServicer, server: _aio.Server) -> None: ...

@@ -101,6 +101,16 @@ _VECTOR = _object(
 )
 
 _ITEM = _object({"type": _TEXT})
+_NUMBER: Schema = {"type": "number"}
+_ROWS = _list({"anyOf": [_NUMBER, _list(_NUMBER)]})
+_TOKENS_USED = _object({"prompt_tokens": _COUNT, "total_tokens": _COUNT})
+
+
+def _pooled(item: Schema) -> Schema:
+    return _object(
+        {**_HEAD, "object": _constant("list"), "data": _list(item), "usage": _TOKENS_USED}
+    )
+
 
 SCHEMAS: dict[str, Schema] = {
     "Error": _object(
@@ -115,7 +125,7 @@ SCHEMAS: dict[str, Schema] = {
             "object": _constant("list"),
             "data": _list(_VECTOR),
             "model": _TEXT,
-            "usage": _object({"prompt_tokens": _COUNT, "total_tokens": _COUNT}),
+            "usage": _TOKENS_USED,
         },
         id=_TEXT,
         created=_COUNT,
@@ -132,6 +142,31 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "Tokens": _object(
         {"count": _COUNT, "tokens": _IDS}, max_model_len=_COUNT, token_strs=_list(_TEXT)
+    ),
+    "ScoreList": _pooled(
+        _object({"index": _COUNT, "object": _constant("score"), "score": _NUMBER})
+    ),
+    "PoolingList": _pooled(
+        _object(
+            {"index": _COUNT, "object": _constant("pooling"), "data": {"anyOf": [_TEXT, _ROWS]}}
+        )
+    ),
+    "ClassList": _pooled(
+        _object({"index": _COUNT, "label": _TEXT, "probs": _list(_NUMBER), "num_classes": _COUNT})
+    ),
+    "Ranking": _object(
+        {
+            "id": _TEXT,
+            "model": _TEXT,
+            "results": _list(
+                _object(
+                    {"index": _COUNT, "relevance_score": _NUMBER},
+                    document=_object({"text": _TEXT}),
+                )
+            ),
+            "usage": _TOKENS_USED,
+            "meta": _OBJECT,
+        }
     ),
     # OpenAI's API description has all fields; these are in every response.
     "Response": _object(
@@ -196,6 +231,13 @@ ANSWERS: dict[str, tuple[str, str | None]] = {
     "/v1/chat/completions": ("ChatCompletion", "ChatCompletionChunk"),
     "/v1/completions": ("Completion", "CompletionChunk"),
     "/v1/embeddings": ("EmbeddingList", None),
+    "/score": ("ScoreList", None),
+    "/v1/score": ("ScoreList", None),
+    "/rerank": ("Ranking", None),
+    "/v1/rerank": ("Ranking", None),
+    "/v2/rerank": ("Ranking", None),
+    "/pooling": ("PoolingList", None),
+    "/classify": ("ClassList", None),
     "/v1/responses": ("Response", "ResponseEvent"),
     "/v1/responses/{response_id}": ("Response", "ResponseEvent"),
     "delete /v1/responses/{response_id}": ("ResponseDeleted", None),

@@ -56,8 +56,8 @@ def _inputs(body: EmbeddingBody) -> list[Prompt]:
 
 def _pooling(body: EmbeddingBody) -> PoolingParams:
     return PoolingParams(
-        pooling=body.pooling or "last",
-        normalize=body.normalize is not False,
+        pooling=body.pooling,
+        normalize=body.normalize,
         dimensions=body.dimensions,
         truncate_prompt_tokens=body.truncate_prompt_tokens,
     )

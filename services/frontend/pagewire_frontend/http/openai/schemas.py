@@ -176,7 +176,7 @@ class EmbeddingBody(StrictBody):
     messages: Annotated[list[ChatMessageBody], Field(min_length=1), FIRST_ERROR] | None = None
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: int | None = None
-    pooling: Literal["last", "mean"] | None = None
+    pooling: Literal["last", "mean", "cls"] | None = None
     normalize: bool | None = None
     add_special_tokens: bool | None = None
     truncate_prompt_tokens: int | None = None

@@ -33,8 +33,9 @@ class ModelInfo:
     """Facts on which all workers of one model name must agree.
 
     Fingerprints of different `fingerprint_version` cannot be compared. `embedding_size` is the
-    length of its vectors; 0 when it cannot pool. `namings` are sent to frontends, the one of most
-    workers first; a hello has none.
+    length of its vectors; 0 when it cannot pool. `num_labels` is the number of its class scores. An
+    encoder computes each prompt whole, in one step, without a cache. `namings` are sent to
+    frontends, the one of most workers first; a hello has none.
     """
 
     name: str
@@ -44,6 +45,8 @@ class ModelInfo:
     vocab_size: int
     block_size: int
     embedding_size: int = 0
+    num_labels: int = 0
+    is_encoder: bool = False
     fingerprint_version: int = 0
     namings: tuple[BlockNaming, ...] = ()
 

@@ -8,14 +8,13 @@ from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.parallel.forks import release_followers
 from pagewire_scheduler.core.planning.preemption import preempt, roll_back
 from pagewire_scheduler.core.queueing.policy import PreemptionPolicy, QueuePolicy
+from pagewire_scheduler.core.state.capacity import MAX_VECTOR_BYTES, num_vector_bytes
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.reservations import may_fork, update_reservation
 from pagewire_scheduler.core.state.worker import WorkerState
 from pagewire_shared.sampling.beam import MAX_BEAM_CANDIDATES
 from pagewire_shared.steps.plan import StepPlan
 
-MAX_VECTOR_BYTES: Final = 2**22
-"""Of the vectors that one step returns: a message has an end, and others wait behind it."""
 MAX_PROMPT_VALUE_BYTES: Final = 2**21
 """Of the log-probabilities of prompts that one step returns."""
 MAX_CANDIDATE_BYTES: Final = 2**20
@@ -33,7 +32,8 @@ class PlanBuilder:
         preempted: Sequences that were preempted.
         is_full: A waiting sequence exceeds the bytes left for new ones: none behind it is
             started.
-        num_pooled: Vectors that the step returns.
+        num_pooled: Sequences that it returns vectors or class scores of.
+        num_vector_bytes: Bytes of these.
         num_value_bytes: Bytes of log-probabilities of prompts that it returns.
         num_candidate_bytes: Bytes of candidates of beams that it returns.
         reports_prompt_logprobs: Whether it reports log-probabilities of prompts.
@@ -63,6 +63,7 @@ class PlanBuilder:
     found: list[Sequence] = field(default_factory=list)
     due_timelines: list[Sequence] = field(default_factory=list)
     num_pooled: int = 0
+    num_vector_bytes: int = 0
     num_value_bytes: int = 0
     num_candidate_bytes: int = 0
     reports_prompt_logprobs: bool = False
@@ -77,14 +78,18 @@ class PlanBuilder:
             return self.num_candidate_bytes + _candidate_bytes(sequence) <= MAX_CANDIDATE_BYTES
         if sequence.request.needs_prompt_logprobs:
             return self.num_tokens_for(sequence) > 0
+        if self.worker.info.model.is_encoder and not self.num_tokens_for(sequence):
+            return False
         if not sequence.is_pooling or not self.num_pooled:
             return True
-        vector_bytes = 4 * self.worker.info.model.embedding_size
-        return (self.num_pooled + 1) * vector_bytes <= MAX_VECTOR_BYTES
+        return self.num_vector_bytes + self._vector_bytes(sequence) <= MAX_VECTOR_BYTES
 
     def num_tokens_for(self, sequence: Sequence) -> int:
         """Return how many tokens of `sequence` the step may compute at most."""
         num_left = self.num_tokens_left
+        if self.worker.info.model.is_encoder:
+            # Whole or not at all: every token attends to every other one.
+            return sequence.num_to_hold if sequence.num_to_hold <= num_left else 0
         if self.shares is not None and sequence.is_growing:
             num_left = min(num_left, self.shares.get(sequence.request.submission.tenant, 0))
         if sequence.request.needs_prompt_logprobs:
@@ -135,7 +140,9 @@ class PlanBuilder:
         sequence.num_computed = end
         sequence.fairness.is_left_out = False
         sequence.num_in_flight += is_sampled
-        self.num_pooled += is_sampled and sequence.is_pooling
+        if is_sampled and sequence.is_pooling:
+            self.num_pooled += 1
+            self.num_vector_bytes += self._vector_bytes(sequence)
         if sequence.is_beam and is_sampled:
             self.num_candidate_bytes += _candidate_bytes(sequence)
         if sequence.reports_prompt_logprobs:
@@ -150,6 +157,9 @@ class PlanBuilder:
         if sequence.branch.followers and is_sampled and not sequence.is_beam:
             self._fork_followers(sequence, fresh_blocks)
         self._look_ahead(sequence)
+
+    def _vector_bytes(self, sequence: Sequence) -> int:
+        return num_vector_bytes(sequence.request.submission, self.worker.info.model)
 
     def _note_growth(self, sequence: Sequence, num_tokens: int) -> None:
         """Update whether the sequence grows by more than its newest token."""

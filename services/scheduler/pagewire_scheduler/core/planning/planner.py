@@ -43,7 +43,7 @@ def plan_step(
         plan=plan,
         policy=policy,
         preemption=preemption,
-        is_caching=is_caching,
+        is_caching=is_caching and not worker.info.model.is_encoder,
         num_tokens_left=worker.shared_step_tokens,
         num_bytes_left=worker.limits.new_bytes,
         now=now,
@@ -170,6 +170,7 @@ def _complete(builder: PlanBuilder) -> None:
         builder.due_timelines,
         num_tokens=num_tokens,
         num_pooled=builder.num_pooled,
+        num_vector_bytes=builder.num_vector_bytes,
         reports_prompt_logprobs=builder.reports_prompt_logprobs,
     )
     worker.outstanding.append(step)

@@ -27,6 +27,7 @@ from pagewire_scheduler.core.results.checks import check_result
 from pagewire_scheduler.core.results.finish import end_sequence, stop_reason_of
 from pagewire_scheduler.core.results.prompt_logprobs import enter_pieces, pieces_of
 from pagewire_scheduler.core.state.accounts import count_more, count_search
+from pagewire_scheduler.core.state.capacity import num_vector_bytes
 from pagewire_scheduler.core.state.fault_isolation import unit_of
 from pagewire_scheduler.core.state.frontend import timeline_event, tokens_event, vector_event
 from pagewire_scheduler.core.state.outstanding_step import OutstandingStep
@@ -217,13 +218,13 @@ def _apply_vectors(
     worker: WorkerState, sampled: list[Sequence], vectors: bytes, applied: Applied
 ) -> None:
     """Give each sequence that pools its vector, which is all it wanted."""
-    size = 4 * worker.info.model.embedding_size
-    pooled = [sequence for sequence in sampled if sequence.is_pooling]
-    for index, sequence in enumerate(pooled):
+    end = 0
+    for sequence in (one for one in sampled if one.is_pooling):
+        begin, end = end, end + num_vector_bytes(sequence.request.submission, worker.info.model)
         if not sequence.is_live:
             continue
         sequence.num_in_flight -= 1
-        sequence.outcome.vector = vectors[index * size : (index + 1) * size]
+        sequence.outcome.vector = vectors[begin:end]
         event = vector_event(sequence)
         if event is not None:
             applied.vectors.append(event)

@@ -24,7 +24,7 @@ def check_result(worker: WorkerState, step: OutstandingStep, result: ListResult)
         raise WireError(f"step {step.step_id} must return as many tokens as it counts")
     if result.given_up:
         _check_given_up(step, result)
-    if len(result.vectors) != 4 * step.num_pooled * worker.info.model.embedding_size:
+    if len(result.vectors) != step.num_vector_bytes:
         raise WireError(f"step {step.step_id} must return one vector per pooled slot")
     if result.token_ids and max(result.token_ids) >= worker.info.model.vocab_size:
         raise WireError(f"step {step.step_id} returned a token outside the vocabulary")

@@ -7,11 +7,17 @@ from itertools import chain
 
 from pagewire_scheduler.core.data.plan_bytes import check_conditions
 from pagewire_scheduler.core.data.submission import Submission
-from pagewire_scheduler.core.state.capacity import num_blocks_of_submission
+from pagewire_scheduler.core.data.worker_info import ModelInfo
+from pagewire_scheduler.core.state.capacity import (
+    MAX_VECTOR_BYTES,
+    num_blocks_of_submission,
+    num_vector_bytes,
+)
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
 from pagewire_shared.errors import ContextLengthError, InvalidRequestError, PagewireError
 from pagewire_shared.sampling.beam import MAX_BEAM_CANDIDATES
+from pagewire_shared.sampling.pooling import PoolingParams
 from pagewire_shared.sampling.priority import check_priority
 
 
@@ -34,13 +40,16 @@ def check_fits(submission: Submission, workers: Seq[WorkerState]) -> None:
     model = workers[0].info.model
     length = len(submission.prompt_token_ids)
     if submission.pooling is not None:
-        if not model.embedding_size:
-            raise InvalidRequestError(f"{model.name} makes no vectors", field="model")
+        _check_outcome(submission, submission.pooling, model)
         if length > model.max_model_len:
             raise ContextLengthError(
                 f"the input has {length} tokens, more than the context of {model.max_model_len}",
                 field="input",
             )
+    elif model.is_encoder:
+        raise InvalidRequestError(
+            f"{model.name} is an encoder: it generates nothing", field="model"
+        )
     elif length + 1 > model.max_model_len:
         raise ContextLengthError(
             f"the prompt has {length} tokens; with at least one to generate that is more than the "
@@ -72,6 +81,27 @@ def _check_pooling(submission: Submission) -> None:
     sampling = submission.sampling
     if sampling.prompt_logprobs is not None or sampling.structured_outputs is not None:
         raise InvalidRequestError("a request that pools samples nothing", field="sampling")
+
+
+def _check_outcome(submission: Submission, pooling: PoolingParams, model: ModelInfo) -> None:
+    """Raise InvalidRequestError for vectors or scores that the model does not make."""
+    if pooling.kind == "scores":
+        if not model.num_labels:
+            raise InvalidRequestError(f"{model.name} has no classification head", field="model")
+        return
+    if not model.embedding_size:
+        raise InvalidRequestError(f"{model.name} makes no vectors", field="model")
+    if pooling.kind in ("tokens", "cls") and not model.is_encoder:
+        raise InvalidRequestError(
+            f"pooling {pooling.kind!r} needs an encoder, which {model.name} is not", field="pooling"
+        )
+    num_bytes = num_vector_bytes(submission, model)
+    if num_bytes > MAX_VECTOR_BYTES:
+        raise ContextLengthError(
+            f"the vectors of {len(submission.prompt_token_ids)} tokens take {num_bytes} bytes, "
+            f"more than {MAX_VECTOR_BYTES}",
+            field="input",
+        )
 
 
 def _check_vocabulary(submission: Submission, vocab_size: int) -> None:

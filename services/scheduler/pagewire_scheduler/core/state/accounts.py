@@ -97,7 +97,8 @@ def cost_of(submission: Submission) -> Cost:
     held += sum(emitted) * (_TOKEN_BYTES + per_token)
     num_output = _UNKNOWN_OUTPUT if sampling.max_tokens is None else sampling.max_tokens
     if submission.pooling is not None:
-        held, num_output = held + _VECTOR_BYTES, 0
+        num_rows = num_prompt if submission.pooling.kind == "tokens" else 1
+        held, num_output = held + num_rows * _VECTOR_BYTES, 0
     left = [max(0, num_output - length) for length in emitted]
     ahead = sum(min(length, TOKENS_AHEAD) for length in left)
     return Cost(

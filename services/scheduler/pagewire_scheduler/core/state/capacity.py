@@ -7,6 +7,17 @@ from pagewire_scheduler.core.data.worker_info import ModelInfo, WorkerInfo
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
 
+MAX_VECTOR_BYTES: Final = 2**22
+"""Of the vectors that one step returns: a message has an end, and others wait behind it."""
+
+
+def num_vector_bytes(submission: Submission, model: ModelInfo) -> int:
+    """Return the bytes of the vectors or class scores of a request that pools; 0 for others."""
+    if submission.pooling is None:
+        return 0
+    num_tokens = len(submission.prompt_token_ids)
+    return 4 * submission.pooling.num_values(num_tokens, model.embedding_size, model.num_labels)
+
 
 def max_len(submission: Submission, model: ModelInfo) -> int:
     """Return the length in tokens at which a sequence of `submission` ends with LENGTH."""

@@ -40,7 +40,8 @@ class OutstandingStep:
         due_timelines: Sequences whose timelines are reported with the result.
         releases: Slots and tables that come free with the answer: no later step names them.
         num_tokens: Positions to compute.
-        num_pooled: Vectors to return.
+        num_pooled: Sequences to return vectors or class scores of.
+        num_vector_bytes: Bytes of these.
         reports_prompt_logprobs: Whether log-probabilities of prompts are returned.
         is_void: Whether a step before failed, so that the answer means nothing.
         left_out: Sequences that nothing is computed of: the step was planned on a token that a
@@ -56,6 +57,7 @@ class OutstandingStep:
     releases: list[Release] = field(default_factory=list)
     num_tokens: int = 0
     num_pooled: int = 0
+    num_vector_bytes: int = 0
     reports_prompt_logprobs: bool = False
     is_void: bool = False
     left_out: set[Sequence] = field(default_factory=set)

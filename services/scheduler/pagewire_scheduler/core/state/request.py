@@ -17,6 +17,7 @@ from pagewire_scheduler.core.data.token_logprobs import PromptPiece
 from pagewire_scheduler.core.state.beam_search import BeamSearch
 from pagewire_scheduler.core.state.sequence_parts import Fairness, Outcome, Remote
 from pagewire_shared.identity.ids import RequestId
+from pagewire_shared.sampling.pooling import CACHEABLE
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 
 Key = tuple[float, int, int]
@@ -99,7 +100,7 @@ class Request:
     def reads_cache(self) -> bool:
         """Whether it may start behind a cached prefix: not if every position reports something."""
         pooling = self.submission.pooling
-        return not self.needs_prompt_logprobs and (pooling is None or pooling.pooling == "last")
+        return not self.needs_prompt_logprobs and (pooling is None or pooling.kind in CACHEABLE)
 
     @property
     def is_finished(self) -> bool:

@@ -1,0 +1,1 @@
+"""The endpoints for encoders and classifiers: scores, reranking, pooling and classes."""

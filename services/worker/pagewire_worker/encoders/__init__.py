@@ -1,0 +1,1 @@
+"""Encoders such as BERT: transformers in which every token attends to every other one."""

@@ -1,0 +1,142 @@
+"""Description of an encoder as data: names and shapes of its tensors, and what its layers compute.
+
+One module per family of models makes it from config.json; the network is in encoders/network.py.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pagewire_shared.errors import StartupError
+from pagewire_shared.sampling.pooling import PoolingKind
+
+
+@dataclass(frozen=True, slots=True)
+class LinearSpec:
+    """A linear layer; several names are stacked, the first one first.
+
+    `num_outputs` is the size of each.
+    """
+
+    names: tuple[str, ...]
+    num_inputs: int
+    num_outputs: int
+    has_bias: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class NormSpec:
+    """A layer norm (Ba et al., 2016)."""
+
+    name: str
+    has_bias: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingSpec:
+    """What the first layer reads: embeddings of tokens, and of positions and types if any.
+
+    Attributes:
+        tokens: Name of the table of tokens.
+        positions: Name of the table of learned positions; None for rotary ones.
+        position_offset: Row of the first position.
+        types: Name of the table of token types; None for none.
+    """
+
+    tokens: str
+    norm: NormSpec
+    positions: str | None = None
+    num_positions: int = 0
+    position_offset: int = 0
+    types: str | None = None
+    num_types: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerSpec:
+    """One layer: attention and MLP, each with a norm before it or behind its sum.
+
+    Attributes:
+        attention_norm: None for no norm.
+        is_pre_norm: Whether norms come before attention and MLP.
+        is_gated: Whether `up` makes the values and then the gates of the MLP.
+        window: Positions on either side that a token attends to; None for all.
+        rope_theta: Base of rotary positions; None for none.
+    """
+
+    query_key_value: LinearSpec
+    output: LinearSpec
+    attention_norm: NormSpec | None
+    up: LinearSpec
+    down: LinearSpec
+    mlp_norm: NormSpec
+    is_pre_norm: bool = False
+    is_gated: bool = False
+    window: int | None = None
+    rope_theta: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadSpec:
+    """A classification head: a layer with an activation, perhaps a norm, and the last layer.
+
+    Attributes:
+        kind: The vector that the head takes.
+    """
+
+    kind: PoolingKind
+    dense: LinearSpec
+    activation: str
+    norm: NormSpec | None
+    output: LinearSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncoderSpec:
+    """An encoder.
+
+    Attributes:
+        max_positions: Longest prompt.
+        final_norm: Norm behind the last layer; None for none.
+        head: None for a model that makes vectors only.
+        unused: Names of tensors that checkpoints may hold and that nothing reads.
+        dtype: Name of the type the weights were published in, or None.
+    """
+
+    architecture: str
+    vocab_size: int
+    hidden_size: int
+    num_heads: int
+    max_positions: int
+    norm_eps: float
+    activation: str
+    embedding: EmbeddingSpec
+    layers: tuple[LayerSpec, ...]
+    final_norm: NormSpec | None
+    head: HeadSpec | None
+    unused: tuple[str, ...]
+    dtype: str | None
+
+
+def integer(data: Mapping[str, Any], name: str, default: int | None = None) -> int:
+    """Return a positive integer of config.json. Raises StartupError."""
+    value = data.get(name)
+    value = default if value is None else value
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise StartupError(f"config.json: {name} must be a positive integer, got {value!r}")
+    return value
+
+
+def number(data: Mapping[str, Any], name: str, default: float) -> float:
+    """Return a positive number of config.json. Raises StartupError."""
+    value = data.get(name)
+    value = default if value is None else value
+    if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
+        raise StartupError(f"config.json: {name} must be a positive number, got {value!r}")
+    return float(value)
+
+
+def dtype_name(data: Mapping[str, Any]) -> str | None:
+    """Return the type that config.json names, or None."""
+    name = data.get("dtype") or data.get("torch_dtype")
+    return str(name) if name is not None else None

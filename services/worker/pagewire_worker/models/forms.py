@@ -1,0 +1,87 @@
+"""Forms in which a decoder is published: with logits, without, or with a classification head."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from torch import Tensor
+
+from pagewire_worker.backend.head import ClassificationHead, linear_step, num_labels_of
+from pagewire_worker.checkpoint.weights import Shape, WeightReader
+
+LOGITS: Final = "ForCausalLM"
+CLASSES: Final = "ForSequenceClassification"
+BARE: Final = "Model"
+_PREFIX: Final = "model."
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointForm:
+    """What a checkpoint holds besides the layers of its decoder.
+
+    Attributes:
+        architecture: Name in config.json.
+        num_labels: Of its classification head; 0 for none.
+    """
+
+    architecture: str
+    num_labels: int = 0
+
+    @property
+    def has_logits(self) -> bool:
+        """Whether it can generate."""
+        return self.architecture.endswith(LOGITS)
+
+    def decoder_weights(self, weights: WeightReader) -> WeightReader:
+        """Return the tensors under the names that they have beside logits."""
+        return weights if self.has_logits or self.num_labels else WithoutPrefix(weights)
+
+    def load_head(self, weights: WeightReader, hidden_size: int) -> ClassificationHead | None:
+        """Return the classification head, if there is one. Raises StartupError."""
+        if not self.num_labels:
+            return None
+        weight = weights.take("score.weight", (self.num_labels, hidden_size))
+        return ClassificationHead("last", self.num_labels, [linear_step(weight, None)])
+
+
+def form_of(data: Mapping[str, Any], stems: Sequence[str]) -> CheckpointForm | None:
+    """Return the form of the first architecture in config.json that begins with one of `stems`."""
+    for name in data.get("architectures") or []:
+        for stem in stems:
+            if name in (stem + LOGITS, stem + BARE):
+                return CheckpointForm(name)
+            if name == stem + CLASSES:
+                return CheckpointForm(name, num_labels_of(data))
+    return None
+
+
+class WithoutPrefix:
+    """A WeightReader for checkpoints that leave out "model." before names."""
+
+    def __init__(self, weights: WeightReader) -> None:
+        self._weights = weights
+
+    def take(self, name: str, shape: Shape) -> Tensor:
+        """Return one tensor."""
+        return self._weights.take(_bare(name), shape)
+
+    def take_stacked(self, parts: Sequence[tuple[str, Shape]]) -> Tensor:
+        """Return tensors stacked along their first dimension."""
+        return self._weights.take_stacked([(_bare(name), shape) for name, shape in parts])
+
+    def borrow(self, name: str, shape: Shape) -> AbstractContextManager[Tensor]:
+        """Yield one tensor in its stored type."""
+        return self._weights.borrow(_bare(name), shape)
+
+    def ignore(self, name: str) -> None:
+        """Accept that `name` may be stored."""
+        self._weights.ignore(_bare(name))
+
+    def finish(self) -> None:
+        """Release the files."""
+        self._weights.finish()
+
+
+def _bare(name: str) -> str:
+    return name.removeprefix(_PREFIX)
