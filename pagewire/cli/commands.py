@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pagewire.vllm_names.other_programs import COMMAND_HINTS
 from pagewire_shared.errors import AuthenticationError, PagewireError
-from pagewire_shared.process.flags import EXIT_MISUSE, did_you_mean
+from pagewire_shared.process.flags import EXIT_MISUSE, PRINT_WORDS, did_you_mean
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -28,6 +28,9 @@ def choose_action(
     word = argv[0] if argv else ""
     if word in actions:
         return word, list(argv[1:])
+    if word == PRINT_WORDS:
+        print(json.dumps(dict.fromkeys(actions)))
+        sys.exit(0)
     if word in ("-h", "--help"):
         print(usage)
         sys.exit(0)
@@ -95,6 +98,7 @@ COMMANDS: dict[str, Command] = {
     "admin": Command("admin", "of a running deployment: audit, topology, roles, selftest, ..."),
     "health": Command("health", "ask one process whether it serves: exit status 0 or 1"),
     "config": Command("config", "show the effective configuration: config show"),
+    "completion": Command("completion", "print the script that completes words in a shell"),
 }
 
 

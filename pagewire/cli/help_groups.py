@@ -1,4 +1,4 @@
-"""The groups of settings in `--help`, and the groups that a command shows unless all are wanted."""
+"""The groups of flags in `--help`, and the flags that the short help shows."""
 
 from typing import Final
 
@@ -15,10 +15,8 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
         *("logit_bias", "bad_words", "truncate_prompt_tokens", "structured_json"),
         *("structured_regex", "structured_choice", "structured_grammar"),
     ),
-    "server": (
-        *("server", "server_api_key", "use_running", "base_url", "endpoint"),
-        *("host", "port", "grpc_port", "frontends", "api_key", "api_key_file", "cors_origin"),
-    ),
+    "server": ("server", "server_api_key", "use_running", "base_url", "endpoint"),
+    "API": (*("host", "port", "grpc_port", "frontends", "api_key", "api_key_file", "cors_origin"),),
     "load": (
         *("num_prompts", "request_rate", "max_concurrency", "input_len", "output_len", "json"),
     ),
@@ -46,27 +44,27 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
 OTHER: Final = "other"
 """Group of settings that no group has."""
 
-SHORT: Final[dict[str, tuple[str, ...]]] = {
-    "serve": ("model", "server", "memory and batches", "workers"),
-    "generate": ("sampling", "model"),
-    "chat": ("sampling", "model"),
-    "run": ("sampling", "model"),
-    "config show": ("model", "server"),
-}
-"""Groups that `--help` of a command shows; all of them where it is not here."""
+COMMON: Final = frozenset(
+    (
+        *("server", "server_api_key", "max_tokens", "temperature", "top_p", "stop", "seed"),
+        *("model", "served_model_name", "device", "dtype", "quantization", "max_model_len"),
+        *("tokenizer", "chat_template", "hf_overrides", "generation_config"),
+        *("kv_cache_memory", "gpu_memory_utilization", "max_num_seqs", "enable_prefix_caching"),
+        *("max_num_batched_tokens", "num_workers", "kvstore", "kvstore_disk_path", "kv_offload"),
+        *("host", "port", "api_key", "api_key_file", "cors_origin", "tool_call_parser"),
+        *("reasoning_parser", "log_level", "metrics_port", "use_running"),
+        *("base_url", "endpoint", "num_prompts", "request_rate", "max_concurrency"),
+        *("input_len", "output_len", "json"),
+    )
+)
+"""Settings of the short help."""
 
-SHORT_SERVER: Final = ("server", "server_api_key", "use_running")
-"""Settings of a server that `generate` and `chat` show in their short help."""
+SERVING_ONLY: Final = frozenset(
+    ("API", "messages", "queues", "workers", "kernels", "KV store", "logs and metrics")
+)
+"""Groups that the short help of commands with sampling flags leaves out."""
 
 
 def group_of(name: str) -> str:
     """Return the group of a setting."""
     return next((group for group, names in GROUPS.items() if name in names), OTHER)
-
-
-def is_short(command: str, name: str) -> bool:
-    """Return whether the short help of a command shows a setting."""
-    wanted = SHORT.get(command)
-    if wanted is None or group_of(name) in wanted:
-        return True
-    return command in ("generate", "chat", "run") and name in SHORT_SERVER

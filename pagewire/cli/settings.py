@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pagewire.cli.environment import warn_of_unknown
+from pagewire.cli.help_text import GroupedParser
 from pagewire.config import ServeConfig
 from pagewire.vllm_names.arguments import add_names, prepared
 from pagewire.vllm_names.table import translate
@@ -26,7 +27,7 @@ Config = TypeVar("Config")
 
 def make_parser(command: str, config_class: type[Any], description: str) -> HintingParser:
     """Return a parser with --config and one flag per setting."""
-    parser = HintingParser(prog=f"pagewire {command}", description=description)
+    parser = GroupedParser(prog=f"pagewire {command}", description=description)
     parser.add_argument("--config", metavar="FILE", help="YAML file; keys are long flags")
     add_settings(parser, config_class)
     if issubclass(config_class, ServeConfig):
@@ -53,9 +54,12 @@ def load(
     file = flags.pop("config") or os.environ.get(ENVIRONMENT_PREFIX + "CONFIG")
     settings = {item.name for item in dataclasses.fields(config_class)}  # type: ignore[arg-type]
     others = {key: flags.pop(key) for key in list(flags) if key not in settings}
-    if others.get("MODEL") is not None:
+    if models := others.get("MODEL"):
+        if len(models) > 1:
+            advice = " ".join(f"--model {model}" for model in models)
+            parser.error(f"unexpected argument {models[1]!r}; for several models write {advice}")
         # MODEL means the same as --model.
-        flags["model"] = [others["MODEL"], *flags.get("model", [])]
+        flags["model"] = [*models, *flags.get("model", [])]
     warn_of_unknown(os.environ, config_class)
     return resolve(
         config_class,
@@ -87,6 +91,6 @@ def add_model(parser: HintingParser) -> None:
     """Add the positional MODEL."""
     parser.add_argument(
         "MODEL",
-        nargs="?",
+        nargs="*",
         help="folder of a checkpoint, hub id or name=path (default: the built-in model)",
     )

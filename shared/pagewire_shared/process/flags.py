@@ -2,8 +2,12 @@
 
 import argparse
 import difflib
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
+
+PRINT_WORDS = "--print-words"
+"""Asks a parser for its flags; shell completion is made from them."""
 
 EXIT_MISUSE = 2
 """Exit status after a wrong command line, as usual."""
@@ -24,7 +28,13 @@ class HintingParser(argparse.ArgumentParser):
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> argparse.Namespace:
-        """Parse, or exit with 2 and name the first unknown word."""
+        """Parse, or exit with 2 and name the first unknown word.
+
+        The single word PRINT_WORDS prints flags with their choices as JSON, and exits with 0.
+        """
+        if args is not None and list(args) == [PRINT_WORDS]:
+            print(json.dumps(self.words))
+            self.exit()
         parsed, unknown = self.parse_known_args(args, namespace or argparse.Namespace())
         if unknown:
             flag = unknown[0].partition("=")[0]
@@ -32,6 +42,18 @@ class HintingParser(argparse.ArgumentParser):
                 self.error(f"unknown flag {flag}{self._closest(flag)}")
             self.error(f"unexpected argument {unknown[0]!r}")
         return parsed
+
+    @property
+    def words(self) -> dict[str, list[str] | None]:
+        """Flag -> its choices; an empty list after which no value comes, None for any value."""
+        return {
+            flag: []
+            if action.nargs == 0
+            else [str(choice) for choice in action.choices or ()] or None
+            for action in self._actions
+            if action.help != argparse.SUPPRESS
+            for flag in action.option_strings
+        }
 
     def _closest(self, flag: str) -> str:
         """Return the hint to the closest flag; hidden ones, other names, only if no other is."""
