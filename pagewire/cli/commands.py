@@ -98,6 +98,7 @@ COMMANDS: dict[str, Command] = {
     "admin": Command("admin", "of a running deployment: audit, topology, roles, selftest, ..."),
     "health": Command("health", "ask one process whether it serves: exit status 0 or 1"),
     "config": Command("config", "show the effective configuration: config show"),
+    "convert": Command("convert", "turn a checkpoint of pickles (.bin) into safetensors"),
     "completion": Command("completion", "print the script that completes words in a shell"),
 }
 

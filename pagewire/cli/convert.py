@@ -1,0 +1,69 @@
+"""`pagewire convert IN OUT`: turns a pickled checkpoint into safetensors."""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from pagewire_shared.errors import StartupError
+from pagewire_shared.model_files.folder import INDEX_NAME, SINGLE_NAME
+from pagewire_shared.process.flags import HintingParser
+
+DESCRIPTION = (
+    "Write the checkpoint in the folder IN, whose weights are pickles (pytorch_model.bin), as"
+    " safetensors into the new folder OUT. A process of its own reads the pickles, and makes"
+    " nothing of them but tensors."
+)
+_COPIED: Final = ("*.json", "*.model", "*.txt", "*.jinja", "*.tiktoken")
+
+
+def run(name: str, argv: Sequence[str]) -> int:
+    """Convert; print the name of the new folder. Raises StartupError when that is not possible."""
+    parser = HintingParser(prog=f"pagewire {name}", description=DESCRIPTION)
+    parser.add_argument("IN", help="folder of the checkpoint")
+    parser.add_argument("OUT", help="folder to make")
+    options = parser.parse_args(argv)
+    source, target = Path(options.IN).expanduser(), Path(options.OUT).expanduser()
+    if source.suffix == ".gguf" or (source.is_dir() and any(source.glob("*.gguf"))):
+        raise StartupError(f"IN: {source} is GGUF, which is not read yet", field="IN")
+    if not source.is_dir():
+        raise StartupError(f"IN: there is no folder {source}", field="IN")
+    if (source / SINGLE_NAME).is_file() or (source / INDEX_NAME).is_file():
+        raise StartupError(f"IN: {source} has safetensors already", field="IN")
+    if target.exists():
+        raise StartupError(f"OUT: {target} exists; name a new folder", field="OUT")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # Beside the target, so that the last step is a rename: OUT is whole or not there.
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".convert-") as place:
+            made = Path(place) / "model"
+            made.mkdir()
+            _convert(source, made)
+            _copy_texts(source, made)
+            made.rename(target)
+    except OSError as error:
+        raise StartupError(f"OUT: {target}: {error.strerror or error}", field="OUT") from error
+    print(f"{target}: pagewire serve {target}")
+    return 0
+
+
+def _convert(source: Path, target: Path) -> None:
+    # -P keeps files of the current folder from hiding installed packages.
+    command = [sys.executable, "-P", "-m", "pagewire_worker.convert", str(source), str(target)]
+    done = subprocess.run(
+        command, stdout=2, stderr=subprocess.PIPE, text=True, check=False
+    )
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        reason = lines[-1] if lines else f"the process ended with {done.returncode}"
+        raise StartupError(f"IN: {reason}", field="IN")
+
+
+def _copy_texts(source: Path, target: Path) -> None:
+    for pattern in _COPIED:
+        for file in source.glob(pattern):
+            if file.is_file() and not file.name.endswith(".bin.index.json"):
+                shutil.copyfile(file, target / file.name)
