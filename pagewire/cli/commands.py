@@ -98,6 +98,10 @@ COMMANDS: dict[str, Command] = {
     "admin": Command("admin", "of a running deployment: audit, topology, roles, selftest, ..."),
     "health": Command("health", "ask one process whether it serves: exit status 0 or 1"),
     "config": Command("config", "show the effective configuration: config show"),
+    "models": Command("models", "list the models on this machine"),
+    "pull": Command("models", "fetch a model from the hub"),
+    "size": Command("size", "compute what memory a model takes, and how many sequences fit"),
+    "doctor": Command("doctor", "check this machine: CPU, compiler, devices, memory, ports"),
     "convert": Command("convert", "turn a checkpoint of pickles (.bin) into safetensors"),
     "completion": Command("completion", "print the script that completes words in a shell"),
 }

@@ -53,9 +53,7 @@ def run(name: str, argv: Sequence[str]) -> int:
 def _convert(source: Path, target: Path) -> None:
     # -P keeps files of the current folder from hiding installed packages.
     command = [sys.executable, "-P", "-m", "pagewire_worker.convert", str(source), str(target)]
-    done = subprocess.run(
-        command, stdout=2, stderr=subprocess.PIPE, text=True, check=False
-    )
+    done = subprocess.run(command, stdout=2, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         lines = done.stderr.strip().splitlines()
         reason = lines[-1] if lines else f"the process ended with {done.returncode}"

@@ -39,10 +39,10 @@ FLAG_HINTS: Final = {flag: hint for flags, hint in LLAMA_CPP for flag in flags.s
 
 OLLAMA: Final[tuple[tuple[str, str], ...]] = (
     ("ollama serve", "`pagewire serve MODEL`: the model is named at the start"),
-    ("ollama run MODEL", "`pagewire chat --model MODEL`"),
+    ("ollama run MODEL", "`pagewire run MODEL`, the same as `pagewire chat MODEL`"),
     ("ollama run MODEL PROMPT", "`pagewire generate PROMPT --model MODEL`"),
-    ("ollama pull MODEL", "nothing: `pagewire serve org/name` fetches from the hub"),
-    ("ollama list", "`GET /v1/models`"),
+    ("ollama pull MODEL", "`pagewire pull org/name`, from the hub"),
+    ("ollama list", "`pagewire models`"),
     ("ollama ps", "`pagewire admin topology`"),
     ("ollama show MODEL", "`pagewire config show`, and the model's own config.json"),
     ("ollama create, Modelfile", "a folder with safetensors; `--chat-template`"),
@@ -77,12 +77,10 @@ VLLM_COMMANDS: Final[tuple[tuple[str, str], ...]] = (
 COMMAND_HINTS: Final = {
     "complete": "use pagewire generate PROMPT",
     "create": "a model is a folder with safetensors: pagewire serve FOLDER",
-    "list": "GET /v1/models of a server lists its models",
-    "ls": "GET /v1/models of a server lists its models",
+    "list": "use pagewire models",
+    "ls": "use pagewire models",
     "ps": "use pagewire admin topology",
-    "pull": "pagewire serve org/name fetches from the hub",
     "rm": "delete the folder of the model",
-    "run": "use pagewire chat, or pagewire generate PROMPT",
     "run-batch": "send the requests of the file",
     "show": "use pagewire config show",
     "stop": "end pagewire serve with Ctrl-C",

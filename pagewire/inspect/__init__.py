@@ -1,0 +1,1 @@
+"""Facts about models on disk and about this machine, without starting anything."""

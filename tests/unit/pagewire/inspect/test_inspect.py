@@ -1,0 +1,107 @@
+"""What `pagewire size`, `models`, `pull` and `doctor` say."""
+
+import json
+import shutil
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pagewire.cli import main
+from pagewire.cli.doctor import describe
+from pagewire.inspect.machine import Finding, examine
+from pagewire.inspect.model_size import model_size
+from pagewire.models import BUILTIN_FOLDER
+from pagewire_shared.errors import StartupError
+from pagewire_shared.model_files.config import read_config
+from pagewire_worker.kv.kv_cache import bytes_per_block
+from pagewire_worker.models.registry import read_model_config
+from support.checkpoints.checkpoints import make_checkpoint
+
+LLAMA_7B = {
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 32,
+    "vocab_size": 32000,
+    "max_position_embeddings": 4096,
+    "torch_dtype": "bfloat16",
+}
+
+
+@pytest.mark.parametrize("window", [None, 32])
+def test_the_sum_is_that_of_the_worker(tmp_path: Path, window: int | None) -> None:
+    folder = make_checkpoint(tmp_path / "m", architecture="Qwen3ForCausalLM")
+    data = read_config(folder)
+    size = model_size(folder, data, dtype="bfloat16", quantization="none", max_len=256)
+    shape = read_model_config(folder).cache_shape
+    assert size.kv_token_bytes * 16 == bytes_per_block(shape, 16, torch.bfloat16)
+    assert size.sequence_bytes == size.kv_token_bytes * 256
+    stored = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    whole = model_size(folder, data, dtype="float32", quantization="none", max_len=256)
+    assert whole.weight_bytes == whole.num_parameters * 4
+    assert stored * 0.95 < whole.num_parameters * 4 < stored * 2.1
+    if window:
+        data |= {"sliding_window": window, "use_sliding_window": True}
+        small = model_size(folder, data, dtype="bfloat16", quantization="none", max_len=256)
+        assert small.sequence_bytes == small.kv_token_bytes * window
+
+
+def test_a_known_model_without_its_weights(tmp_path: Path) -> None:
+    size = model_size(tmp_path, LLAMA_7B, dtype="auto", quantization="none", max_len=None)
+    assert size.num_parameters == 6_738_415_616
+    assert size.kv_token_bytes == 2 * 32 * 32 * 128 * 2
+    assert size.num_sequences(24 * 2**30) == 5
+    assert size.num_sequences(8 * 2**30) == 0
+    small = model_size(tmp_path, LLAMA_7B, dtype="auto", quantization="int4", max_len=1024)
+    assert small.weight_bytes < 4 * 2**30
+    with pytest.raises(StartupError, match="num_hidden_layers"):
+        model_size(tmp_path, {"hidden_size": 4}, dtype="auto", quantization="none", max_len=9)
+
+
+def test_the_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    snapshot = tmp_path / "models--org--small" / "snapshots" / "0"
+    shutil.copytree(BUILTIN_FOLDER, snapshot)
+    (snapshot / "tokenizer.json").unlink()
+    assert main(["models", "--json"]) == 0
+    listed = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
+    assert listed["pagewire-builtin"]["problem"] == ""
+    assert "has no tokenizer" in listed["org/small"]["problem"]
+    assert main(["size", "pagewire-builtin", "--memory", "4GiB", "--json"]) == 0
+    shown: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert (shown["context"], shown["num_sequences"]) == (2048, 892)
+    assert main(["pull", "org/none"]) == 1
+    assert "HF_HUB_OFFLINE is set" in capsys.readouterr().err
+    assert main(["pull", "./x/y/z"]) == 1
+    assert "is not an id such as org/name" in capsys.readouterr().err
+    assert main(["size", "org/none"]) == 1
+    assert "neither a folder nor in the cache" in capsys.readouterr().err
+
+
+def test_the_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        found = examine({}, (port,))
+    by_subject = {one.subject: one for one in found}
+    assert by_subject["Python"].state == "ok"
+    assert by_subject["packages"].state == "ok"
+    assert by_subject["port"].state == "warn"
+    assert "--port" in by_subject["port"].cure
+    assert all(one.cure for one in found if one.state != "ok")
+    assert main(["doctor"]) == 0
+    assert "ok    Python" in capsys.readouterr().out
+    assert describe(Finding("x", "fail", "y", "z"), has_colour=False) == "fail  x              y; z"
+
+
+def test_a_missing_package_is_a_failure_with_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pagewire.inspect.machine._PACKAGES", ("no-such-package",))
+    (one,) = [one for one in examine({}, ()) if one.subject == "packages"]
+    assert (one.state, one.cure) == ("fail", "pip install 'pagewire[all]'")
