@@ -75,7 +75,7 @@ def test_a_chat_streams_and_a_seed_repeats_its_answer(visit: Visit) -> None:
         "new MutationObserver((all) => { globalThis.changes = (globalThis.changes ?? 0) + 1; })"
         ".observe(document.getElementById('messages'), {subtree: true, characterData: true})"
     )
-    visit.fill(seed="7", temperature="1.5", max_tokens="24")
+    visit.fill(seed="7", temperature="2", max_tokens="24")
     first = visit.say(STORY)
     assert page.evaluate("globalThis.changes") > 3
     assert first
@@ -84,9 +84,13 @@ def test_a_chat_streams_and_a_seed_repeats_its_answer(visit: Visit) -> None:
     assert re.search(r"\d+ \+ \d+ tokens", page.locator(".answer .end").inner_text())
     page.click("#clear")
     assert visit.say(STORY) == first
-    page.click("#clear")
-    visit.fill(seed="8")
-    assert visit.say(STORY) != first
+    # The model's own min_p leaves few tokens to choose from, so one other seed may say the same.
+    others = set()
+    for seed in ("8", "9", "10", "11"):
+        page.click("#clear")
+        visit.fill(seed=seed)
+        others.add(visit.say(STORY))
+    assert others != {first}
 
 
 def test_an_answer_follows_a_schema_and_shows_its_tokens(visit: Visit) -> None:
