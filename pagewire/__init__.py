@@ -13,10 +13,15 @@ if TYPE_CHECKING:
     from pagewire.client.embeddings import EmbeddingRequestOutput as EmbeddingRequestOutput
     from pagewire.client.embeddings import Embeddings as Embeddings
     from pagewire.client.events import ToolCall as ToolCall
+    from pagewire.offline.async_llm import AsyncLLM as AsyncLLM
+    from pagewire.offline.async_llm import AsyncLLMEngine as AsyncLLMEngine
     from pagewire.offline.beam_search import BeamSearchOutput as BeamSearchOutput
     from pagewire.offline.beam_search import BeamSearchParams as BeamSearchParams
     from pagewire.offline.beam_search import BeamSearchSequence as BeamSearchSequence
+    from pagewire.offline.engine_args import AsyncEngineArgs as AsyncEngineArgs
+    from pagewire.offline.engine_args import EngineArgs as EngineArgs
     from pagewire.offline.llm import LLM as LLM
+    from pagewire.offline.llm_engine import LLMEngine as LLMEngine
     from pagewire.offline.outputs import CompletionOutput as CompletionOutput
     from pagewire.offline.outputs import Logprob as Logprob
     from pagewire.offline.outputs import RequestOutput as RequestOutput
@@ -32,6 +37,11 @@ if TYPE_CHECKING:
 __version__ = "0.14.0"
 
 _EXPORTS = {
+    "LLMEngine": "pagewire.offline.llm_engine",
+    "EngineArgs": "pagewire.offline.engine_args",
+    "AsyncLLMEngine": "pagewire.offline.async_llm",
+    "AsyncLLM": "pagewire.offline.async_llm",
+    "AsyncEngineArgs": "pagewire.offline.engine_args",
     "LLM": "pagewire.offline.llm",
     "AsyncClient": "pagewire.client.client",
     "BeamSearchOutput": "pagewire.offline.beam_search",
@@ -54,6 +64,9 @@ _EXPORTS = {
 __all__ = [
     "LLM",
     "AsyncClient",
+    "AsyncEngineArgs",
+    "AsyncLLM",
+    "AsyncLLMEngine",
     "BeamSearchOutput",
     "BeamSearchParams",
     "BeamSearchSequence",
@@ -62,7 +75,9 @@ __all__ = [
     "EmbeddingOutput",
     "EmbeddingRequestOutput",
     "Embeddings",
+    "EngineArgs",
     "GuidedDecodingParams",
+    "LLMEngine",
     "Logprob",
     "PoolingParams",
     "RequestOutput",

@@ -90,6 +90,7 @@ class AsyncClient:
         add_special_tokens: bool = True,
         echo: bool = False,
         final_only: bool = False,
+        priority: int = 0,
     ) -> AsyncIterator[Event]:
         """Continue a text or token ids; yield Opened, PromptLogprobs if requested, Deltas, Finished
         per choice, Closed.
@@ -104,8 +105,11 @@ class AsyncClient:
             add_special_tokens: Whether the tokenizer adds its special tokens to a text.
             echo: Return the prompt as text in Opened.
             final_only: Get all output of a choice in one delta when the choice ends.
+            priority: From -100 to 100; lower is earlier.
         """
-        request = complete_request(prompt, sampling, model, add_special_tokens, echo, final_only)
+        request = complete_request(
+            prompt, sampling, model, add_special_tokens, echo, final_only, priority
+        )
         call = self._stub.Complete(request, timeout=self._timeout, metadata=self._metadata)
         return _events(call, self.address)
 

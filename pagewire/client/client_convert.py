@@ -71,9 +71,11 @@ class ChatOptions(TypedDict, total=False):
         parallel_tool_calls: Whether an answer may have several calls; the default is True.
         echo: Return the text of the continued turn in Opened.
         final_only: Get all output of a choice in one delta when the choice ends.
+        priority: From -100 to 100; lower is earlier.
     """
 
     model: str | None
+    priority: int
     add_generation_prompt: bool | None
     continue_final_message: bool
     chat_template_kwargs: Mapping[str, Any] | None
@@ -116,6 +118,7 @@ def complete_request(
     add_special_tokens: bool = True,
     echo: bool = False,
     final_only: bool = False,
+    priority: int = 0,
 ) -> inference_pb2.CompleteRequest:
     """Return the request for a text or a list of token ids."""
     request = inference_pb2.CompleteRequest(
@@ -125,6 +128,8 @@ def complete_request(
         request.options.echo = True
     if final_only:
         request.options.final_only = True
+    if priority:
+        request.options.priority = priority
     if isinstance(prompt, str):
         request.text = prompt
         return request
@@ -156,6 +161,8 @@ def chat_request(
         request.options.echo = True
     if asked.get("final_only"):
         request.options.final_only = True
+    if asked.get("priority"):
+        request.options.priority = asked["priority"]
     opens = asked.get("add_generation_prompt")
     if opens is not None:
         request.add_generation_prompt = opens

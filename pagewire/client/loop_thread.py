@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -34,6 +35,10 @@ class LoopThread:
             return future.result()
         finally:
             future.cancel()  # has no effect on a future that is done
+
+    def start(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Run `work` on the loop and return at once; cancelling the future cancels it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def iterate(self, make: Callable[[], AsyncIterator[Item]]) -> Iterator[Item]:
         """Yield the items of `make()`, which runs on the loop; closing this iterator closes it."""

@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self
 
+from pagewire.client.admin_client import reset_prefix_cache
 from pagewire.client.client import AsyncClient
 from pagewire.client.embeddings import EmbeddingRequestOutput
 from pagewire.client.loop_thread import LoopThread, shared_loop_thread
+from pagewire.client.pooling import Classification
 from pagewire.client.tool_convert import ToolChoice
 from pagewire.client.topology_client import topology
 from pagewire.config import ServeConfig, config_from_keywords
@@ -28,8 +30,12 @@ from pagewire.offline.prompts import (
     SeedSource,
     chat_requests,
     prompt_requests,
+    token_prompts,
+    with_priorities,
 )
-from pagewire_shared.errors import UnavailableError
+from pagewire.offline.refusals import REFUSED
+from pagewire.offline.tokenizer import load_tokenizer
+from pagewire_shared.errors import InvalidRequestError, UnavailableError
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
 
@@ -80,9 +86,13 @@ class LLM:
 
     def generate(
         self,
-        prompts: Prompt | Sequence[Prompt],
+        prompts: Prompt | Sequence[Prompt] | None = None,
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_tqdm: bool = True,
+        *,
+        priority: int | Sequence[int] | None = None,
+        prompt_token_ids: Sequence[int] | Sequence[Sequence[int]] | None = None,
+        lora_request: None = None,
     ) -> list[RequestOutput]:
         """Continue every prompt; results in the order of the prompts.
 
@@ -91,11 +101,23 @@ class LLM:
             sampling_params: One for all or one per prompt; None for the model's defaults and
                 at most 16 tokens.
             use_tqdm: Show a progress bar on standard error.
+            priority: From -100 to 100, lower is earlier; one for all or one per prompt.
+            prompt_token_ids: Instead of `prompts`, as old scripts of vLLM have it.
+            lora_request: Refused; adapters are not supported yet.
 
         Raises:
             InvalidRequestError: A prompt or parameter cannot be accepted; names the field.
         """
-        return self._run(prompt_requests(prompts, sampling_params), use_tqdm)
+        if lora_request is not None:
+            raise InvalidRequestError(
+                "lora_request: adapters come later; merge the adapter into its model",
+                field="lora_request",
+                code="unsupported_parameter",
+            )
+        if prompt_token_ids is not None:
+            prompts = token_prompts(prompt_token_ids)
+        requests = prompt_requests([] if prompts is None else prompts, sampling_params)
+        return self._run(with_priorities(requests, priority), use_tqdm)
 
     def chat(
         self,
@@ -170,6 +192,85 @@ class LLM:
         requests = embedding_requests(prompts, pooling_params)
         with self._working(len(requests), use_tqdm) as advance:
             return self._loop.run(self._embedding.run_all(requests, self._concurrency(), advance))
+
+    def encode(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        pooling_params: PoolingParams | Sequence[PoolingParams] | None = None,
+        use_tqdm: bool = True,
+    ) -> list[EmbeddingRequestOutput]:
+        """Compute a vector of every prompt: the same as `embed`, under vLLM's other name."""
+        return self.embed(prompts, pooling_params, use_tqdm)
+
+    def score(
+        self,
+        data_1: str | Sequence[str],
+        data_2: str | Sequence[str],
+        *,
+        truncate_prompt_tokens: int | None = None,
+    ) -> list[float]:
+        """Return how well texts belong together: one with each other, or pair by pair.
+
+        Cross-encoders compute pairs; other models give the cosine of two vectors.
+        """
+        asked = self.client.score(
+            data_1,
+            data_2,
+            model=self.model_name,
+            truncate_prompt_tokens=truncate_prompt_tokens,
+        )
+        with self._working(1, False):
+            return self.loop.run(asked).scores
+
+    def classify(self, prompts: str | Sequence[str]) -> list[Classification]:
+        """Return the classes of texts, of a model with a classification head."""
+        listed = [prompts] if isinstance(prompts, str) else list(prompts)
+        with self._working(1, False):
+            answer = self.loop.run(self.client.classify(listed, model=self.model_name))
+        return answer.outputs
+
+    def get_tokenizer(self) -> Any:
+        """Return transformers' tokenizer of the model. Raises StartupError without transformers."""
+        return load_tokenizer(self.config.tokenizer or self._cluster.models[0].path)
+
+    def reset_prefix_cache(self) -> int:
+        """Forget cached prefixes and return the number of blocks."""
+        return self.loop.run(reset_prefix_cache(self._cluster.grpc_address))
+
+    @property
+    def llm_engine(self) -> Self:
+        """This object: requests, config and processes hang on it."""
+        return self
+
+    @property
+    def model_name(self) -> str:
+        """Served name of the model."""
+        return self._cluster.models[0].name
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the processes have been ended."""
+        return not self._finalizer.alive
+
+    @property
+    def client(self) -> AsyncClient:
+        """A client of the processes, on `loop`."""
+        return self._client
+
+    @property
+    def loop(self) -> LoopThread:
+        """The thread with the event loop that `client` belongs to."""
+        return self._loop
+
+    def __repr__(self) -> str:
+        state = "closed" if self.is_closed else f"{len(self._cluster.pids())} processes"
+        return f"LLM(model={self.model_name!r}, {state})"
+
+    def __getattr__(self, name: str) -> Any:
+        # Only names that are not there come here.
+        if name in REFUSED:
+            raise NotImplementedError(f"LLM.{name}: {REFUSED[name]}")
+        raise AttributeError(f"'LLM' object has no attribute {name!r}")
 
     @property
     def cluster(self) -> LocalCluster:

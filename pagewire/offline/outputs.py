@@ -116,7 +116,7 @@ class _Choice:
         return CompletionOutput(
             index=index,
             text="".join(self.texts),
-            token_ids=self.token_ids,
+            token_ids=list(self.token_ids),
             cumulative_logprob=sum(e.logprob for e in self.logprobs) if has_logprobs else None,
             logprobs=[_alternatives(entry, texts) for entry in self.logprobs]
             if has_logprobs

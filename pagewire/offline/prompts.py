@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict, TypeVar
 
 from pagewire.client.client import Turn
@@ -37,12 +37,14 @@ class GenerationRequest:
 
     Attributes:
         chat_options: Further keywords of AsyncClient.chat.
+        priority: From -100 to 100; lower is earlier.
     """
 
     source: "PromptSource | Conversation"
     is_chat: bool
     params: Sampling
     chat_options: Mapping[str, Any] = field(default_factory=dict)
+    priority: int = 0
 
 
 def prompt_requests(
@@ -53,6 +55,28 @@ def prompt_requests(
     sources = prompt_sources(prompts)
     pairs = zip(sources, params_per_prompt(params, len(sources)), strict=True)
     return [GenerationRequest(source, False, own) for source, own in pairs]
+
+
+def with_priorities(
+    requests: Sequence[GenerationRequest], priority: int | Sequence[int] | None
+) -> list[GenerationRequest]:
+    """Return requests with one priority for all or one each. Raises InvalidRequestError."""
+    if priority is None:
+        return list(requests)
+    each = [priority] * len(requests) if isinstance(priority, int) else list(priority)
+    if len(each) != len(requests):
+        raise InvalidRequestError(
+            f"priority: {len(each)} for {len(requests)} prompts", field="priority"
+        )
+    return [replace(request, priority=own) for request, own in zip(requests, each, strict=True)]
+
+
+def token_prompts(ids: Sequence[int] | Sequence[Sequence[int]]) -> list["Prompt"]:
+    """Return token ids, of one prompt or of several, as prompts."""
+    listed: list[Any] = list(ids)
+    if listed and isinstance(listed[0], int):
+        listed = [listed]
+    return [TokensPrompt(prompt_token_ids=one) for one in listed]
 
 
 def prompt_sources(prompts: Prompt | Sequence[Prompt]) -> list[PromptSource]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import queue
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pagewire import LLM, RequestOutput, SamplingParams
+from pagewire import LLM, AsyncLLM, LLMEngine, RequestOutput, SamplingParams
 from pagewire_shared.errors import InvalidRequestError, StartupError, UnavailableError
 from support.cells.clusters import TINY
 from support.processes.processes import is_running, wait_until
@@ -220,3 +221,85 @@ def test_as_many_prompts_are_sent_as_all_workers_keep_busy(tiny_checkpoint: Path
     settings = {**TINY, "num_workers": 2, "max_num_seqs": 200, "max_num_batched_tokens": 512}
     with LLM(str(tiny_checkpoint), **settings) as llm:
         assert llm._concurrency() == 800
+
+
+def test_the_names_of_old_scripts(llm: LLM) -> None:
+    (text,) = llm.generate("one two", greedy(4), use_tqdm=False)
+    ids = text.prompt_token_ids
+    (same,) = llm.generate(sampling_params=greedy(4), prompt_token_ids=ids, use_tqdm=False)
+    assert same.outputs[0].token_ids == text.outputs[0].token_ids
+    both = llm.generate(["one two"] * 2, greedy(4), use_tqdm=False, priority=[5, -5])
+    assert [one.outputs[0].text for one in both] == [text.outputs[0].text] * 2
+    with pytest.raises(InvalidRequestError, match="priority: 1 for 2 prompts"):
+        llm.generate(["a", "b"], greedy(1), use_tqdm=False, priority=[1])
+    with pytest.raises(InvalidRequestError, match="priority"):
+        llm.generate("a", greedy(1), use_tqdm=False, priority=1000)
+    with pytest.raises(InvalidRequestError, match="lora_request: adapters come later"):
+        llm.generate("a", greedy(1), lora_request=object())  # type: ignore[arg-type]
+    with pytest.raises(NotImplementedError, match="sleep: a model cannot sleep yet"):
+        llm.sleep()
+    with pytest.raises(AttributeError):
+        llm.no_such_method()
+    assert llm.get_tokenizer()("one two").input_ids == ids
+    vectors = llm.encode(["one", "one"], use_tqdm=False)
+    assert vectors[0].outputs.embedding == vectors[1].outputs.embedding
+    assert llm.score("one", ["one", "two"])[0] == pytest.approx(1.0, abs=1e-5)
+    with pytest.raises(InvalidRequestError, match="class"):
+        llm.classify("one")
+    assert llm.llm_engine is llm
+    assert repr(llm).startswith("LLM(model=")
+    assert llm.reset_prefix_cache() >= 0
+
+
+def test_an_async_model_streams_and_aborts(llm: LLM) -> None:
+    model = AsyncLLM.__new__(AsyncLLM)
+    model.llm, model._client, model._running = llm, None, {}
+
+    async def use() -> tuple[list[RequestOutput], list[RequestOutput]]:
+        whole = [out async for out in model.generate("one two", greedy(12), "a")]
+        cut = []
+        async for out in model.generate("one two", greedy(60), "b"):
+            cut.append(out)
+            if out.outputs[0].token_ids:
+                await model.abort("b")
+        with pytest.raises(InvalidRequestError, match="prompts"):
+            await anext(model.generate({"x": 1}, greedy(1)))  # type: ignore[arg-type]
+        await model.check_health()
+        await (await model._connected()).close()
+        return whole, cut
+
+    whole, cut = asyncio.run(use())
+    (expected,) = llm.generate("one two", greedy(12), use_tqdm=False)
+    assert whole[-1].finished
+    assert {out.request_id for out in whole} == {"a"}
+    assert whole[-1].outputs[0].text == expected.outputs[0].text
+    lengths = [len(out.outputs[0].token_ids) for out in whole]
+    assert lengths == sorted(lengths)
+    assert len(set(lengths)) > 3
+    assert not cut[-1].finished
+    assert model.is_running
+    assert not model.errored
+
+
+def test_an_engine_steps_through_requests(llm: LLM) -> None:
+    engine = LLMEngine.__new__(LLMEngine)
+    engine.llm, engine._running, engine._outputs = llm, {}, queue.SimpleQueue()
+    engine.add_request("long", "one two", greedy(60))
+    engine.add_request("short", {"prompt": "three"}, greedy(5), priority=-5)
+    with pytest.raises(InvalidRequestError, match="'long' runs"):
+        engine.add_request("long", "x", greedy(1))
+    assert engine.get_num_unfinished_requests() == 2
+    finished: dict[str, RequestOutput] = {}
+    while engine.has_unfinished_requests():
+        for output in engine.step():
+            if output.finished:
+                finished[output.request_id] = output
+                engine.abort_request(["long", "none"])
+    assert engine.step() == []
+    assert list(finished) == ["short"]
+    (expected,) = llm.generate("three", greedy(5), use_tqdm=False)
+    assert finished["short"].outputs[0].token_ids == expected.outputs[0].token_ids
+    engine.add_request("bad", "x" * 100_000, greedy(1))
+    with pytest.raises(InvalidRequestError):
+        engine.step()
+    assert not engine.has_unfinished_requests()

@@ -1,0 +1,126 @@
+"""AsyncLLM: the offline API for an event loop, with outputs while they are generated."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any, Self
+
+from pagewire.client.client import AsyncClient
+from pagewire.offline.engine_args import EngineArgs
+from pagewire.offline.llm import LLM
+from pagewire.offline.offline_batch import CONNECT_SECONDS
+from pagewire.offline.output_stream import output_stream
+from pagewire.offline.outputs import RequestOutput
+from pagewire.offline.prompts import Prompt, prompt_requests, with_priorities
+from pagewire_shared.errors import InvalidRequestError, PagewireError
+from pagewire_shared.sampling.params import SamplingParams
+
+_END = None
+
+
+class AsyncLLM:
+    """A model on this machine for one event loop: the one of the first call.
+
+    Args:
+        model, **settings: As in LLM. The start blocks until the model is loaded.
+    """
+
+    def __init__(self, model: str | None = None, **settings: Any) -> None:
+        self.llm = LLM(model, **settings)
+        self._client: AsyncClient | None = None
+        self._running: dict[str, asyncio.Task[None]] = {}
+
+    @classmethod
+    def from_engine_args(cls, engine_args: EngineArgs) -> Self:
+        """Start a model with the keywords in `engine_args`."""
+        return cls(**engine_args.settings)
+
+    async def generate(
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams | None = None,
+        request_id: str | None = None,
+        *,
+        priority: int = 0,
+    ) -> AsyncIterator[RequestOutput]:
+        """Yield the output so far after each piece; the last one has `finished`.
+
+        Args:
+            prompt: A text, {"prompt": text} or {"prompt_token_ids": ids}.
+            sampling_params: None for the model's defaults and at most 16 tokens.
+            request_id: Name for `abort`; drawn where none is given.
+            priority: From -100 to 100; lower is earlier.
+
+        Raises:
+            InvalidRequestError: The prompt or a parameter cannot be accepted, or another request
+                of this name runs.
+        """
+        name = request_id or uuid.uuid4().hex
+        if name in self._running:
+            raise InvalidRequestError(f"request_id: {name!r} runs already", field="request_id")
+        [request] = with_priorities(prompt_requests(prompt, sampling_params), priority)
+        client = await self._connected()
+        outputs: asyncio.Queue[RequestOutput | PagewireError | None] = asyncio.Queue()
+
+        async def follow() -> None:
+            try:
+                async for output in output_stream(
+                    client, request, model=self.llm.model_name, request_id=name
+                ):
+                    outputs.put_nowait(output)
+            except PagewireError as error:
+                # Raised again where the caller waits.
+                outputs.put_nowait(error)
+            finally:
+                outputs.put_nowait(_END)
+
+        self._running[name] = asyncio.create_task(follow())
+        try:
+            while (output := await outputs.get()) is not _END:
+                if isinstance(output, PagewireError):
+                    raise output
+                yield output
+        finally:
+            task = self._running.pop(name)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def abort(self, request_id: str) -> None:
+        """End a request; its iterator ends without another output. Unknown names have no effect."""
+        task = self._running.get(request_id)
+        if task is not None:
+            task.cancel()
+
+    async def check_health(self) -> None:
+        """Raise UnavailableError unless the model answers."""
+        await (await self._connected()).list_models()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether requests can be sent."""
+        return not self.llm.is_closed
+
+    @property
+    def errored(self) -> bool:
+        """Whether no request can be sent any more."""
+        return self.llm.is_closed
+
+    async def get_tokenizer(self) -> Any:
+        """Return the tokenizer, as LLM.get_tokenizer."""
+        return await asyncio.to_thread(self.llm.get_tokenizer)
+
+    def shutdown(self) -> None:
+        """End all requests and processes."""
+        for task in self._running.values():
+            task.cancel()
+        self.llm.close()
+
+    async def _connected(self) -> AsyncClient:
+        if self._client is None:
+            self._client = AsyncClient(self.llm.cluster.grpc_address)
+            await self._client.wait_connected(CONNECT_SECONDS)
+        return self._client
+
+
+AsyncLLMEngine = AsyncLLM
+"""vLLM's older name."""
