@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Final
 
 from pagewire.cli.commands import EXIT_FAILED
-from pagewire.cli.help_text import is_styled
+from pagewire.cli.help.text import is_styled
 from pagewire.inspect.machine import Finding, examine
 from pagewire_shared.process.flags import HintingParser
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pagewire.cli.environment import warn_of_unknown
-from pagewire.cli.help_text import GroupedParser
+from pagewire.cli.help.text import GroupedParser
 from pagewire.config import ServeConfig
 from pagewire.vllm_names.arguments import add_names, prepared
 from pagewire.vllm_names.table import translate

@@ -37,7 +37,7 @@ def server_address(text: str, setting: str) -> Address:
     """Return the address in "host:port", "unix:path" or an http URL.
 
     Raises:
-        InvalidRequestError: It is none of them; names `setting`.
+        InvalidRequestError: The text has another form; names `setting`.
     """
     if "://" not in text:
         return parse_address(text, setting=setting)

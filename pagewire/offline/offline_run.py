@@ -68,12 +68,9 @@ class OfflineRun:
         )
         source: Any = request.source
         make = self._client.chat if request.is_chat else self._client.complete
-        options = {
-            **request.chat_options,
-            "model": self._model,
-            "final_only": True,
-            "priority": request.priority,
-        }
+        options = {**request.chat_options, "model": self._model, "final_only": True}
+        if request.priority:
+            options["priority"] = request.priority
         async for event in make(source, request.params, **options):
             collector.add(event)
         texts = await self._texts_of(collector.named_token_ids())

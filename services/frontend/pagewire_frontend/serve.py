@@ -213,6 +213,12 @@ def _model_options(config: FrontendConfig, names: list[str]) -> ModelOptions:
     )
 
 
+def _api_keys(config: FrontendConfig) -> ApiKeys:
+    usages = KeyUsages(config.max_open_requests, config.max_open_per_key or None)
+    file = Path(config.api_key_file) if config.api_key_file else None
+    return ApiKeys(config.api_key, file, usages=usages)
+
+
 @contextlib.asynccontextmanager
 async def _servers(
     config: FrontendConfig,
@@ -224,9 +230,7 @@ async def _servers(
     http = None
     grpc_port = GrpcPort()
     bodies = Bodies(config.max_body_size)
-    usages = KeyUsages(config.max_open_requests, config.max_open_per_key or None)
-    file = Path(config.api_key_file) if config.api_key_file else None
-    keys = ApiKeys(config.api_key, file, usages=usages)
+    keys = _api_keys(config)
     if config.http:
         app = make_app(
             engine,

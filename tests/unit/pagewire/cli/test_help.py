@@ -11,7 +11,7 @@ from pagewire.cli.bench import BenchConfig
 from pagewire.cli.commands import COMMANDS
 from pagewire.cli.completion import all_words
 from pagewire.cli.generation import GenerationConfig
-from pagewire.cli.help_groups import COMMON, GROUPS, OTHER, group_of
+from pagewire.cli.help.groups import COMMON, GROUPS, OTHER, group_of
 from pagewire.config import ServeConfig
 
 

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any, TextIO
 
-from pagewire.cli.help_groups import COMMON, GROUPS, OTHER, SERVING_ONLY, group_of
+from pagewire.cli.help.groups import COMMON, GROUPS, OTHER, SERVING_ONLY, group_of
 from pagewire_shared.process.flags import HintingParser
 
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"

@@ -1,0 +1,1 @@
+"""The text of `--help`, in groups of flags."""
