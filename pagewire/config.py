@@ -204,6 +204,7 @@ class ServeConfig:
     api_key: tuple[str, ...] = forwarded(FrontendConfig, "api_key", parse=hidden_key)
     api_key_file: str | None = forwarded(FrontendConfig, "api_key_file", default=None)
     cors_origin: tuple[str, ...] = forwarded(FrontendConfig, "cors_origin")
+    protect_metrics: bool = forwarded(FrontendConfig, "protect_metrics")
     metrics_port: int | None = setting(
         None, "First of consecutive ports for /metrics, one per process", parse=_PORT
     )

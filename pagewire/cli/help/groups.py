@@ -37,7 +37,13 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
         *("kvstore", "kvstore_memory", "kvstore_disk_path", "kvstore_disk_size"),
         *("kvstore_redis", "kv_offload", "kv_load"),
     ),
-    "logs and metrics": ("log_level", "log_format", "metrics_port", "metrics_host"),
+    "logs and metrics": (
+        "log_level",
+        "log_format",
+        "metrics_port",
+        "metrics_host",
+        "protect_metrics",
+    ),
 }
 """Group to its settings, in the order of `--help`; a setting is in one group."""
 

@@ -141,6 +141,9 @@ class FrontendConfig(ModelFilesConfig):
     api_key_file: str = setting(
         "", "File with one API key a line, NAME= before it where it has a name, and what it may"
     )
+    protect_metrics: bool = setting(
+        False, "GET /metrics on the HTTP port needs a key with admin, where there are keys"
+    )
     cors_origin: tuple[str, ...] = setting(
         (), "Origin whose web pages may call; * for all; repeatable"
     )

@@ -213,6 +213,12 @@ def _model_options(config: FrontendConfig, names: list[str]) -> ModelOptions:
     )
 
 
+def _access(config: FrontendConfig, keys: ApiKeys) -> Access:
+    return Access(
+        keys=keys, cors_origins=config.cors_origin, protects_metrics=config.protect_metrics
+    )
+
+
 def _api_keys(config: FrontendConfig) -> ApiKeys:
     usages = KeyUsages(config.max_open_requests, config.max_open_per_key or None)
     file = Path(config.api_key_file) if config.api_key_file else None
@@ -236,7 +242,7 @@ async def _servers(
             engine,
             responses,
             bodies=bodies,
-            access=Access(keys=keys, cors_origins=config.cors_origin),
+            access=_access(config, keys),
             exposition=group.metrics.exposition,
             directory=group.responses,
             grpc_port=grpc_port,

@@ -57,10 +57,7 @@ async def test_administration_needs_a_key_for_it(checkpoint, tmp_path, caplog):
             assert isinstance(from_rpc_error(caught.value), ForbiddenError)
         sent = [attach.received.get_nowait() for _ in range(attach.received.qsize())]
         assert {one.WhichOneof("message") for one in sent} <= {"heartbeat"}
-        refused = await client.get("/metrics", headers=bearer("plain"))
-        assert refused.status_code == 403
-        assert refused.json()["error"]["code"] == "permission_denied"
-        assert (await client.get("/metrics", headers=bearer("ops"))).status_code == 200
+        assert (await client.get("/metrics")).status_code == 200
         assert (await client.get("/v1/models", headers=bearer("plain"))).status_code == 200
         asked = asyncio.ensure_future(
             admin.ResetPrefixCache(
@@ -76,6 +73,15 @@ async def test_administration_needs_a_key_for_it(checkpoint, tmp_path, caplog):
     }
     assert {(name, "plain", "permission_denied") for name, _ in ADMIN_CALLS} <= calls
     assert ("ResetPrefixCache", "ops", "cancelled") in calls
+
+
+async def test_protected_metrics_need_an_admin_key(checkpoint, tmp_path):
+    async with keyed(checkpoint, tmp_path, protect_metrics=True) as (client, _, _):
+        assert (await client.get("/metrics")).status_code == 401
+        refused = await client.get("/metrics", headers=bearer("plain"))
+        assert refused.status_code == 403
+        assert refused.json()["error"]["code"] == "permission_denied"
+        assert (await client.get("/metrics", headers=bearer("ops"))).status_code == 200
 
 
 async def test_without_keys_administration_is_open(checkpoint):

@@ -33,10 +33,12 @@ class Access:
 
     Attributes:
         cors_origins: Origins whose pages may call; "*" for all.
+        protects_metrics: GET /metrics needs an admin key, where there are keys.
     """
 
     keys: ApiKeys
     cors_origins: Sequence[str] = ()
+    protects_metrics: bool = False
 
 
 def make_app(
@@ -72,7 +74,7 @@ def _guarded(app: FastAPI, access: Access) -> ASGIApp:
     """Return the app behind the middleware, which also handles requests that fail inside."""
     guarded: ASGIApp = MethodsMiddleware(app, app.routes)
     if access.keys.are_required:
-        guarded = KeyMiddleware(guarded, access.keys)
+        guarded = KeyMiddleware(guarded, access.keys, protects_metrics=access.protects_metrics)
     if access.cors_origins:
         # Before the keys: a browser's preflight request has no key.
         guarded = Cors(guarded, access.cors_origins)

@@ -16,14 +16,14 @@ from pagewire_frontend.http.server.request_id import REQUEST_ID
 from pagewire_shared.errors import ForbiddenError, PagewireError
 
 OPEN_PATHS = frozenset(
-    {"/health", "/ready", "/live", "/ping", "/version", "/", "/docs", "/openapi.json"}
+    {"/health", "/ready", "/live", "/ping", "/version", "/metrics", "/", "/docs", "/openapi.json"}
 )
-"""Paths that need no key: those of orchestrators, which have none, and the pages, which have no
-data."""
+"""Paths that need no key: those of orchestrators and Prometheus, which have none, and the pages,
+which have no data."""
 OPEN_FOLDER = "/page/"
 """Beginning of the paths of the files that the pages load; they need no key either."""
 ADMIN_PATHS = frozenset({"/metrics"})
-"""Paths that show facts about all tenants, and need an admin key."""
+"""Paths that show sums over all tenants. They need an admin key where metrics are protected."""
 _METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS")
 _LIMIT_HEADERS = tuple(
     f"x-ratelimit-{what}-{of}"
@@ -35,15 +35,20 @@ _EXPOSED = (REQUEST_ID, HEADER, "retry-after", "retry-after-ms", *_LIMIT_HEADERS
 
 class KeyMiddleware:
     """Refuses requests before their body is read: without a valid key with 401, with a key that may
-    not make them with 403, and beyond its limits with 429."""
+    not make them with 403, and beyond its limits with 429.
 
-    def __init__(self, app: ASGIApp, keys: ApiKeys) -> None:
+    Args:
+        protects_metrics: ADMIN_PATHS need an admin key.
+    """
+
+    def __init__(self, app: ASGIApp, keys: ApiKeys, *, protects_metrics: bool) -> None:
         self._app = app
         self._keys = keys
+        self._open_paths = OPEN_PATHS - ADMIN_PATHS if protects_metrics else OPEN_PATHS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass one request on, or refuse it."""
-        if scope["type"] != "http" or _is_open(scope["path"]):
+        if scope["type"] != "http" or self._is_open(scope["path"]):
             await self._app(scope, receive, send)
             return
         caller = None
@@ -58,9 +63,8 @@ class KeyMiddleware:
             answer = self._app
         await answer(scope, receive, _with_limit_headers(caller, send))
 
-
-def _is_open(path: str) -> bool:
-    return path in OPEN_PATHS or path.startswith(OPEN_FOLDER)
+    def _is_open(self, path: str) -> bool:
+        return path in self._open_paths or path.startswith(OPEN_FOLDER)
 
 
 def _check(caller: Caller, scope: Scope) -> None:
