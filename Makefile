@@ -54,7 +54,7 @@ $(STAMP): pyproject.toml
 		echo "creating $(VENV) with $$("$$python" --version)"; \
 		"$$python" -m venv --clear $(VENV) || exit 1; \
 	fi
-	@echo "installing Pagewire and its tools into $(VENV) (some minutes the first time)"
+	@echo "installing Pagewire and its tools into $(VENV): about 2.5 GB, some minutes the first time"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input $(PIP_ARGS) -e '.[all,dev]'
 	@touch $@
 
@@ -84,7 +84,7 @@ test-setup: $(KERNELS)
 	@$(MAKE) --no-print-directory $(TOOLS)/.installed || echo "some tools are missing: their tests are skipped"
 	@$(MAKE) --no-print-directory $(CLIENTS)/.installed || echo "client libraries are missing: their tests are skipped"
 
-run: $(KERNELS) ## serve the built-in model on this machine
+run: $(KERNELS) ## serve the built-in model on this machine; ARGS="MODEL --port 8080" for flags
 	@exec $(BIN)/pagewire serve $(ARGS)
 
 check: lint test-unit ## what a change must pass: formats, lints, types, contracts, drift, unit tests

@@ -83,7 +83,11 @@ def _check_memory(kv_cache_memory: int | None) -> None:
 def _check_model(config: ServeConfig, folder: Path, shown: str) -> None:
     overrides = json.loads(config.hf_overrides) if config.hf_overrides else {}
     data = overridden(read_config(folder), overrides)
-    refuse_unsupported(data)
+    try:
+        refuse_unsupported(data)
+    except StartupError as error:
+        error.message = error.message.replace("--model: ", f"--model: {shown}: ", 1)
+        raise
     if not (config.skip_tokenizer_init or config.tokenizer or config.tokenizer_revision):
         check_tokenizer(folder, shown)
     if config.load_format == "auto":

@@ -192,7 +192,9 @@ class LocalCluster:
 
     def _claim_ports(self) -> None:
         """Refuse taken ports; reserve ports that several frontends share."""
-        wanted = (self._endpoints.port, "--port"), (self._endpoints.grpc_port, "--grpc-port")
+        named = self.config.grpc_port is not None
+        grpc_flag = "--grpc-port" if named else "--grpc-port, the port after --port"
+        wanted = (self._endpoints.port, "--port"), (self._endpoints.grpc_port, grpc_flag)
         host = self._endpoints.host
         if len(self._endpoints.names) == 1:
             for port, setting in wanted:

@@ -20,6 +20,7 @@ from pagewire.local.cluster import LocalCluster
 from pagewire.local.notices import Notice
 from pagewire.local.supervision import Restarting
 from pagewire.offline.beam_search import BeamSearchOutput, BeamSearchParams
+from pagewire.offline.keyword_errors import in_keywords
 from pagewire.offline.offline_batch import CONNECT_SECONDS
 from pagewire.offline.offline_run import EmbeddingRun, OfflineRun, embedding_requests
 from pagewire.offline.outputs import RequestOutput
@@ -65,13 +66,16 @@ class LLM:
             settings["model"] = (settings["model"],)
         # The processes of a library log warnings and errors only.
         settings.setdefault("log_level", "warning")
-        self.config: ServeConfig = config_from_keywords(settings).config
+        with in_keywords():
+            self.config: ServeConfig = config_from_keywords(settings).config
         has_http = bool({"host", "port", "grpc_port"} & settings.keys())
-        cluster = LocalCluster(self.config, observer=_show, has_http=has_http)
+        with in_keywords():
+            cluster = LocalCluster(self.config, observer=_show, has_http=has_http)
         loop = shared_loop_thread()
         try:
-            cluster.start()
-            cluster.wait_ready()
+            with in_keywords():
+                cluster.start()
+                cluster.wait_ready()
             self._client = loop.run(_connect(cluster.grpc_address))
         except BaseException:
             cluster.stop()

@@ -211,7 +211,7 @@ def test_a_script_without_a_main_guard_and_without_close(
 def test_wrong_keywords_and_values_start_nothing(tiny_checkpoint: Path) -> None:
     with pytest.raises(TypeError, match="did you mean max_model_len"):
         LLM(str(tiny_checkpoint), max_model_length=8)
-    with pytest.raises(StartupError, match="--kv-cache-memory"):
+    with pytest.raises(StartupError, match="kv_cache_memory"):
         LLM(str(tiny_checkpoint), kv_cache_memory="many")
     with pytest.raises(StartupError, match="does not exist"):
         LLM("./no-such-model")

@@ -40,7 +40,7 @@ def refuse_unsupported(data: Mapping[str, Any]) -> None:
         raise _fault("config.json: architectures is missing")
     kind = data.get("model_type")
     if data.get("is_encoder_decoder"):
-        raise _fault(f"{names[0]} is an encoder-decoder; only decoders are supported")
+        raise _fault(f"{names[0]} is an encoder-decoder, which is not supported")
     if kind in _STATEFUL:
         raise _fault(f"{names[0]}: its layers keep a state of their own, which has no KV blocks")
     if kind in _ALIBI:

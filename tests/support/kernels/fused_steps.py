@@ -68,7 +68,7 @@ def fused_model(folder: Path, pool: KernelPool, dtype: torch.dtype) -> FusedMode
     reader = SafetensorsReader(folder, CPU, dtype)
     decoder = load_decoder(config, reader, pool, dtype, "none", MAX_LEN)
     reader.finish()
-    return FusedModel(decoder, pool)
+    return FusedModel(decoder, pool, None)
 
 
 def torch_model(folder: Path, dtype: torch.dtype, block_size: int) -> LoadedReplicaModel:

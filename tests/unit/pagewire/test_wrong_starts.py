@@ -95,7 +95,7 @@ STARTS = [
     ),
     start(
         "serve ./m",
-        "T5ForConditionalGeneration is an encoder-decoder; only decoders are supported",
+        "T5ForConditionalGeneration is an encoder-decoder, which is not supported",
         config__json=config(architectures=["T5ForConditionalGeneration"], is_encoder_decoder=True),
     ),
     start(

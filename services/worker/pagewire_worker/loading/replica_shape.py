@@ -8,7 +8,7 @@ import torch
 from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.model_files import ModelFiles, find_files, override_bytes
 from pagewire_shared.model_files.config import check_context
-from pagewire_shared.model_files.folder import check_weights
+from pagewire_shared.model_files.folder import check_place, check_weights
 from pagewire_worker.backend.backend import DecodeBounds
 from pagewire_worker.backend.source import ModelSource, ModelSummary
 from pagewire_worker.checkpoint.dtypes import pick_cache_dtype, pick_dtype
@@ -57,6 +57,7 @@ def resolve_shape(config: WorkerConfig) -> ReplicaShape:
     files = find_files(config, config.model, has_weights=True)
     folder = files.folder
     if config.load_format == "auto":
+        check_place(folder, config.model)
         check_weights(folder, config.model)
     source = choose_source(folder, config.model_impl, config.load_format, files.overrides)
     model = source.summary

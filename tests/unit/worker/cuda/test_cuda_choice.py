@@ -73,6 +73,7 @@ class _Captured:
             decoder=eager._model,
             attention=eager._attention,
             linears=None,
+            classifier=None,
             enforce_eager=enforce_eager,
             block_size=16,
         )

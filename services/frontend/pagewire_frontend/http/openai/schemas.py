@@ -130,7 +130,7 @@ class ChatMessageBody(StrictBody):
     def _text_only(cls, value: Any) -> Any:
         for part in value if isinstance(value, list) else ():
             kind = part.get("type") if isinstance(part, dict) else None
-            if kind in _OTHER_PARTS:
+            if isinstance(kind, str) and kind in _OTHER_PARTS:
                 what = _OTHER_PARTS[kind]
                 raise PydanticCustomError(
                     "unsupported", "{what} are not supported; only text parts", {"what": what}
