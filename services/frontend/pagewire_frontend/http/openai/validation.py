@@ -19,6 +19,7 @@ _WORDS: Final = {
     "missing": "is required",
     "model_type": "must be an object",
     "string_type": "must be a string",
+    "too_short": "must have at least one item",
 }
 
 

@@ -1,5 +1,5 @@
 """The body of POST /v1/responses as strict models, after OpenAI's published API description. Fields
-that are not supported are refused by name; unknown fields are ignored."""
+that are not supported are refused by name, unknown ones are named in a header."""
 
 from typing import Annotated, Any, ClassVar, Final, Literal
 
