@@ -84,7 +84,8 @@ def test_half_requests_take_little_and_end(role: Role) -> None:
             except OSError:
                 continue  # one too many: it was closed
         assert role.num_threads <= threads + 1
-        assert role.num_files <= files + 40
+        # Refused connections are closed as soon as a busy machine gets to it.
+        wait_until(lambda: role.num_files <= files + 40, 5, "few open connections")
         # All of them are still held here: the port answers again when their time is up.
         wait_until(role.is_scraped, 40, "metrics beside half requests")
     assert b"Traceback" not in role.log.read_bytes()

@@ -7,8 +7,8 @@ from pagewire_shared.sampling.fields import FIELDS
 _TURNS = [{"role": "user", "content": "Once upon a time"}]
 
 EXAMPLES: Final[dict[str, Any]] = {
-    "/v1/chat/completions": {"messages": _TURNS, "max_tokens": 64, "stream": True},
-    "/v1/completions": {"prompt": "Once upon a time", "max_tokens": 64, "stream": True},
+    "/v1/chat/completions": {"messages": _TURNS, "max_tokens": 64},
+    "/v1/completions": {"prompt": "Once upon a time", "max_tokens": 64},
     "/v1/embeddings": {"input": "Once upon a time"},
     "/v1/responses": {"input": "Once upon a time", "max_output_tokens": 64},
     "/tokenize": {"prompt": "Once upon a time"},
