@@ -129,7 +129,7 @@ def test_docs_shows_fields_and_tries_an_endpoint(visit: Visit) -> None:
     expect(page.locator("#schema-ResponseFormatBody table")).to_be_visible()
     body = json.loads(chat.locator("textarea").input_value())
     assert body["model"] == "pagewire-builtin"
-    chat.locator("textarea").fill(json.dumps({**body, "max_tokens": 4}))
+    chat.locator("textarea").fill(json.dumps({**body, "max_tokens": 4, "stream": True}))
     output = send(chat)
     expect(output.locator("p")).to_have_text(re.compile(r"^200 OK, [\d.]+ s$"))
     expect(output.locator("pre").last).to_contain_text("[DONE]")
