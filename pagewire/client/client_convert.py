@@ -161,8 +161,9 @@ def chat_request(
         request.options.echo = True
     if asked.get("final_only"):
         request.options.final_only = True
-    if asked.get("priority"):
-        request.options.priority = asked["priority"]
+    priority = asked.get("priority")
+    if priority:
+        request.options.priority = priority
     opens = asked.get("add_generation_prompt")
     if opens is not None:
         request.add_generation_prompt = opens

@@ -15,8 +15,6 @@ from pagewire.offline.prompts import Prompt, prompt_requests, with_priorities
 from pagewire_shared.errors import InvalidRequestError, PagewireError
 from pagewire_shared.sampling.params import SamplingParams
 
-_END = None
-
 
 class AsyncLLM:
     """A model on this machine for one event loop: the one of the first call.
@@ -72,11 +70,14 @@ class AsyncLLM:
                 # Raised again where the caller waits.
                 outputs.put_nowait(error)
             finally:
-                outputs.put_nowait(_END)
+                outputs.put_nowait(None)
 
         self._running[name] = asyncio.create_task(follow())
         try:
-            while (output := await outputs.get()) is not _END:
+            while True:
+                output = await outputs.get()
+                if output is None:
+                    return
                 if isinstance(output, PagewireError):
                     raise output
                 yield output
