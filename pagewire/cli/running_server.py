@@ -1,12 +1,13 @@
 """Finds a server on this machine that `generate` and `chat` can use."""
 
+import sys
 from dataclasses import fields
 from typing import Any, Final
 
 from pagewire.client.client import Client
 from pagewire.client.endpoint import grpc_address
 from pagewire.config import ServeConfig
-from pagewire_shared.errors import PagewireError
+from pagewire_shared.errors import PagewireError, UnavailableError
 from pagewire_shared.process.settings import LoadedSettings
 
 DEFAULT_SERVER: Final = "127.0.0.1:8000"
@@ -28,10 +29,14 @@ def running_server(loaded: LoadedSettings[Any]) -> tuple[str, str] | None:
         return None
     try:
         address = grpc_address(DEFAULT_SERVER)
+    except UnavailableError:
+        return None
+    try:
         with Client(address, api_key=config.server_api_key) as client:
             client.wait_connected(CONNECT_SECONDS)
             served = [model.name for model in client.list_models() if model.is_ready]
-    except PagewireError:
+    except PagewireError as error:
+        print(f"pagewire: not using the server at {address}: {error.message}", file=sys.stderr)
         return None
     wanted = config.model[0] if config.model else (served[0] if served else None)
     return (address, wanted) if wanted in served else None

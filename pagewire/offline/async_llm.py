@@ -12,7 +12,7 @@ from pagewire.offline.offline_batch import CONNECT_SECONDS
 from pagewire.offline.output_stream import output_stream
 from pagewire.offline.outputs import RequestOutput
 from pagewire.offline.prompts import Prompt, prompt_requests, with_priorities
-from pagewire_shared.errors import InvalidRequestError, PagewireError
+from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.sampling.params import SamplingParams
 
 
@@ -58,31 +58,29 @@ class AsyncLLM:
             raise InvalidRequestError(f"request_id: {name!r} runs already", field="request_id")
         [request] = with_priorities(prompt_requests(prompt, sampling_params), priority)
         client = await self._connected()
-        outputs: asyncio.Queue[RequestOutput | PagewireError | None] = asyncio.Queue()
+        newest: list[RequestOutput] = []
+        changed = asyncio.Event()
 
         async def follow() -> None:
-            try:
-                async for output in output_stream(
-                    client, request, model=self.llm.model_name, request_id=name
-                ):
-                    outputs.put_nowait(output)
-            except PagewireError as error:
-                # Raised again where the caller waits.
-                outputs.put_nowait(error)
-            finally:
-                outputs.put_nowait(None)
+            async for output in output_stream(
+                client, request, model=self.llm.model_name, request_id=name
+            ):
+                # A slow reader gets the newest, which has all that came before.
+                newest[:] = [output]
+                changed.set()
 
-        self._running[name] = asyncio.create_task(follow())
+        task = self._running[name] = asyncio.create_task(follow())
+        task.add_done_callback(lambda _: changed.set())
         try:
-            while True:
-                output = await outputs.get()
-                if output is None:
-                    return
-                if isinstance(output, PagewireError):
-                    raise output
-                yield output
+            while not task.done() or newest:
+                await changed.wait()
+                changed.clear()
+                if newest:
+                    yield newest.pop()
+            if not task.cancelled():
+                task.result()
         finally:
-            task = self._running.pop(name)
+            del self._running[name]
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 

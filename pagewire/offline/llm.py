@@ -217,14 +217,16 @@ class LLM:
 
         Cross-encoders compute pairs; other models give the cosine of two vectors.
         """
-        asked = self.client.score(
-            data_1,
-            data_2,
-            model=self.model_name,
-            truncate_prompt_tokens=truncate_prompt_tokens,
-        )
         with self._working(1, False):
-            return self.loop.run(asked).scores
+            answer = self.loop.run(
+                self.client.score(
+                    data_1,
+                    data_2,
+                    model=self.model_name,
+                    truncate_prompt_tokens=truncate_prompt_tokens,
+                )
+            )
+        return answer.scores
 
     def classify(self, prompts: str | Sequence[str]) -> list[Classification]:
         """Return the classes of texts, of a model with a classification head."""

@@ -1,7 +1,8 @@
 """LLMEngine: requests that are added one by one, and steps that return what is new."""
 
-import queue
+import threading
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, Self
 
 from pagewire.offline.engine_args import EngineArgs
@@ -9,8 +10,13 @@ from pagewire.offline.llm import LLM
 from pagewire.offline.output_stream import output_stream
 from pagewire.offline.outputs import RequestOutput
 from pagewire.offline.prompts import Prompt, prompt_requests, with_priorities
-from pagewire_shared.errors import InvalidRequestError, PagewireError
+from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.sampling.params import SamplingParams
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    future: "Future[None] | None" = None
 
 
 class LLMEngine:
@@ -24,10 +30,10 @@ class LLMEngine:
 
     def __init__(self, model: str | None = None, **settings: Any) -> None:
         self.llm = LLM(model, **settings)
-        self._running: dict[str, Future[None]] = {}
-        self._outputs: queue.SimpleQueue[tuple[str, RequestOutput | PagewireError]] = (
-            queue.SimpleQueue()
-        )
+        self._running: dict[str, _Request] = {}
+        # The newest of each running request, so that it is bounded by them. Held while it changes.
+        self._newest: dict[str, RequestOutput | Exception] = {}
+        self._changed = threading.Condition()
 
     @classmethod
     def from_engine_args(cls, engine_args: EngineArgs) -> Self:
@@ -57,16 +63,26 @@ class LLMEngine:
             raise InvalidRequestError(f"request_id: {request_id!r} runs", field="request_id")
         [request] = with_priorities(prompt_requests(prompt, params), priority)
 
+        running = self._running[request_id] = _Request()
+
         async def follow() -> None:
             try:
                 async for output in output_stream(
                     self.llm.client, request, model=self.llm.model_name, request_id=request_id
                 ):
-                    self._outputs.put((request_id, output))
-            except PagewireError as error:
-                self._outputs.put((request_id, error))
+                    self._note(request_id, running, output)
+            except Exception as error:  # noqa: BLE001
+                # Raised again by `step`.
+                self._note(request_id, running, error)
 
-        self._running[request_id] = self.llm.loop.start(follow())
+        running.future = self.llm.loop.start(follow())
+
+    def _note(self, request_id: str, running: "_Request", item: RequestOutput | Exception) -> None:
+        with self._changed:
+            # A request that was aborted has no outputs, also where its name is in use again.
+            if self._running.get(request_id) is running:
+                self._newest[request_id] = item
+                self._changed.notify()
 
     def has_unfinished_requests(self) -> bool:
         """Whether a request has not ended."""
@@ -82,32 +98,30 @@ class LLMEngine:
         Raises:
             PagewireError: A request failed; it is no longer one of the running ones.
         """
-        newest: dict[str, RequestOutput] = {}
-        while self._running and not newest:
-            self._take(newest, self._outputs.get())
-            while not self._outputs.empty():
-                self._take(newest, self._outputs.get())
-        return list(newest.values())
-
-    def _take(
-        self, newest: dict[str, RequestOutput], item: tuple[str, RequestOutput | PagewireError]
-    ) -> None:
-        request_id, output = item
-        if request_id not in self._running:
-            return  # it was aborted
-        if isinstance(output, PagewireError):
-            del self._running[request_id]
-            raise output
-        newest[request_id] = output
-        if output.finished:
-            del self._running[request_id]
+        with self._changed:
+            while self._running and not self._newest:
+                self._changed.wait()
+            outputs = [one for one in self._newest.values() if isinstance(one, RequestOutput)]
+            for output in outputs:
+                del self._newest[output.request_id]
+                if output.finished:
+                    del self._running[output.request_id]
+            if outputs or not self._newest:
+                # Errors wait for the next step: no output may be lost with them.
+                return outputs
+            name, error = self._newest.popitem()
+            del self._running[name]
+        assert isinstance(error, Exception)
+        raise error
 
     def abort_request(self, request_id: str | list[str]) -> None:
         """End requests; no output of them follows. Unknown names have no effect."""
         for name in [request_id] if isinstance(request_id, str) else request_id:
-            task = self._running.pop(name, None)
-            if task is not None:
-                task.cancel()
+            with self._changed:
+                running = self._running.pop(name, None)
+                self._newest.pop(name, None)
+            if running is not None and running.future is not None:
+                running.future.cancel()
 
     def close(self) -> None:
         """End all requests and processes."""

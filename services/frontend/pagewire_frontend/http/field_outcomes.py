@@ -30,6 +30,7 @@ class Refused:
 
 
 _GENERATION: Final[Mapping[str, Refused]] = {
+    "audio": Refused(),
     "documents": Refused(([],), "put them into a message"),
     "guided_whitespace_pattern": Refused(),
     "kv_transfer_params": Refused(),
@@ -37,32 +38,28 @@ _GENERATION: Final[Mapping[str, Refused]] = {
     "logprob_token_ids": Refused(([],), "use logprobs"),
     "lora_path": Refused(("",)),
     "mm_processor_kwargs": Refused(({},)),
+    "modalities": Refused((["text"],)),
     "prompt_embeds": Refused(),
     "repetition_detection": Refused(),
+    "suffix": Refused(("",)),
     "thinking_token_budget": Refused((), "use max_tokens"),
     "vllm_xargs": Refused(({},)),
 }
 CHAT: Final[Mapping[str, Refused]] = {
     **_GENERATION,
-    "audio": Refused(),
     "chat_template": Refused((), "start the server with another template"),
     "function_call": Refused(("none", "auto"), "use tool_choice"),
     "functions": Refused(([],), "use tools"),
-    "modalities": Refused((["text"],)),
     "moderation": Refused(),
-    "suffix": Refused(("",)),
     "verbosity": Refused(("medium",), "ask for it in a message"),
     "web_search_options": Refused(),
 }
 COMPLETION: Final[Mapping[str, Refused]] = {
     **_GENERATION,
-    "audio": Refused(),
     "chat_template": Refused(),
     "function_call": Refused(("none", "auto"), "use chat completions"),
     "functions": Refused(([],), "use chat completions"),
-    "modalities": Refused((["text"],)),
     "reasoning_effort": Refused((), "use chat completions"),
-    "suffix": Refused(("",)),
     "tool_choice": Refused(("none", "auto"), "use chat completions"),
     "tools": Refused(([],), "use chat completions"),
 }
