@@ -9,6 +9,7 @@ from typing import Any, Self, Unpack
 
 import grpc.aio
 
+from pagewire.client.batch_answers import BatchPart, BatchRequest, batch_parts, batch_request
 from pagewire.client.call_errors import call_error
 from pagewire.client.client_convert import (
     ChatOptions,
@@ -35,7 +36,7 @@ from pagewire.client.pooling import (
     score_request,
     scores_from_message,
 )
-from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
+from pagewire_protos.frontend.v1 import batch_pb2_grpc, inference_pb2, inference_pb2_grpc
 from pagewire_shared.errors import UnavailableError
 from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.rpc.options import public_channel_options
@@ -61,6 +62,7 @@ class AsyncClient:
         self._metadata = None if api_key is None else (("authorization", f"Bearer {api_key}"),)
         self._channel = grpc.aio.insecure_channel(self.address, options=public_channel_options())
         self._stub = inference_pb2_grpc.InferenceServiceStub(self._channel)
+        self._batches = batch_pb2_grpc.BatchServiceStub(self._channel)
 
     async def close(self) -> None:
         """End the connection and every open call."""
@@ -127,6 +129,23 @@ class AsyncClient:
         request = chat_request(messages, sampling, options)
         call = self._stub.Chat(request, timeout=self._timeout, metadata=self._metadata)
         return _events(call, self.address)
+
+    async def batch(self, requests: Sequence[BatchRequest]) -> AsyncIterator[BatchPart]:
+        """Ask for whole answers to 1 to 256 requests in one call; yield them as they are complete.
+
+        Ending the iteration early cancels all requests. A request that is refused or fails gives
+        a part with its error; the others go on.
+        """
+        message = batch_request(requests)
+        call = self._batches.GenerateBatch(message, timeout=self._timeout, metadata=self._metadata)
+        try:
+            async for response in call:
+                for part in batch_parts(response):
+                    yield part
+        except grpc.aio.AioRpcError as error:
+            raise call_error(error, self.address) from None
+        finally:
+            call.cancel()  # has no effect on a call that ended
 
     async def embed(
         self,

@@ -2,12 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from pagewire.client.client import AsyncClient
-from pagewire.client.client_convert import given_params
 from pagewire.client.embeddings import EmbeddingOutput, EmbeddingRequestOutput
 from pagewire.offline.beam_search import (
     BeamSearchOutput,
@@ -17,7 +15,7 @@ from pagewire.offline.beam_search import (
     tokens_of,
 )
 from pagewire.offline.offline_batch import run_bounded, with_attempts
-from pagewire.offline.outputs import CompletionOutput, OutputCollector, RequestOutput
+from pagewire.offline.outputs import CompletionOutput, RequestOutput
 from pagewire.offline.prompts import (
     GenerationRequest,
     Prompt,
@@ -25,7 +23,8 @@ from pagewire.offline.prompts import (
     params_per_prompt,
     prompt_sources,
 )
-from pagewire_shared.errors import ContextLengthError, UnavailableError
+from pagewire.offline.whole_answers import WholeAnswer, WholeAnswers
+from pagewire_shared.errors import ContextLengthError
 from pagewire_shared.sampling.pooling import PoolingParams
 
 TEXTS_AT_ONCE = 32
@@ -47,7 +46,17 @@ class OfflineRun:
         advance: Callable[[], object],
     ) -> list[RequestOutput]:
         """Run all requests, at most `concurrency` at once; the first error cancels all others."""
-        return await run_bounded([self._run_one(r) for r in requests], concurrency, advance)
+        answers: dict[int, WholeAnswer] = {}
+
+        def take(number: int, answer: WholeAnswer) -> None:
+            answers[number] = answer
+            advance()
+
+        await WholeAnswers(self._client, self._model, requests, take).run(concurrency)
+        return [
+            await self._output(request, answers.pop(number))
+            for number, request in enumerate(requests)
+        ]
 
     async def search_all(
         self,
@@ -58,28 +67,13 @@ class OfflineRun:
         """Run beam searches, as `run_all`."""
         return await run_bounded([self._search(r) for r in requests], concurrency, advance)
 
-    async def _run_one(self, request: GenerationRequest) -> RequestOutput:
-        return await with_attempts(self._client, lambda: self._collect(request))
+    async def _output(self, request: GenerationRequest, answer: WholeAnswer) -> RequestOutput:
+        texts = await self._texts_of(answer.collector.named_token_ids())
+        prompt = request.source if isinstance(request.source, str) else answer.prompt
+        return answer.collector.result(prompt, texts=texts)
 
-    async def _collect(self, request: GenerationRequest) -> RequestOutput:
-        params = given_params(request.params)
-        collector = OutputCollector(
-            params.n, params.logprobs is not None, params.prompt_logprobs is not None
-        )
-        source: Any = request.source
-        make = self._client.chat if request.is_chat else self._client.complete
-        options = {**request.chat_options, "model": self._model, "final_only": True}
-        if request.priority:
-            options["priority"] = request.priority
-        async for event in make(source, request.params, **options):
-            collector.add(event)
-        texts = await self._texts_of(collector.named_token_ids())
-        output = collector.result(source if isinstance(source, str) else None, texts=texts)
-        if not output.finished:
-            raise UnavailableError("the stream ended early")
-        if request.is_chat:
-            # The server rendered the conversation, so its text comes from the tokens.
-            return replace(output, prompt=await self._decode(output.prompt_token_ids))
+    async def _run_one(self, request: GenerationRequest) -> RequestOutput:
+        [output] = await self.run_all([request], 1, lambda: None)
         return output
 
     async def _texts_of(self, token_ids: Iterable[int]) -> dict[int, str]:

@@ -3,5 +3,5 @@
 PROTOCOL_MIN = 2
 """Oldest wire protocol version that this build speaks."""
 
-PROTOCOL_MAX = 2
-"""Newest wire protocol version that this build speaks."""
+PROTOCOL_MAX = 3
+"""Newest wire protocol version that this build speaks; 3 brought messages of several submits."""

@@ -157,7 +157,8 @@ class ScriptedScheduler(frontend_attach_pb2_grpc.FrontendAttachServiceServicer):
 
         async def read() -> None:
             async for message in request_iterator:
-                attach.received.put_nowait(message)
+                for one in _single(message):
+                    attach.received.put_nowait(one)
 
         reader = asyncio.create_task(read())
         self.attaches.put_nowait(attach)
@@ -170,6 +171,13 @@ class ScriptedScheduler(frontend_attach_pb2_grpc.FrontendAttachServiceServicer):
     async def attached(self) -> Attach:
         """Return the next stream."""
         return await asyncio.wait_for(self.attaches.get(), WAIT_SECONDS)
+
+
+def _single(message: wire.AttachFrontendRequest) -> list[wire.AttachFrontendRequest]:
+    """Return a message of several submits as messages of one each."""
+    if message.WhichOneof("message") != "submits":
+        return [message]
+    return [wire.AttachFrontendRequest(submit=one) for one in message.submits.submits]
 
 
 @asynccontextmanager

@@ -83,6 +83,16 @@ class ScriptedFrontend:
         await self._channel.close()
 
     async def submit(self, handle: int, prompt: list[int], **fields: object) -> bytes:
+        message = self._submit_message(handle, prompt, **fields)
+        await self.send(fa.AttachFrontendRequest(submit=message))
+        return message.request_id
+
+    async def submit_all(self, prompts: dict[int, list[int]], **fields: object) -> None:
+        """Submit a prompt for each handle, in one message."""
+        each = [self._submit_message(*one, **fields) for one in prompts.items()]
+        await self.send(fa.AttachFrontendRequest(submits=fa.SubmitBatch(submits=each)))
+
+    def _submit_message(self, handle: int, prompt: list[int], **fields: object) -> fa.Submit:
         max_tokens = fields.pop("max_tokens", 8)
         sampling = sampling_pb2.SamplingParams(temperature=0, max_tokens=max_tokens, seed=1)
         sampling.stop_token_ids.extend(fields.pop("stop_token_ids", ()))
@@ -106,8 +116,7 @@ class ScriptedFrontend:
         )
         for choice, tokens in enumerate(emitted):
             self.tokens[handle, choice] = unpack_u32(tokens.token_ids)
-        await self.send(fa.AttachFrontendRequest(submit=message))
-        return request_id
+        return message
 
     async def abort(self, handle: int) -> None:
         await self.send(fa.AttachFrontendRequest(abort=fa.Abort(handle=handle)))

@@ -64,3 +64,20 @@ async def test_a_tenant_with_long_prompts_under_way_keeps_nobody_waiting(tmp_pat
             for handle in range(1, 9):
                 await frontend.abort(handle)
             await quiet(scheduler)
+
+
+async def test_each_of_several_submits_in_one_message_is_accepted_or_refused(
+    tmp_path: Path,
+) -> None:
+    async with (
+        running_scheduler(tmp_path) as scheduler,
+        frontend_of(scheduler) as frontend,
+        attached(ScriptedWorker(scheduler.address)),
+    ):
+        await frontend.until(lambda: frontend.models == ["tiny"])
+        await frontend.submit_all({1: [1, 2], 2: [], 3: [3, 4]}, max_tokens=4)
+        await frontend.until(lambda: len(frontend.finished) == 2 and 2 in frontend.rejected)
+        assert frontend.tokens[1, 0] == expected([1, 2], 4)
+        assert frontend.tokens[3, 0] == expected([3, 4], 4)
+        assert frontend.rejected.keys() == {2}
+        await quiet(scheduler)

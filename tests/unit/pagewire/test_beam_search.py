@@ -1,11 +1,12 @@
 """Beam search of the offline API against a scripted client: what is asked, and the results."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import pytest
 
+from pagewire.client.batch_answers import BatchPart
 from pagewire.client.events import (
     Closed,
     Delta,
@@ -20,6 +21,8 @@ from pagewire.client.events import (
 from pagewire.offline.beam_search import BeamSearchParams
 from pagewire.offline.offline_run import OfflineRun
 from pagewire.offline.prompts import prompt_requests
+from pagewire_protos.common.v1.sampling_pb2 import EARLY_STOPPING_NEVER
+from pagewire_protos.frontend.v1.inference_pb2 import CompleteRequest, GenerationOptions
 from pagewire_shared.errors import ContextLengthError, InvalidRequestError
 from pagewire_shared.sampling.params import SamplingParams
 
@@ -31,21 +34,26 @@ class ScriptedClient:
     """Finds two sequences, and gives position p of a prompt the log-probability -p."""
 
     def __init__(self) -> None:
-        self.asked: list[SamplingParams] = []
+        self.asked: list[GenerationOptions] = []
         self.decoded: list[list[int]] = []
 
-    async def complete(
-        self, prompt: Any, params: SamplingParams, *, model: str, final_only: bool
-    ) -> AsyncIterator[Event]:
-        self.asked.append(params)
-        ids = [7, 8] if isinstance(prompt, str) else list(prompt)
-        yield Opened("ab", model, tuple(ids), 1)
-        if params.use_beam_search:
+    async def batch(self, requests: Sequence[CompleteRequest]) -> AsyncIterator[BatchPart]:
+        for index, request in enumerate(requests):
+            try:
+                yield BatchPart(index, list(self._events(request)), None, None)
+            except ContextLengthError as error:
+                yield BatchPart(index, [], error, None)
+
+    def _events(self, request: CompleteRequest) -> Iterator[Event]:
+        self.asked.append(request.options)
+        ids = list(request.token_ids.ids) or [7, 8]
+        yield Opened("ab", request.model, tuple(ids), 1)
+        if request.options.HasField("beam_search"):
             yield Delta(0, 0, [5, EOS], "x")
             yield Finished(0, "stop", "", None)
             yield Delta(1, 0, [5, 6, 6], "xyy")
             yield Finished(1, "length", "", None)
-        elif len(ids) == 5 and params.max_tokens == 1:
+        elif len(ids) == 5 and request.options.sampling.max_tokens == 1:
             raise ContextLengthError("full", field="max_tokens")
         else:
             scores = tuple(TokenLogprob(i, -float(p), (), 1) for p, i in enumerate(ids))
@@ -76,10 +84,10 @@ def test_sequences_have_tokens_text_and_log_probability() -> None:
     assert (first.tokens, first.text, first.cum_logprob) == ([7, 8, 5], "7+8+5", -5.0)
     assert (first.finish_reason, first.stop_reason) == ("stop", None)
     assert (second.tokens, second.cum_logprob) == ([7, 8, 5, 6, 6], None)
-    assert client.asked[0] == SamplingParams(
-        n=2, max_tokens=3, temperature=0.0, use_beam_search=True, early_stopping="never"
-    )
-    assert client.asked[1].prompt_logprobs == 0
+    beam = client.asked[0]
+    assert (beam.n, beam.sampling.max_tokens, beam.sampling.temperature) == (2, 3, 0.0)
+    assert beam.beam_search.early_stopping == EARLY_STOPPING_NEVER
+    assert client.asked[1].sampling.prompt_logprobs == 0
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ from pagewire_shared.errors import ForbiddenError, PagewireError
 
 _OPEN_SERVICES = ("/grpc.health.", "/grpc.reflection.")
 _INFERENCE = "/pagewire.frontend.v1.InferenceService/"
-_FREE_METHODS = (f"{_INFERENCE}ListModels",)
-"""Methods that compute nothing and do not count as requests."""
+_BATCHES = "/pagewire.frontend.v1.BatchService/"
+_FREE_METHODS = (f"{_INFERENCE}ListModels", f"{_BATCHES}GenerateBatch")
+"""Methods that compute nothing, or that count each of their requests themselves."""
 _METADATA_KEY = "authorization"
 
 
@@ -51,7 +52,7 @@ class KeyInterceptor(grpc.aio.ServerInterceptor):
 def _check(caller: Caller, method: str) -> None:
     """Raise the error that keeps `caller` from calling `method`. All methods but inference are
     administration."""
-    if method.startswith(_INFERENCE):
+    if method.startswith((_INFERENCE, _BATCHES)):
         if method not in _FREE_METHODS:
             caller.usage.begin_request()
         return

@@ -12,17 +12,18 @@ from pagewire_frontend.engine.scoring import score
 from pagewire_frontend.grpc_api import convert as grpc_convert
 from pagewire_frontend.grpc_api import event_convert, pooling_convert
 from pagewire_frontend.grpc_api.admin_service import AdminService
+from pagewire_frontend.grpc_api.batch_service import BatchService
 from pagewire_frontend.grpc_api.convert import GrpcStreamOptions
-from pagewire_frontend.grpc_api.stall_watch import StallWatch
+from pagewire_frontend.grpc_api.stall_watch import STALLED, StallWatch
 from pagewire_frontend.metrics.timeline import timeline_header
 from pagewire_frontend.prompts.generation_request import echo_text, without_output
-from pagewire_frontend.request_label import LABEL, parse_label
+from pagewire_frontend.request_label import LABEL, label_in
 from pagewire_frontend.scheduler.pool import SchedulerPool
 from pagewire_frontend.session.choice_messages import ChoiceMessages
 from pagewire_frontend.session.events import Closed, Delta, Event, Finished
 from pagewire_frontend.session.reader_turns import ReaderTurns
+from pagewire_protos.frontend.v1 import batch_pb2, batch_pb2_grpc, inference_pb2_grpc
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
-from pagewire_protos.frontend.v1 import inference_pb2_grpc
 from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
 from pagewire_shared.errors import DeadlineError, PagewireError
 
@@ -65,14 +66,12 @@ class FinalDeltas:
 
 SERVICE_NAMES = (
     pb.DESCRIPTOR.services_by_name["InferenceService"].full_name,
+    batch_pb2.DESCRIPTOR.services_by_name["BatchService"].full_name,
     admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name,
 )
 
 TIMELINE_METADATA_KEY = "pagewire-timeline"
 """Trailing metadata key of JSON with the timeline of each choice."""
-LABEL_METADATA_KEY = "x-request-id"
-"""Metadata key of the client's label of its request; the log shows it."""
-_STALLED = "the client took nothing for longer than the server waits"
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -180,7 +179,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         self, asked: GrpcStreamOptions, context: Context
     ) -> AsyncIterator[tuple[Event, str | None]]:
         """Yield the events to show; the first with the text before the answer if it is wanted."""
-        LABEL.set(_label(context))
+        LABEL.set(label_in(context.invocation_metadata()))
         try:
             session = await self._engine.open(asked.request)
         except PagewireError as error:
@@ -194,7 +193,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         # The stubs ask for a class where the library takes any callable.
         context.add_done_callback(free)  # type: ignore[arg-type]
         # The call itself ends when its client reads on or leaves: a write cannot be taken back.
-        watched = self._stalls.watch(lambda: session.fail(DeadlineError(_STALLED)))
+        watched = self._stalls.watch(lambda: session.fail(DeadlineError(STALLED)))
         try:
             opened = session.opened()
             prompt = opened.prompt_token_ids
@@ -214,18 +213,12 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
             self._engine.close(session)
 
 
-def _label(context: Context) -> str | None:
-    """Return the client's label of the call, or None."""
-    for key, value in context.invocation_metadata() or ():
-        if key == LABEL_METADATA_KEY:
-            return parse_label(value if isinstance(value, bytes) else value.encode())
-    return None
-
-
 def register(
     server: grpc.aio.Server, engine: Engine, pool: SchedulerPool, *, stall_seconds: float
 ) -> None:
-    """Add both services to a server; a client that takes nothing is cut after `stall_seconds`."""
+    """Add all services to a server; a client that takes nothing is cut after `stall_seconds`."""
     service = InferenceService(engine, stall_seconds=stall_seconds)
     inference_pb2_grpc.add_InferenceServiceServicer_to_server(service, server)
+    batches = BatchService(engine, stall_seconds=stall_seconds)
+    batch_pb2_grpc.add_BatchServiceServicer_to_server(batches, server)
     admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(pool), server)

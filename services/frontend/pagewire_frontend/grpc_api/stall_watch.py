@@ -7,6 +7,9 @@ from collections.abc import Callable
 
 _logger = logging.getLogger(__name__)
 
+STALLED = "the client took nothing for longer than the server waits"
+"""Why a stream is cut."""
+
 _LOOKS_PER_LIMIT = 4
 
 

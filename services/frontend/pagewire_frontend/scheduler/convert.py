@@ -3,6 +3,7 @@ knows these messages."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -30,6 +31,9 @@ from pagewire_shared.sampling.convert import (
     pooling_to_message,
     sampling_to_message,
 )
+
+JOINED_BYTES: Final = 256 * 1024
+"""Bytes of submits that share a message."""
 
 
 def model_loads(message: cell_metrics_pb2.CellMetrics) -> dict[str, ModelLoad]:
@@ -187,6 +191,25 @@ def submit_message(
         beam_search = beam_to_message(beam) if beam else None
         submit.generate.CopyFrom(pb.GenerateKind(beam_search=beam_search))
     return pb.AttachFrontendRequest(submit=submit)
+
+
+def joined_submits(
+    messages: Iterator[pb.AttachFrontendRequest],
+) -> Iterator[pb.AttachFrontendRequest]:
+    """Yield messages of several submits, of JOINED_BYTES at most; a larger one comes alone."""
+    joined, num_bytes = pb.AttachFrontendRequest(), 0
+    for message in messages:
+        size = message.ByteSize()
+        if num_bytes and num_bytes + size > JOINED_BYTES:
+            yield joined
+            joined, num_bytes = pb.AttachFrontendRequest(), 0
+        if size > JOINED_BYTES:
+            yield message
+        else:
+            joined.submits.submits.append(message.submit)
+            num_bytes += size
+    if num_bytes:
+        yield joined
 
 
 def abort_message(handle: int, choice: int | None = None) -> pb.AttachFrontendRequest:

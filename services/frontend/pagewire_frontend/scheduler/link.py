@@ -30,6 +30,9 @@ _logger = logging.getLogger(__name__)
 
 REFUSED_RETRY_SECONDS = 2.0
 
+JOINED_SUBMITS_PROTOCOL = 3
+"""First version of the protocol with messages of several submits."""
+
 
 @dataclass(frozen=True, slots=True)
 class LinkSettings:
@@ -191,6 +194,7 @@ class SchedulerLink:
             len(asked),
             len(resumed),
         )
+        self.carried.is_joining = welcome.protocol >= JOINED_SUBMITS_PROTOCOL
         self.carried.resubmit_open(asked, resumed)
         self._set_served(welcome.served_models)
 

@@ -51,7 +51,12 @@ class LinkSessions:
         self._by_handle: dict[int, Session] = {}
         self._detached: dict[RequestId, Session] = {}
         self._next_handle = 0
-        self.submits: SubmitQueue[pb.AttachFrontendRequest] = SubmitQueue(self._pack, send_each)
+        self.is_joining = False
+        """Whether the scheduler reads messages of several submits."""
+        self._send_each = send_each
+        self.submits: SubmitQueue[pb.AttachFrontendRequest] = SubmitQueue(
+            self._pack, self._send_submits
+        )
 
     def __len__(self) -> int:
         return len(self._by_handle) + len(self._detached)
@@ -150,6 +155,9 @@ class LinkSessions:
                 self._send(link_messages.abort_message(handle))
         for session in sorted(self._detached.values(), key=lambda one: not one.entry.has_output):
             self.submits.add_resumed(session)
+
+    def _send_submits(self, messages: Iterator[pb.AttachFrontendRequest]) -> None:
+        self._send_each(link_messages.joined_submits(messages) if self.is_joining else messages)
 
     def _pack(self, session: Session) -> pb.AttachFrontendRequest | None:
         """Return the message that submits a session; None when the session is over."""

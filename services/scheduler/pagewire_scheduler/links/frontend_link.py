@@ -168,6 +168,9 @@ class FrontendLink:
         kind = message.WhichOneof("message")
         if kind == "submit":
             self._submit(message.submit)
+        elif kind == "submits":
+            for submit in message.submits.submits:
+                self._submit(submit)
         elif kind == "abort":
             choice = message.abort.choice if message.abort.HasField("choice") else None
             self._loop.abort(self, message.abort.handle, choice)

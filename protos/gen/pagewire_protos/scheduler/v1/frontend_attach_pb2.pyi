@@ -16,7 +16,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class AttachFrontendRequest(_message.Message):
-    __slots__ = ("hello", "submit", "abort", "audit_query", "audit_reply", "heartbeat", "reset_prefix_cache", "admin_query")
+    __slots__ = ("hello", "submit", "abort", "audit_query", "audit_reply", "heartbeat", "reset_prefix_cache", "admin_query", "submits")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     SUBMIT_FIELD_NUMBER: _ClassVar[int]
     ABORT_FIELD_NUMBER: _ClassVar[int]
@@ -25,6 +25,7 @@ class AttachFrontendRequest(_message.Message):
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     RESET_PREFIX_CACHE_FIELD_NUMBER: _ClassVar[int]
     ADMIN_QUERY_FIELD_NUMBER: _ClassVar[int]
+    SUBMITS_FIELD_NUMBER: _ClassVar[int]
     hello: FrontendHello
     submit: Submit
     abort: Abort
@@ -33,7 +34,8 @@ class AttachFrontendRequest(_message.Message):
     heartbeat: Heartbeat
     reset_prefix_cache: ResetPrefixCacheQuery
     admin_query: AdminQuery
-    def __init__(self, hello: _Optional[_Union[FrontendHello, _Mapping]] = ..., submit: _Optional[_Union[Submit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., audit_query: _Optional[_Union[AuditQuery, _Mapping]] = ..., audit_reply: _Optional[_Union[FrontendAuditReply, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., reset_prefix_cache: _Optional[_Union[ResetPrefixCacheQuery, _Mapping]] = ..., admin_query: _Optional[_Union[AdminQuery, _Mapping]] = ...) -> None: ...
+    submits: SubmitBatch
+    def __init__(self, hello: _Optional[_Union[FrontendHello, _Mapping]] = ..., submit: _Optional[_Union[Submit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., audit_query: _Optional[_Union[AuditQuery, _Mapping]] = ..., audit_reply: _Optional[_Union[FrontendAuditReply, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., reset_prefix_cache: _Optional[_Union[ResetPrefixCacheQuery, _Mapping]] = ..., admin_query: _Optional[_Union[AdminQuery, _Mapping]] = ..., submits: _Optional[_Union[SubmitBatch, _Mapping]] = ...) -> None: ...
 
 class AttachFrontendResponse(_message.Message):
     __slots__ = ("welcome", "served_models", "tokens", "finished", "rejected", "audit_query", "audit_answer", "heartbeat", "prefix_cache_reset", "prompt_logprobs", "vectors", "timelines", "admin_answer", "cell_metrics", "failing")
@@ -204,6 +206,12 @@ class Submit(_message.Message):
     age_ms: int
     prompt_blocks: PromptBlocks
     def __init__(self, request_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., handle: _Optional[int] = ..., model: _Optional[str] = ..., adapter: _Optional[bytes] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted: _Optional[_Iterable[_Union[EmittedTokens, _Mapping]]] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., eos_token_ids: _Optional[bytes] = ..., tenant: _Optional[str] = ..., cache_salt: _Optional[bytes] = ..., priority: _Optional[int] = ..., remaining_ms: _Optional[int] = ..., generate: _Optional[_Union[GenerateKind, _Mapping]] = ..., pool: _Optional[_Union[_pooling_pb2.Pooling, _Mapping]] = ..., age_ms: _Optional[int] = ..., prompt_blocks: _Optional[_Union[PromptBlocks, _Mapping]] = ...) -> None: ...
+
+class SubmitBatch(_message.Message):
+    __slots__ = ("submits",)
+    SUBMITS_FIELD_NUMBER: _ClassVar[int]
+    submits: _containers.RepeatedCompositeFieldContainer[Submit]
+    def __init__(self, submits: _Optional[_Iterable[_Union[Submit, _Mapping]]] = ...) -> None: ...
 
 class GenerateKind(_message.Message):
     __slots__ = ("beam_search",)
