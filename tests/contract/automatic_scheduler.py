@@ -22,22 +22,25 @@ PIECES = (3, 4)
 
 
 @asynccontextmanager
-async def automatic_gateway(checkpoint, **settings) -> AsyncIterator[httpx.AsyncClient]:
-    """Yield a client of a frontend whose requests are all answered."""
+async def automatic_gateway(
+    checkpoint, submits: list[wire.Submit] | None = None, **settings
+) -> AsyncIterator[httpx.AsyncClient]:
+    """Yield a client of a frontend whose requests are all answered; `submits` takes them."""
     async with gateway(checkpoint, embedding_size=SIZE, **settings) as (client, attach, _):
-        task = asyncio.create_task(_answer_all(attach))
+        task = asyncio.create_task(_answer_all(attach, [] if submits is None else submits))
         try:
             yield client
         finally:
             task.cancel()
 
 
-async def _answer_all(attach: Attach) -> None:
+async def _answer_all(attach: Attach, submits: list[wire.Submit]) -> None:
     while True:
         message = await attach.received.get()
         if message.WhichOneof("message") != "submit":
             continue
         submit = message.submit
+        submits.append(submit)
         if submit.WhichOneof("kind") == "pool":
             embed(attach, submit)
         else:

@@ -74,7 +74,7 @@ SHARED: Final[dict[str, Probe]] = {
     "n": honoured(n=2),
     "presence_penalty": honoured(presence_penalty=0.5),
     "seed": honoured(seed=3),
-    "stop": honoured(stop=["x"]),
+    "stop": honoured(stop=["ü"]),
     "stream": honoured(stream=True),
     "stream_options": honoured(stream=True, stream_options={"include_usage": True}),
     "stream_options.include_obfuscation": ignored(
@@ -94,7 +94,7 @@ CHAT: Final[dict[str, Probe]] = {
     "max_completion_tokens": honoured(max_completion_tokens=3),
     "messages": honoured(**turn()),
     "messages.audio": refused("messages", **said(audio={"id": "a"})),
-    "messages.content": honoured(**part(type="text", text="hi")),
+    "messages.content": honoured(**part(type="text", text="ho")),
     "messages.content.file": refused("messages", **part(type="file", file={"file_id": "f"})),
     "messages.content.image_url": refused(
         "messages", **part(type="image_url", image_url={"url": "data:"})
@@ -109,7 +109,7 @@ CHAT: Final[dict[str, Probe]] = {
     "messages.function_call": refused(
         "messages", **said(function_call={"name": "look", "arguments": "{}"})
     ),
-    "messages.name": honoured(**turn(name="Ann")),
+    "messages.name": ignored(**turn(name="Ann")),  # the template does not read it
     "messages.refusal": ignored(**said(refusal="no")),
     "messages.role": honoured(**turn(role="user")),
     "messages.tool_call_id": honoured(
@@ -126,13 +126,14 @@ CHAT: Final[dict[str, Probe]] = {
     "metadata": ignored(metadata={"a": "b"}),
     "modalities": refused(modalities=["text", "audio"]),
     "moderation": refused(moderation={"model": "m"}),
-    "parallel_tool_calls": honoured(parallel_tool_calls=False),
+    "parallel_tool_calls": honoured(tools=TOOLS, tool_choice="required", parallel_tool_calls=False),
     "prediction": ignored(prediction={"type": "content", "content": "x"}),
     "prompt_cache_key": ignored(prompt_cache_key="k"),
     "prompt_cache_options": ignored(prompt_cache_options={"mode": "auto"}),
     "prompt_cache_retention": ignored(prompt_cache_retention="24h"),
     "reasoning_effort": ignored(reasoning_effort="low"),  # the template does not read it
     "response_format": honoured(**form(strict=True)),
+    "response_format.json_schema.strict": ignored(**form(strict=False)),
     "response_format.json_schema.description": ignored(**form(description="A word")),
     "safety_identifier": ignored(safety_identifier="s"),
     "service_tier": ignored(service_tier="flex"),
@@ -187,7 +188,9 @@ RESPONSES: Final[dict[str, Probe]] = {
     "max_tool_calls": ignored(max_tool_calls=3),
     "metadata": honoured(metadata={"a": "b"}),
     "moderation": refused(moderation={"model": "m"}),
-    "parallel_tool_calls": honoured(parallel_tool_calls=False),
+    "parallel_tool_calls": honoured(
+        tools=[_RESPONSE_TOOL], tool_choice="required", parallel_tool_calls=False
+    ),
     "previous_response_id": Probe("refused", {"previous_response_id": "resp_1"}),
     "prompt": refused(prompt={"id": "p"}),
     "prompt_cache_key": ignored(prompt_cache_key="k"),
@@ -202,12 +205,15 @@ RESPONSES: Final[dict[str, Probe]] = {
     "store": honoured(store=False),
     "stream_options": ignored(stream=True, stream_options={"include_obfuscation": True}),
     "text": honoured(text={"format": {"type": "json_schema", **SCHEMA}}),
+    "text.format.description": ignored(
+        text={"format": {"type": "json_schema", **SCHEMA, "description": "A word"}}
+    ),
+    "text.format.strict": ignored(
+        text={"format": {"type": "json_schema", **SCHEMA, "strict": False}}
+    ),
     "text.verbosity": refused(text={"verbosity": "low"}),
     "tool_choice": honoured(
         tools=[_RESPONSE_TOOL], tool_choice={"type": "function", "name": "look"}
-    ),
-    "tool_choice.server_label": refused(
-        tools=[_RESPONSE_TOOL], tool_choice={"type": "mcp", "server_label": "s"}
     ),
     "tools": honoured(tools=[_RESPONSE_TOOL], tool_choice="required"),
     "top_logprobs": honoured(top_logprobs=2),
@@ -216,6 +222,7 @@ RESPONSES: Final[dict[str, Probe]] = {
 
 VLLM_CHAT: Final[dict[str, Probe]] = {
     "chat_template": refused(chat_template="{{ x }}"),
+    "chat_template_kwargs.mood": ignored(chat_template_kwargs={"mood": "x"}),
     "continuous_usage_stats": Probe(
         "refused",
         {"stream": True, "stream_options": {"continuous_usage_stats": True}},

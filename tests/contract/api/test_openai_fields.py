@@ -7,7 +7,7 @@ import pytest
 from contract.api.openai_probes import BODIES, VLLM_CHAT, Probe, probe_of
 from contract.automatic_scheduler import automatic_gateway
 
-from pagewire_frontend.http.server.ignored_fields import HEADER, MAX_CHARS, header_value
+from pagewire_frontend.http.server.ignored_fields import HEADER, MAX_CHARS, header_value, shown_name
 from support.oracles.openai_fields import read_fields
 
 PARSER = ("hermes",)
@@ -56,13 +56,22 @@ async def test_a_header_names_every_field_once_and_is_bounded(checkpoint: Any) -
     many = {f"nobody_{index}": 1 for index in range(500)}
     turns = [{"role": "user", "content": "hi", "weight": 1}] * 3
     async with automatic_gateway(checkpoint) as client:
-        asked = {"messages": turns, "stream": True, "user": None, "bad name": 1, "b\r\nx": 1}
+        asked = {"messages": turns, "stream": True, "user": None, "bad näme": 1, "b\r\nx": 1}
         short = await client.post("/v1/chat/completions", json=asked)
         long = await client.post("/v1/chat/completions", json={**asked, **many})
-    assert ignored_in(short) == ["messages.weight"]
+    assert ignored_in(short) == ["b??x", "bad?n?me", "messages.weight"]
     assert len(long.headers[HEADER]) <= MAX_CHARS
     assert long.headers[HEADER].endswith(", ...")
     assert header_value(["b", "a", "b"]) == "a, b"
+    assert shown_name("a" * 65) == "a" * 61 + "..."
+
+
+async def test_a_field_of_a_late_turn_is_named(checkpoint: Any) -> None:
+    turns = [{"role": "user", "content": ""}] * 300
+    late = [*turns, {"role": "user", "content": "hi", "weight": 1}]
+    async with automatic_gateway(checkpoint) as client:
+        response = await client.post("/v1/chat/completions", json={"messages": late})
+    assert ignored_in(response) == ["messages.weight"]
 
 
 async def test_refusals_say_what_to_use_instead(checkpoint: Any) -> None:

@@ -1,7 +1,8 @@
 """Refuses fields that no schema has by name, or reports them as ignored for a header.
 
 A field that would change the answer elsewhere is in `REFUSED`; any other field has no effect here.
-Fields that a schema has and that change nothing are in `WITHOUT_EFFECT`.
+Fields that a schema has and that change nothing are in its `WITHOUT_EFFECT`; those that change
+nothing with one value are in its `WITHOUT_EFFECT_AS`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,9 +12,6 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from pagewire_shared.errors import InvalidRequestError
-
-MAX_ITEMS: Final = 64
-"""Items of a list that are searched for fields without effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +115,20 @@ def unread_fields(body: BaseModel, prefix: str = "") -> Iterator[str]:
     refused: Mapping[str, Refused] = getattr(body, "REFUSED", {})
     for name, value in (body.model_extra or {}).items():
         refuse(name, value, refused, prefix)
-        if value is not None and name not in refused:
+        if not _says_nothing(value) and name not in refused:
             yield prefix + name
     for name in getattr(body, "WITHOUT_EFFECT", ()):
-        if getattr(body, name) is not None:
+        if not _says_nothing(getattr(body, name)):
+            yield prefix + name
+    for name, value in getattr(body, "WITHOUT_EFFECT_AS", {}).items():
+        if getattr(body, name) == value:
             yield prefix + name
     for name in body.model_fields_set:
         value = getattr(body, name, None)
-        for item in value[:MAX_ITEMS] if isinstance(value, list) else (value,):
+        for item in value if isinstance(value, list) else (value,):
             if isinstance(item, BaseModel):
                 yield from unread_fields(item, f"{prefix}{name}.")
+
+
+def _says_nothing(value: Any) -> bool:
+    return value is None or value == [] or value == {}

@@ -13,6 +13,7 @@ from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from pagewire_frontend.models.template_reads import template_reads
 from pagewire_shared.errors import InvalidRequestError, StartupError
 
 TEMPLATE_FILE = "chat_template.jinja"
@@ -73,8 +74,11 @@ class ChatTemplate:
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
         """Compile `source`. `special_tokens` maps names such as bos_token to their content."""
+        environment = _environment()
         try:
-            self._template = _environment().from_string(source)
+            tree = environment.parse(source)
+            self._template = environment.from_string(tree)
+            self.reads = template_reads(tree)
         except jinja2.TemplateError as error:
             raise StartupError(f"the chat template does not compile: {error}") from error
         self.source = source

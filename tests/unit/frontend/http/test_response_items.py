@@ -5,6 +5,7 @@ import pytest
 from pagewire_frontend.http.responses import ids, items
 from pagewire_frontend.http.responses.input import input_items
 from pagewire_frontend.http.responses.kept import page
+from pagewire_frontend.http.responses.shapes import Shapes
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.identity.frontend_tag import mint_tag
 from support.oracles.response_shapes import check_kept_item
@@ -15,7 +16,7 @@ def call(number, arguments="{}", **rest):
 
 
 def test_a_text_is_a_message():
-    [item] = input_items("hi")
+    [item] = input_items("hi", Shapes())
     check_kept_item(item)
     assert items.turns([item], "Be.") == [
         {"role": "system", "content": "Be."},
@@ -46,7 +47,7 @@ def test_every_form_of_input_is_kept_in_the_published_shape():
             "output": [{"type": "input_text", "text": "g"}],
         },
     ]
-    found = input_items(given)
+    found = input_items(given, Shapes())
     for item in found:
         check_kept_item(item)
     assert [found[3]["id"], found[4]["id"]] == ["msg_1", "rs_1"]

@@ -9,7 +9,6 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from pagewire_frontend.access.api_keys import current_tenant
-from pagewire_frontend.chat.effort import is_effort_read
 from pagewire_frontend.chat.plan import plan_message
 from pagewire_frontend.engine.engine import Engine
 from pagewire_frontend.http.openai import options, response_options
@@ -28,6 +27,7 @@ from pagewire_frontend.http.openai.schemas import (
 )
 from pagewire_frontend.http.openai.streams import Streams, shaped
 from pagewire_frontend.http.openai.structured import as_given
+from pagewire_frontend.http.openai.unread_values import unread_values
 from pagewire_frontend.http.server.connection import while_connected
 from pagewire_frontend.http.server.errors import json_response
 from pagewire_frontend.http.server.ignored_fields import note_ignored
@@ -50,10 +50,7 @@ def make_router(engine: Engine, streams: Streams, *, bodies: Bodies) -> APIRoute
             model = engine.models.find(body.model)
             params = options.chat_params(body, model.defaults)
             prompt = options.chat_prompt(body, body.messages)
-            if body.reasoning_effort and not is_effort_read(
-                body.reasoning_effort, model.chat_template
-            ):
-                note_ignored(request.scope, ["reasoning_effort"])
+            note_ignored(request.scope, unread_values(body, model.chat_template))
             plan = plan_message(
                 model,
                 params,

@@ -35,7 +35,9 @@ class StreamOptions(StrictBody):
 
 
 class JsonSchemaBody(StrictBody):
-    """The schema of a response_format."""
+    """The schema of a response_format. An answer always has its form."""
+
+    WITHOUT_EFFECT_AS: ClassVar = {"strict": False}
 
     name: str
     # "schema" is a name of pydantic's own.
@@ -130,8 +132,8 @@ class ChatMessageBody(StrictBody):
     def _text_only(cls, value: Any) -> Any:
         for part in value if isinstance(value, list) else ():
             kind = part.get("type") if isinstance(part, dict) else None
-            if isinstance(kind, str) and kind in _OTHER_PARTS:
-                what = _OTHER_PARTS[kind]
+            if isinstance(kind, str) and kind != "text":
+                what = _OTHER_PARTS.get(kind, f"parts of type {kind[:64]!r}")
                 raise PydanticCustomError(
                     "unsupported", "{what} are not supported; only text parts", {"what": what}
                 )

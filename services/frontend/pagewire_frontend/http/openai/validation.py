@@ -23,11 +23,18 @@ _WORDS: Final = {
 }
 
 
-def as_invalid(error: ValidationError) -> InvalidRequestError:
-    """Return the error of the first field that is wrong, in plain words."""
+def as_invalid(error: ValidationError, within: Sequence[str] = ()) -> InvalidRequestError:
+    """Return the error of the first field that is wrong, in plain words.
+
+    Args:
+        error: What pydantic says.
+        within: Where the checked object stands in the body, such as ["input", "0"].
+    """
     found = error.errors(include_url=False, include_context=False, include_input=False)
-    place = _place(found[0]["loc"])
-    said = [_words(one) for one in found if _place(one["loc"]) == place]
+    same = _of_one_field(found)
+    inner = max((_place(one["loc"]) for one in same), key=_depth)
+    said = [_words(one) for one in same if _place(one["loc"]) == inner]
+    place = [*within, *inner]
     shown = ".".join(place) or "the body"
     is_unsupported = found[0]["type"] == "unsupported"
     return InvalidRequestError(
@@ -35,6 +42,21 @@ def as_invalid(error: ValidationError) -> InvalidRequestError:
         field=place[0] if place else None,
         code="unsupported_parameter" if is_unsupported else "invalid_type",
     )
+
+
+def _of_one_field(found: Sequence[Any]) -> list[Any]:
+    """Return the errors of the field of the first: of all members, where it is a union."""
+    root = found[0]["loc"]
+    for index, part in enumerate(root):
+        if isinstance(part, str) and _LABEL.fullmatch(part):
+            root = root[:index]
+            break
+    return [one for one in found if one["loc"][: len(root)] == root]
+
+
+def _depth(place: Sequence[str]) -> tuple[int, list[int]]:
+    """Return how far the check of a member came: the farthest is what was meant."""
+    return len(place), [int(part) for part in place if part.isdigit()]
 
 
 def _place(location: Sequence[str | int]) -> list[str]:

@@ -7,7 +7,6 @@ from typing import Any, Final
 from fastapi import APIRouter, Request, Response
 
 from pagewire_frontend.access.api_keys import current_tenant
-from pagewire_frontend.chat.effort import is_effort_read
 from pagewire_frontend.chat.plan import MessagePlan, plan_message
 from pagewire_frontend.engine.engine import Engine
 from pagewire_frontend.http.field_outcomes import unread_fields
@@ -23,6 +22,7 @@ from pagewire_frontend.http.responses.local import LocalResponses
 from pagewire_frontend.http.responses.pending_response import PendingResponse
 from pagewire_frontend.http.responses.run import ResponseRun
 from pagewire_frontend.http.responses.schemas import ResponsesBody, check_body
+from pagewire_frontend.http.responses.shapes import Shapes
 from pagewire_frontend.http.server.connection import while_connected
 from pagewire_frontend.http.server.errors import json_response
 from pagewire_frontend.http.server.ignored_fields import note_ignored
@@ -62,12 +62,11 @@ def make_router(
     @router.post("/v1/responses", openapi_extra=body_schema(ResponsesBody))
     async def create(request: Request) -> Response:
         """Answer an input."""
-        body, said = await bodies.read_as(request, _checked)
-        note_ignored(request.scope, unread_fields(body))
+        body, said, ignored = await bodies.read_as(request, _checked)
+        note_ignored(request.scope, ignored)
         try:
-            effort = body.reasoning.effort if body.reasoning is not None else None
-            if effort and not is_effort_read(effort, engine.models.find(body.model).chat_template):
-                note_ignored(request.scope, ["reasoning.effort"])
+            template = engine.models.find(body.model).chat_template
+            note_ignored(request.scope, options.unread_values(body, template))
             pending, plan = await _pending_response(
                 engine, responses, directory, body, said, current_tenant()
             )
@@ -91,12 +90,14 @@ async def _answer(
     return await _whole(request, responses, pending)
 
 
-def _checked(data: dict[str, Any]) -> tuple[ResponsesBody, list[Item]]:
-    """Return a body and its input items. Checking tens of thousands of parts may take a tenth of a
-    second."""
-    body = body_of(ResponsesBody, data)
+def _checked(data: dict[str, Any]) -> tuple[ResponsesBody, list[Item], set[str]]:
+    """Return a body, its input items, and its fields without effect. Checking tens of thousands of
+    parts may take a tenth of a second."""
+    body, shapes = body_of(ResponsesBody, data), Shapes()
     check_body(body)
-    return body, input_items(body.input)
+    said = input_items(body.input, shapes)
+    options.tool_use(body, shapes)
+    return body, said, shapes.ignored | set(unread_fields(body))
 
 
 async def _pending_response(
@@ -115,7 +116,7 @@ async def _pending_response(
         said = [*await _conversation(directory, body.previous_response_id, tenant), *said]
     arguments = options.template_arguments(body)
     prompt_end = await engine.prompt_end(model, arguments)
-    plan = plan_message(model, params, options.tool_use(body), prompt_end=prompt_end)
+    plan = plan_message(model, params, options.tool_use(body, Shapes()), prompt_end=prompt_end)
     prompt = ChatPrompt(
         turns(said, body.instructions),
         template_arguments=arguments,

@@ -1,13 +1,13 @@
 """From a checked body of POST /v1/responses to what the engine takes, and to what is shown of it
 again. Owns the defaults of this endpoint and nothing else."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pagewire_frontend.chat.effort import effort_arguments
 from pagewire_frontend.chat.tool_use import Tool, ToolUse
+from pagewire_frontend.chat.unread import unread_arguments, unread_effort
 from pagewire_frontend.http.body_fields import given_sampling
-from pagewire_frontend.http.responses.input import shaped
 from pagewire_frontend.http.responses.schemas import (
     LOGPROBS,
     AllowedToolsBody,
@@ -16,6 +16,8 @@ from pagewire_frontend.http.responses.schemas import (
     ResponsesBody,
     unsupported,
 )
+from pagewire_frontend.http.responses.shapes import Shapes
+from pagewire_frontend.models.chat_template import ChatTemplate
 from pagewire_frontend.models.template_arguments import checked_arguments
 from pagewire_shared.errors import InvalidRequestError, PagewireError
 from pagewire_shared.sampling.fields import HttpBodies
@@ -58,9 +60,17 @@ def has_logprobs(body: ResponsesBody) -> bool:
     return LOGPROBS in (body.include or ()) or bool(body.top_logprobs)
 
 
-def tool_use(body: ResponsesBody) -> ToolUse:
-    """Return the tools and how they may be used. Raises InvalidRequestError naming the field."""
-    tools = [_tool(f"tools.{index}", given) for index, given in enumerate(body.tools or ())]
+def tool_use(body: ResponsesBody, shapes: Shapes) -> ToolUse:
+    """Return the tools and how they may be used.
+
+    Args:
+        body: The body.
+        shapes: Notes the fields without effect.
+
+    Raises:
+        InvalidRequestError: Names the field.
+    """
+    tools = [_tool(shapes, f"tools.{index}", one) for index, one in enumerate(body.tools or ())]
     is_parallel = body.parallel_tool_calls is not False
     choice = body.tool_choice
     if not isinstance(choice, dict):
@@ -68,10 +78,10 @@ def tool_use(body: ResponsesBody) -> ToolUse:
         return ToolUse(tools=tools, mode=mode, is_parallel=is_parallel)
     kind = choice.get("type")
     if kind == "function":
-        name = shaped(NamedResponseToolBody, "tool_choice", choice, field="tool_choice").name
+        name = shapes.read(NamedResponseToolBody, "tool_choice", choice).name
         return ToolUse(tools=tools, mode="required", name=name, is_parallel=is_parallel)
     if kind == "allowed_tools":
-        allowed = shaped(AllowedToolsBody, "tool_choice", choice, field="tool_choice")
+        allowed = shapes.read(AllowedToolsBody, "tool_choice", choice)
         kept = _allowed(tools, [tool.name for tool in allowed.tools])
         return ToolUse(tools=kept, mode=allowed.mode, is_parallel=is_parallel)
     raise unsupported(f"tool_choice: type {str(kind)[:64]!r}", "tool_choice")
@@ -79,9 +89,23 @@ def tool_use(body: ResponsesBody) -> ToolUse:
 
 def template_arguments(body: ResponsesBody) -> Mapping[str, Any]:
     """Return values for the chat template; what the client names wins over the effort."""
-    effort = body.reasoning.effort if body.reasoning is not None else None
+    effort = _effort(body)
     given = checked_arguments("chat_template_kwargs", body.chat_template_kwargs)
     return {**effort_arguments(effort), **(given or {})}
+
+
+def unread_values(body: ResponsesBody, template: ChatTemplate | None) -> Iterator[str]:
+    """Yield the fields whose values change nothing, with dots for nesting."""
+    if unread_effort(_effort(body), template):
+        yield "reasoning.effort"
+    for name in unread_arguments(body.chat_template_kwargs, template):
+        yield f"chat_template_kwargs.{name}"
+    if body.parallel_tool_calls is not None and not body.tools:
+        yield "parallel_tool_calls"
+
+
+def _effort(body: ResponsesBody) -> str | None:
+    return body.reasoning.effort if body.reasoning is not None else None
 
 
 def echo(body: ResponsesBody, params: SamplingParams) -> dict[str, Any]:
@@ -135,11 +159,11 @@ def _structured(body: ResponsesBody) -> StructuredOutputsParams | None:
     return StructuredOutputsParams(json=form.schema_)
 
 
-def _tool(place: str, given: dict[str, Any]) -> Tool:
+def _tool(shapes: Shapes, place: str, given: dict[str, Any]) -> Tool:
     kind = given.get("type")
     if kind != "function":
         raise unsupported(f"{place}: a tool of type {str(kind)[:64]!r}", "tools")
-    body = shaped(FunctionToolBody, place, given, field="tools")
+    body = shapes.read(FunctionToolBody, place, given)
     return Tool(
         name=body.name,
         description=body.description,

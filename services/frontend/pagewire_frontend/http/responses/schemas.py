@@ -32,7 +32,10 @@ LOGPROBS: Final = "message.output_text.logprobs"
 
 
 class TextFormatBody(StrictBody):
-    """The form of the text."""
+    """The form of the text. An answer always has it; `description` is shown again only."""
+
+    WITHOUT_EFFECT: ClassVar = ("description",)
+    WITHOUT_EFFECT_AS: ClassVar = {"strict": False}
 
     type: Literal["text", "json_object", "json_schema"]
     name: str | None = None

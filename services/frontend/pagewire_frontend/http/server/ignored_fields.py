@@ -11,14 +11,21 @@ HEADER: Final = "pagewire-ignored"
 MAX_CHARS: Final = 512
 """Longest header; a client can send any number of fields."""
 _KEY: Final = "pagewire.ignored"
-_NAME = re.compile(r"[\w.\-]{1,64}", re.ASCII)
+MAX_NAME_CHARS: Final = 64
+_HIDDEN = re.compile(r"[^\w.\-]", re.ASCII)
 
 
 def note_ignored(scope: Scope, names: Iterable[str]) -> None:
-    """Add fields to the header of this exchange; names that no header can hold are left out."""
+    """Add fields to the header of this exchange."""
     known: list[str] | None = scope.get(_KEY)
     if known is not None:
-        known += [name for name in names if _NAME.fullmatch(name)]
+        known += [shown_name(name) for name in names]
+
+
+def shown_name(name: str) -> str:
+    """Return a name as a header can hold it: "?" for other characters, "..." for a long end."""
+    short = name if len(name) <= MAX_NAME_CHARS else f"{name[: MAX_NAME_CHARS - 3]}..."
+    return _HIDDEN.sub("?", short) or "?"
 
 
 class IgnoredFieldsMiddleware:
