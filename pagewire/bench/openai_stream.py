@@ -6,7 +6,7 @@ Calls block, so callers run them in threads.
 import http.client
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -118,9 +118,22 @@ def request_body(target: Target, prompt: str, max_tokens: int, ignore_eos: bool)
     return json.dumps(body).encode()
 
 
-def run_request(target: Target, body: bytes) -> Timed:
-    """Send one request and read it to its end; a failure is in `error`, never raised."""
-    connection = target.connect()
+def run_request(
+    target: Target,
+    body: bytes,
+    connection: http.client.HTTPConnection | None = None,
+    on_text: Callable[[], object] = lambda: None,
+) -> Timed:
+    """Send one request and read it to its end; a failure is in `error`, never raised.
+
+    Args:
+        target: The server.
+        body: See `request_body`.
+        connection: Of `target`, not open yet; None to make one. Closing its socket ends the
+            request.
+        on_text: Called after each chunk with text.
+    """
+    connection = connection or target.connect()
     timed = Timed(time.perf_counter())
     try:
         name = "chat/completions" if target.is_chat else "completions"
@@ -131,7 +144,8 @@ def run_request(target: Target, body: bytes) -> Timed:
             timed.error = f"status {response.status}: {text}"
         else:
             for chunk in _chunks(response):
-                _take(timed, chunk)
+                if _take(timed, chunk):
+                    on_text()
     except (OSError, http.client.HTTPException, ValueError) as error:
         timed.error = f"{type(error).__name__}: {error}"
     finally:
@@ -150,7 +164,9 @@ def _chunks(response: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
     raise ValueError("the stream ended without [DONE]")
 
 
-def _take(timed: Timed, chunk: dict[str, Any]) -> None:
+def _take(timed: Timed, chunk: dict[str, Any]) -> bool:
+    """Note a chunk; return whether it has text."""
+    num_before = len(timed.chunks)
     if "error" in chunk:
         timed.error = str(chunk["error"])
     for choice in chunk.get("choices", ()):
@@ -161,3 +177,4 @@ def _take(timed: Timed, chunk: dict[str, Any]) -> None:
     if usage:
         timed.num_prompt_tokens = usage["prompt_tokens"]
         timed.num_output_tokens = usage["completion_tokens"]
+    return len(timed.chunks) > num_before

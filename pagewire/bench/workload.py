@@ -1,12 +1,15 @@
 """The requests of a load test: makes prompts, schedules their sending and bounds open requests."""
 
+import contextlib
+import http.client
 import math
 import random
+import socket
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Protocol
 
 from pagewire.bench.openai_stream import Target, Timed, request_body, run_request
 from pagewire_shared.errors import UnavailableError
@@ -42,40 +45,115 @@ class Workload:
     seed: int
 
 
-def run_load(
-    target: Target, load: Workload, advance: Callable[[], object] = lambda: None
-) -> tuple[list[Timed], float]:
-    """Send the load; return the requests in order of sending and the seconds of the whole load.
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    """What came of a load.
 
-    Raises:
-        UnavailableError: The first request, which calibrates the prompts, failed.
+    Attributes:
+        requests: Requests that ended, in order of sending.
+        seconds: Duration of the whole load.
+        is_interrupted: Whether it was ended early; requests under way then are left out.
     """
-    chance = random.Random(load.seed)
-    words_per_token = _calibrate(target)
-    num_words = max(1, round(load.input_len * words_per_token))
-    bodies = [
-        request_body(target, words(chance, num_words), load.output_len, load.ignore_eos)
-        for _ in range(load.num_prompts)
-    ]
-    arrivals = arrival_seconds(chance, load.num_prompts, load.request_rate)
-    open_requests = threading.Semaphore(load.max_concurrency)
 
-    def run(body: bytes) -> Timed:
-        try:
-            return run_request(target, body)
-        finally:
-            open_requests.release()
-            advance()
+    requests: list[Timed]
+    seconds: float
+    is_interrupted: bool
 
-    began = time.perf_counter()
-    with ThreadPoolExecutor(load.max_concurrency) as pool:
+
+class Progress(Protocol):
+    """Shows how far a load is. Called from several threads."""
+
+    def text(self) -> None:
+        """Note a chunk with text."""
+        ...
+
+    def ended(self, timed: Timed, num_open: int) -> None:
+        """Note the end of a request; `num_open` others are under way."""
+        ...
+
+
+class BenchRun:
+    """Sends one load, with a thread for each open request."""
+
+    def __init__(self, target: Target, load: Workload, progress: Progress | None = None) -> None:
+        self._target = target
+        self._load = load
+        self._progress = progress
+        self._open: set[http.client.HTTPConnection] = set()
+        self._ended: dict[int, Timed] = {}
+        self._lock = threading.Lock()
+        self._is_stopped = False
+
+    def run(self) -> LoadResult:
+        """Send the load; an interrupt of this thread ends it early.
+
+        Raises:
+            UnavailableError: The first request, which calibrates the prompts, failed.
+        """
+        load, chance = self._load, random.Random(self._load.seed)
+        num_words = max(1, round(load.input_len * _calibrate(self._target)))
+        bodies = [
+            request_body(self._target, words(chance, num_words), load.output_len, load.ignore_eos)
+            for _ in range(load.num_prompts)
+        ]
+        arrivals = arrival_seconds(chance, load.num_prompts, load.request_rate)
+        began = time.perf_counter()
+        with ThreadPoolExecutor(load.max_concurrency) as pool:
+            try:
+                self._send(pool, bodies, arrivals)
+            except KeyboardInterrupt:
+                self._stop()
+        seconds = time.perf_counter() - began
+        requests = [self._ended[number] for number in sorted(self._ended)]
+        return LoadResult(requests, seconds, self._is_stopped)
+
+    def _send(self, pool: Executor, bodies: list[bytes], arrivals: list[float]) -> None:
+        began, room = time.perf_counter(), threading.Semaphore(self._load.max_concurrency)
+
+        def run(number: int, body: bytes) -> None:
+            try:
+                self._run_one(number, body)
+            finally:
+                room.release()
+
         futures = []
-        for body, arrival in zip(bodies, arrivals, strict=True):
+        for number, (body, arrival) in enumerate(zip(bodies, arrivals, strict=True)):
             time.sleep(max(0.0, began + arrival - time.perf_counter()))
-            open_requests.acquire()
-            futures.append(pool.submit(run, body))
-        results = [future.result() for future in futures]
-    return results, time.perf_counter() - began
+            room.acquire()
+            futures.append(pool.submit(run, number, body))
+        for future in futures:
+            future.result()
+
+    def _run_one(self, number: int, body: bytes) -> None:
+        connection = self._target.connect()
+        with self._lock:
+            if self._is_stopped:
+                return
+            self._open.add(connection)
+        timed = run_request(self._target, body, connection, self._on_text)
+        with self._lock:
+            self._open.discard(connection)
+            if self._is_stopped:
+                return
+            self._ended[number] = timed
+            num_open = len(self._open)
+        if self._progress is not None:
+            self._progress.ended(timed, num_open)
+
+    def _on_text(self) -> None:
+        if self._is_stopped:
+            raise ConnectionAbortedError("the load was ended")
+        if self._progress is not None:
+            self._progress.text()
+
+    def _stop(self) -> None:
+        """End the open requests; their threads are not waited for longer than that takes."""
+        with self._lock:
+            self._is_stopped = True
+            for connection in self._open:
+                with contextlib.suppress(OSError):
+                    if connection.sock is not None:
+                        connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 def words(chance: random.Random, count: int) -> str:

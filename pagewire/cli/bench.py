@@ -5,11 +5,12 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
-from pagewire.bench.openai_stream import Target, first_model
+from pagewire.bench.openai_stream import Target, Timed, first_model
 from pagewire.bench.report import make_report, table
-from pagewire.bench.workload import Workload, run_load
-from pagewire.cli.commands import EXIT_FAILED
+from pagewire.bench.workload import BenchRun, Workload
+from pagewire.cli.commands import EXIT_FAILED, EXIT_INTERRUPTED
 from pagewire.cli.settings import load as load_settings
 from pagewire.cli.settings import make_parser
 from pagewire.client.endpoint import http_url
@@ -67,14 +68,39 @@ def run(name: str, argv: Sequence[str]) -> int:
     )
     from tqdm import tqdm
 
-    is_shown = sys.stderr.isatty()
-    with tqdm(total=load.num_prompts, unit="request", disable=not is_shown) as bar:
-        results, seconds = run_load(target, load, lambda: bar.update(1))
-    report = make_report(results, seconds)
+    num_tokens = load.num_prompts * load.output_len
+    with tqdm(total=num_tokens, unit=" tokens", disable=not sys.stderr.isatty()) as bar:
+        result = BenchRun(target, load, _Progress(bar, load)).run()
+    report = make_report(result.requests, result.seconds)
+    if result.is_interrupted:
+        done = f"{len(result.requests)} of {load.num_prompts} requests"
+        print(f"pagewire bench: interrupted after {done}", file=sys.stderr)
     if config.json:
         shown = {**asdict(config), "model": target.model, "request_rate": str(load.request_rate)}
         shown.pop("api_key")
         print(json.dumps({"config": shown, **asdict(report)}, indent=2))
     else:
         print(table(report))
+    if result.is_interrupted:
+        return EXIT_INTERRUPTED
     return EXIT_FAILED if report.num_failed else 0
+
+
+class _Progress:
+    """Shows tokens, and how many requests are done and open. A chunk counts as one token until its
+    request ends."""
+
+    def __init__(self, bar: Any, load: Workload) -> None:
+        self._bar = bar
+        self._load = load
+        self._num_done = 0
+
+    def text(self) -> None:
+        self._bar.update(1)
+
+    def ended(self, timed: Timed, num_open: int) -> None:
+        self._num_done += 1
+        self._bar.set_postfix_str(
+            f"{self._num_done} of {self._load.num_prompts} requests, {num_open} open", refresh=False
+        )
+        self._bar.update(self._load.output_len - len(timed.chunks))

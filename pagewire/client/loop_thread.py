@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from pagewire_shared.errors import InternalError, PagewireError
+
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 
@@ -33,6 +35,11 @@ class LoopThread:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
+        except InternalError:
+            raise
+        except (PagewireError, KeyboardInterrupt) as error:
+            # The message says it all: the frames of the loop would hide the user's own line.
+            raise error.with_traceback(None) from error.__cause__
         finally:
             future.cancel()  # has no effect on a future that is done
 

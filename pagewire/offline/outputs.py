@@ -15,6 +15,7 @@ from pagewire.client.events import (
     ToolCallDelta,
 )
 from pagewire.client.tool_convert import joined_calls
+from pagewire.offline.short_repr import short_repr
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Logprob:
     decoded_token: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CompletionOutput:
     """One choice.
 
@@ -58,8 +59,10 @@ class CompletionOutput:
     tool_calls: list[ToolCall] = field(default_factory=list)
     reasoning: str | None = None
 
+    __repr__ = short_repr
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class RequestMetrics:
     """Seconds and counts, measured by the frontend.
 
@@ -74,8 +77,10 @@ class RequestMetrics:
     num_cached_tokens_by_tier: dict[str, int] = field(default_factory=dict)
     num_recoveries: int = 0
 
+    __repr__ = short_repr
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RequestOutput:
     """The result of one prompt.
 
@@ -97,6 +102,8 @@ class RequestOutput:
     finished: bool
     metrics: RequestMetrics | None
     prompt_logprobs: list[dict[int, Logprob] | None] | None = None
+
+    __repr__ = short_repr
 
 
 Texts = Mapping[int, str]

@@ -13,7 +13,7 @@ from pagewire.client.events import Closed
 from pagewire.offline.offline_batch import CONNECT_SECONDS, MAX_ATTEMPTS
 from pagewire.offline.outputs import OutputCollector
 from pagewire.offline.prompts import GenerationRequest
-from pagewire_shared.errors import UnavailableError
+from pagewire_shared.errors import PagewireError, UnavailableError
 
 MAX_ITEMS: Final = 32
 """Most requests of a call: a call costs little more than a request then."""
@@ -129,7 +129,7 @@ class WholeAnswers:
         """Take a part; return whether the request is over."""
         if part.error is not None:
             if not isinstance(part.error, UnavailableError):
-                raise part.error
+                raise self._named(number, part.error)
             self._count_attempts([number], part.error)
             self._waiting.appendleft(number)
         else:
@@ -142,6 +142,13 @@ class WholeAnswers:
         self._num_running -= 1
         self._change.set()
         return True
+
+    def _named(self, number: int, error: PagewireError) -> PagewireError:
+        """Return the error with the prompt that it is about, where there are several."""
+        if len(self._requests) > 1:
+            what = "messages" if self._requests[number].is_chat else "prompts"
+            error.message = f"{what}[{number}]: {error.message}"
+        return error
 
     def _count_attempts(self, numbers: Iterable[int], error: UnavailableError) -> None:
         """Note that requests have failed. Raises `error` after the last attempt of one."""

@@ -86,10 +86,17 @@ class LoopWatch:
     Args:
         is_serving: Whether the process is ready; earlier blocking delays no request and is not
             counted.
+        is_stopping: Whether the process ends; blocking is counted then, and logged as information:
+            to close channels and memory takes long, and few requests are left to delay.
     """
 
-    def __init__(self, is_serving: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self,
+        is_serving: Callable[[], bool] = lambda: True,
+        is_stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._is_serving = is_serving
+        self._is_stopping = is_stopping
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
         self._schedstat = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
@@ -98,6 +105,7 @@ class LoopWatch:
         self._logged_at = -_LOG_SECONDS
         self._num_unlogged = 0
         self._is_over = False
+        self._was_serving = is_serving()
         self._timer = self._loop.call_later(_BEAT_SECONDS, self._beat)
         self._thread = threading.Thread(target=self._look, name="loop-watch", daemon=True)
         self._thread.start()
@@ -113,7 +121,9 @@ class LoopWatch:
         held = held_histogram()
         delayed = self._delayed() if sight is not None else None
         seconds = held_seconds(now - self._last_beat, cpu - self._last_cpu, sight, delayed)
-        if seconds and self._is_serving():
+        was_serving, self._was_serving = self._was_serving, self._is_serving()
+        # The process may have become ready between the beats, after what held the loop.
+        if seconds and was_serving and self._was_serving:
             held.observe(seconds)
             self._log(seconds, sight.name if sight is not None else "unknown", now)
         self._sight = None
@@ -125,7 +135,9 @@ class LoopWatch:
             self._num_unlogged += 1
             return
         more = f", and {self._num_unlogged} more since" if self._num_unlogged else ""
-        _logger.warning("the event loop was held for %.0f ms: %s%s", seconds * 1e3, name, more)
+        level = logging.INFO if self._is_stopping() else logging.WARNING
+        text = "the event loop was held for %.0f ms: %s%s"
+        _logger.log(level, text, seconds * 1e3, name, more)
         self._logged_at, self._num_unlogged = now, 0
 
     def _look(self) -> None:
@@ -165,9 +177,11 @@ class LoopWatch:
 
 
 @contextlib.contextmanager
-def watched_loop(is_serving: Callable[[], bool] = lambda: True) -> Iterator[LoopWatch]:
+def watched_loop(
+    is_serving: Callable[[], bool] = lambda: True, is_stopping: Callable[[], bool] = lambda: False
+) -> Iterator[LoopWatch]:
     """Watch the running loop while inside; see LoopWatch."""
-    watch = LoopWatch(is_serving)
+    watch = LoopWatch(is_serving, is_stopping)
     try:
         yield watch
     finally:

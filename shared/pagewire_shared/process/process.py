@@ -146,7 +146,7 @@ async def _with_signals(
         address = Address(_metrics_host(config), config.metrics_port)
         # In a thread without a running event loop, because it binds with its own loop.
         await asyncio.to_thread(serve_metrics, address, role)
-    with watched_loop(lambda: context.status.is_serving):
+    with watched_loop(lambda: context.status.is_serving, context.stop.is_set):
         await serve(config, context)
 
 

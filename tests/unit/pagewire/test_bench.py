@@ -1,8 +1,11 @@
 """What a load comes to: arrivals, percentiles, and requests that fail."""
 
 import math
+import os
 import random
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -10,7 +13,7 @@ import pytest
 
 from pagewire.bench.openai_stream import Target, Timed, first_model, run_request
 from pagewire.bench.report import make_report, percentile, table
-from pagewire.bench.workload import Workload, arrival_seconds, run_load
+from pagewire.bench.workload import BenchRun, Workload, arrival_seconds
 from pagewire_shared.errors import UnavailableError
 
 
@@ -47,12 +50,17 @@ class Handler(BaseHTTPRequestHandler):
     """Streams four words; the body decides what goes wrong."""
 
     protocol_version = "HTTP/1.1"
+    SLOW_SECONDS = 10.0
+    is_slow = False
+    """Whether requests stay without an answer."""
 
     def do_GET(self) -> None:
         self._answer(200, b'{"data": [{"id": "served"}]}')
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
+        if self.is_slow:
+            time.sleep(self.SLOW_SECONDS)
         if b"fail" in body:
             self._answer(500, b"no")
             return
@@ -81,6 +89,8 @@ def target() -> Iterator[Target]:
     thread.start()
     yield Target(f"http://127.0.0.1:{server.server_port}/v1", "m", is_chat=False)
     server.shutdown()
+    server.daemon_threads = True
+    server.block_on_close = False
     server.server_close()
     thread.join()
 
@@ -96,10 +106,59 @@ def test_a_load_test_of_a_server_is_measured(target: Target) -> None:
         ignore_eos=True,
         seed=0,
     )
-    results, seconds = run_load(target, load)
-    assert seconds > 0
-    assert [result.error for result in results] == [None] * 5
-    assert {(len(result.chunks), result.num_output_tokens) for result in results} == {(2, 2)}
+    progress = NotedProgress()
+    result = BenchRun(target, load, progress).run()
+    assert result.seconds > 0
+    assert not result.is_interrupted
+    assert [one.error for one in result.requests] == [None] * 5
+    assert {(len(one.chunks), one.num_output_tokens) for one in result.requests} == {(2, 2)}
+    assert progress.num_texts == 10
+    assert len(progress.num_open) == 5
+    assert progress.num_open[-1] == 0
+    assert max(progress.num_open) <= 1
+
+
+class NotedProgress:
+    """Counts what it is told."""
+
+    def __init__(self) -> None:
+        self.num_texts = 0
+        self.num_open: list[int] = []
+
+    def text(self) -> None:
+        self.num_texts += 1
+
+    def ended(self, _: Timed, num_open: int) -> None:
+        self.num_open.append(num_open)
+
+
+def test_an_interrupt_keeps_what_was_measured(target: Target) -> None:
+    load = Workload(
+        num_prompts=40,
+        request_rate=math.inf,
+        max_concurrency=3,
+        input_len=10,
+        output_len=2,
+        ignore_eos=True,
+        seed=0,
+    )
+
+    class InterruptingProgress(NotedProgress):
+        def ended(self, timed: Timed, num_open: int) -> None:
+            super().ended(timed, num_open)
+            if len(self.num_open) == 4:
+                Handler.is_slow = True
+                threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    began = time.monotonic()
+    try:
+        result = BenchRun(target, load, InterruptingProgress()).run()
+    finally:
+        Handler.is_slow = False
+    assert result.is_interrupted
+    assert 4 <= len(result.requests) < 10
+    assert [one.error for one in result.requests] == [None] * len(result.requests)
+    assert time.monotonic() - began < Handler.SLOW_SECONDS
 
 
 @pytest.mark.parametrize(("body", "error"), [(b"fail", "status 500"), (b"cut", "DONE")])
@@ -118,4 +177,4 @@ def test_a_server_that_refuses_ends_the_load(target: Target) -> None:
         seed=0,
     )
     with pytest.raises(UnavailableError, match="status 500"):
-        run_load(Target(target.base_url, "fail", is_chat=False), load)
+        BenchRun(Target(target.base_url, "fail", is_chat=False), load).run()

@@ -80,3 +80,28 @@ def sight(seconds, delayed=0.0):
 )
 def test_only_blocking_callbacks_are_counted(wall, cpu, sight, delayed, expected):
     assert held_seconds(wall, cpu, sight, delayed) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("is_stopping", [False, True])
+async def test_what_holds_a_loop_that_stops_is_no_warning(is_stopping, caplog):
+    before = num_found()
+    with caplog.at_level(logging.INFO), watched_loop(lambda: True, lambda: is_stopping):
+        await asyncio.sleep(0.1)
+        async with asyncio.timeout(30):
+            while num_found() == before:
+                work_for(0.3)
+                await asyncio.sleep(0.1)
+    [*_, record] = [one for one in caplog.records if "was held for" in one.message]
+    assert record.levelno == (logging.INFO if is_stopping else logging.WARNING)
+
+
+async def test_what_held_the_loop_before_the_process_was_ready_is_not_counted():
+    is_ready = False
+    before = num_found()
+    with watched_loop(lambda: is_ready):
+        await asyncio.sleep(0.1)
+        work_for(0.3)
+        # Ready in the same turn of the loop.
+        is_ready = True
+        await asyncio.sleep(0.2)
+    assert num_found() == before
