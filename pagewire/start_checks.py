@@ -20,6 +20,8 @@ from pagewire_shared.identity.model_folder import (
     cache_folder,
     find_snapshot,
     is_hub_id,
+    is_offline,
+    resolve_model,
 )
 from pagewire_shared.model_files.config import (
     check_context,
@@ -107,6 +109,9 @@ def _folder_of(model: ServedModel, environ: Mapping[str, str]) -> Path | None:
     if not is_hub_id(model.path):
         return None
     hub_id, _, revision = model.path.partition("@")
+    if is_offline(environ):
+        # Downloads nothing, and says what is missing.
+        return resolve_model(model.path, environ, has_weights=True)
     cache = cache_folder(environ)
     return find_snapshot(cache, hub_id, revision or DEFAULT_REVISION, has_weights=True)
 

@@ -12,7 +12,13 @@ from pathlib import Path
 import httpx
 import pytest
 
+from pagewire.cli import running_server as running
+from pagewire.cli.generation import GenerationConfig
+from pagewire.cli.running_server import running_server
+from pagewire.cli.settings import load as load_settings
+from pagewire.cli.settings import make_parser
 from support.cells.clusters import Cluster, MakeCluster
+from support.fakes.fake_hub import running_hub
 from support.processes.processes import Serve, children_of, free_port, is_running, wait_until
 
 TINY_FLAGS = ("--dtype", "float32", "--kv-cache-memory", "16MiB", "--log-level", "warning")
@@ -23,12 +29,15 @@ def serve_flags(checkpoint: Path) -> tuple[str, ...]:
     return (str(checkpoint), *TINY_FLAGS, *ports)
 
 
-def run(*words: str, text: str | None = None) -> "subprocess.CompletedProcess[str]":
+def run(
+    *words: str, text: str | None = None, environ: dict[str, str] | None = None
+) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-m", "pagewire", *words],
         input=text,
         capture_output=True,
         text=True,
+        env=environ,
         timeout=90,
         check=False,
     )
@@ -128,6 +137,48 @@ def test_generate_from_a_running_server(cluster: Cluster) -> None:
     assert result.stderr == ""
     assert run("generate", "-", *flags, text="once upon").stdout == result.stdout
     assert run("generate", *flags, text="once upon").stdout == result.stdout
+
+
+def test_a_server_at_the_default_port_is_used_where_it_fits(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def found(*words: str) -> tuple[str, str] | None:
+        parser = make_parser("generate", GenerationConfig, "")
+        return running_server(load_settings(parser, GenerationConfig, words)[0])
+
+    monkeypatch.setattr(running, "DEFAULT_SERVER", cluster.grpc_address)
+    here = (cluster.grpc_address, cluster.model)
+    assert found() == here
+    assert found("--model", cluster.model, "--temperature", "0") == here
+    assert found("--model", "another/model") is None
+    assert found("--no-use-running") is None
+    # A flag that shapes a deployment asks for one of its own.
+    assert found("--dtype", "float32") is None
+    monkeypatch.setattr(running, "DEFAULT_SERVER", f"127.0.0.1:{free_port()}")
+    assert found() is None
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_model_is_pulled_and_listed(tmp_path: Path, tiny_checkpoint: Path) -> None:
+    with running_hub("org/tiny", tiny_checkpoint) as url:
+        environ = {**os.environ, "HF_ENDPOINT": url, "HF_HUB_CACHE": str(tmp_path)}
+        pulled = run("pull", "org/tiny", environ=environ)
+        assert pulled.returncode == 0, pulled.stderr
+        assert pulled.stdout.endswith("pagewire serve org/tiny\n")
+        missing = run("pull", "org/other", environ=environ)
+    assert missing.returncode == 1
+    assert "404" in missing.stderr.splitlines()[-1]
+    assert "org/tiny" in run("models", environ=environ).stdout
+    without_hub = {**environ, "HF_HUB_OFFLINE": "1"}
+    # Names that are not there end at once; the cached one is used without a hub.
+    began = time.monotonic()
+    refused = run("serve", "org/other", environ=without_hub)
+    assert "HF_HUB_OFFLINE is set" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    assert time.monotonic() - began < 30
+    flags = ("--max-tokens", "4", "--temperature", "0", *TINY_FLAGS)
+    told = run("generate", "once upon", "--model", "org/tiny", *flags, environ=without_hub)
+    assert told.returncode == 0, told.stderr
 
 
 def test_either_port_and_a_url_name_a_server(cluster: Cluster) -> None:

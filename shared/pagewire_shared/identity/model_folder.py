@@ -62,7 +62,7 @@ def resolve_model(
     # A tokenizer of its own often comes without a config.json.
     needs = "config.json" if setting == "model" else "tokenizer*"
     found = find_snapshot(cache, hub_id, revision, has_weights=has_weights, needs=needs)
-    if found is None and environ.get("HF_HUB_OFFLINE", "").lower() in _OFFLINE_VALUES:
+    if found is None and is_offline(environ):
         raise StartupError(
             f"--{setting}: {model} is neither a folder nor in the cache "
             f"{cache}, and HF_HUB_OFFLINE is set",
@@ -76,6 +76,11 @@ def resolve_model(
             *(hub_id, revision, found.name, hub_id, found.name),
         )
     return found
+
+
+def is_offline(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether nothing may be downloaded."""
+    return environ.get("HF_HUB_OFFLINE", "").lower() in _OFFLINE_VALUES
 
 
 def is_hub_id(model: str) -> bool:

@@ -22,6 +22,8 @@ PATHS = (
     "/ping",
     "/live",
     "/version",
+    "/state",
+    "/page/index.js",
     "/openapi.json",
     "/docs",
     "/",
