@@ -59,7 +59,8 @@ class CompletionOutput:
     tool_calls: list[ToolCall] = field(default_factory=list)
     reasoning: str | None = None
 
-    __repr__ = short_repr
+    def __repr__(self) -> str:
+        return short_repr(self)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -77,7 +78,8 @@ class RequestMetrics:
     num_cached_tokens_by_tier: dict[str, int] = field(default_factory=dict)
     num_recoveries: int = 0
 
-    __repr__ = short_repr
+    def __repr__(self) -> str:
+        return short_repr(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -103,7 +105,8 @@ class RequestOutput:
     metrics: RequestMetrics | None
     prompt_logprobs: list[dict[int, Logprob] | None] | None = None
 
-    __repr__ = short_repr
+    def __repr__(self) -> str:
+        return short_repr(self)
 
 
 Texts = Mapping[int, str]
