@@ -19,10 +19,13 @@ def _json_text(value: Any) -> str:
     return json.dumps(dict(value)) if isinstance(value, Mapping) else str(value)
 
 
-_NO_QUANTIZED: Final = (
-    "quantized checkpoints come later; serve the unquantized one, and --quantization int8, int4 or"
-    " fp8 quantizes it while it is loaded"
+_NO_CACHE_SCALES: Final = "scales of the KV cache are not read from files"
+
+_STORED: Final = (
+    *("auto", "awq", "awq_marlin", "bitsandbytes", "compressed-tensors", "compressed_tensors"),
+    *("fbgemm_fp8", "gptq", "gptq_marlin"),
 )
+"""Names of formats that config.json says anyway."""
 
 MODEL: Final = (
     *works("", "", model="", revision="", tokenizer_revision="", seed=""),
@@ -49,8 +52,10 @@ MODEL: Final = (
     ForeignName(
         name="quantization",
         here="quantization",
-        text=_NO_QUANTIZED,
+        text="formats that a checkpoint is stored in are read from its config.json: awq, gptq,"
+        " bitsandbytes, compressed-tensors and fp8; int8, int4 and fp8 quantize plain weights",
         takes=("none", "int8", "int4", "fp8"),
+        meanings=dict.fromkeys(_STORED, "none"),
     ),
     ForeignName(
         name="load_format",
@@ -86,7 +91,7 @@ MODEL: Final = (
     *refused(
         "--max-model-len of at most the window gives the same", disable_sliding_window="false"
     ),
-    *refused(_NO_QUANTIZED, quantization_param_path="none", calculate_kv_scales="false"),
+    *refused(_NO_CACHE_SCALES, quantization_param_path="none", calculate_kv_scales="false"),
     *refused("attention computes in the type of --dtype", override_attention_dtype="none"),
     *refused("the devices are CPUs and CUDA", override_neuron_config="none|{}"),
     *refused(

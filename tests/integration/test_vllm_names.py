@@ -18,7 +18,6 @@ from support.cells.clusters import TINY, Cluster
 
 SCRIPTS = sorted((Path(__file__).parent / "vllm_scripts").glob("*.py"))
 REFUSED = {
-    "awq": "quantization AWQ".lower(),
     "logits_processors": "logits_processors",
     "lora": "enable_lora",
     "speculative": "speculative_config",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pagewire_shared.errors import StartupError
+from pagewire_shared.model_files.quantization import check_quantization
 
 _CONTEXT_KEYS: Final = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
 _STATEFUL: Final = frozenset(
@@ -34,7 +35,7 @@ def refuse_unsupported(data: Mapping[str, Any]) -> None:
 
     A worker may still refuse a model that passes: it knows what transformers has installed.
     """
-    refuse_quantization(data)
+    check_quantization(data)
     names = data.get("architectures")
     if not names:
         raise _fault("config.json: architectures is missing")
@@ -45,19 +46,6 @@ def refuse_unsupported(data: Mapping[str, Any]) -> None:
         raise _fault(f"{names[0]}: its layers keep a state of their own, which has no KV blocks")
     if kind in _ALIBI:
         raise _fault(f"{names[0]} attends with ALiBi, which is not supported")
-
-
-def refuse_quantization(data: Mapping[str, Any]) -> None:
-    """Raise StartupError for a checkpoint with quantized weights."""
-    settings = data.get("quantization_config") or data.get("compression_config")
-    if not settings:
-        return
-    method = settings.get("quant_method") if isinstance(settings, Mapping) else None
-    raise _fault(
-        f"its weights are quantized with {method or 'an unknown method'} (quantization_config),"
-        " which is not read yet; name the model before quantization, perhaps with"
-        " --quantization int4"
-    )
 
 
 def context_of(data: Mapping[str, Any]) -> int | None:

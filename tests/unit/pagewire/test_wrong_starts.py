@@ -85,13 +85,13 @@ STARTS = [
     start("serve ./m", "architectures is missing", config__json="{}"),
     start(
         "serve ./m",
-        "its weights are quantized with awq (quantization_config), which is not read yet",
-        config__json=config(quantization_config={"quant_method": "awq"}),
+        "its weights are quantized with aqlm, which is not read; awq, bitsandbytes, compressed-t",
+        config__json=config(quantization_config={"quant_method": "aqlm"}),
     ),
     start(
         "serve ./m",
-        "its weights are quantized with gptq",
-        config__json=config(quantization_config={"quant_method": "gptq"}),
+        "gptq with 3 bits is not read; 2, 4 and 8 are",
+        config__json=config(quantization_config={"quant_method": "gptq", "bits": 3}),
     ),
     start(
         "serve ./m",
@@ -119,7 +119,7 @@ STARTS = [
     WrongStart("serve --enable-lora", "--enable-lora: LoRA adapters come later", status=2),
     WrongStart("serve --trust-remote-code", "code of a checkpoint is never run", status=2),
     WrongStart("serve --ctx-size 4096", "--ctx-size: use --max-model-len", status=2),
-    WrongStart("serve --quantization awq", "quantized checkpoints come later", status=2),
+    WrongStart("serve --quantization gguf", "formats that a checkpoint is stored in", status=2),
     WrongStart("serve --chat-template ./no.jinja", "--chat-template: ./no.jinja cannot be read"),
     WrongStart("serve --tokenizer ./none", "--tokenizer: there is no folder ./none"),
     WrongStart("serve --tool-call-parser foo", "--tool-call-parser: 'foo' is none of hermes,"),

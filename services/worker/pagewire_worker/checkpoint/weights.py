@@ -97,6 +97,27 @@ class SafetensorsReader:
         yield tensor
         release_pages(tensor)
 
+    @property
+    def not_taken(self) -> list[str]:
+        """Names of the tensors that were not requested so far."""
+        return sorted(self._left)
+
+    def has(self, name: str) -> bool:
+        """Return whether there is such a tensor."""
+        return name in self._file_of
+
+    @contextmanager
+    def stored(self, name: str) -> Iterator[Tensor]:
+        """Yield one tensor of any type and shape, as `borrow` does."""
+        tensor = self._get(name)
+        self._note(name)
+        yield tensor
+        release_pages(tensor)
+
+    def has_values(self, name: str) -> bool:
+        """Return whether any value of a tensor is not 0; it is not requested by that."""
+        return bool(self._get(name).any())
+
     def ignore(self, name: str) -> None:
         """Accept that `name` may be stored without being requested."""
         self._left.discard(name)
@@ -114,13 +135,7 @@ class SafetensorsReader:
             )
 
     def _read(self, name: str, shape: Shape) -> Tensor:
-        if name not in self._file_of:
-            raise StartupError(f"{self._folder} lacks the tensor {name}", field="model")
-        path = self._file_of[name]
-        try:
-            tensor: Tensor = self._open(path).get_tensor(name)
-        except (SafetensorError, OSError) as error:
-            raise _broken(path, error) from error
+        tensor, path = self._get(name), self._file_of[name]
         if tuple(tensor.shape) != shape:
             raise StartupError(
                 f"{path}: tensor {name} has shape {list(tensor.shape)}, "
@@ -129,8 +144,21 @@ class SafetensorsReader:
             )
         if not tensor.dtype.is_floating_point:
             raise StartupError(f"{path}: tensor {name} has type {tensor.dtype}", field="model")
+        self._note(name)
+        return tensor
+
+    def _note(self, name: str) -> None:
         self._left.discard(name)
         self._on_progress(1.0 - len(self._left) / len(self._file_of))
+
+    def _get(self, name: str) -> Tensor:
+        if name not in self._file_of:
+            raise StartupError(f"{self._folder} lacks the tensor {name}", field="model")
+        path = self._file_of[name]
+        try:
+            tensor: Tensor = self._open(path).get_tensor(name)
+        except (SafetensorError, OSError) as error:
+            raise _broken(path, error) from error
         return tensor
 
     def _find_tensors(self) -> dict[str, Path]:

@@ -70,7 +70,7 @@ def test_broken_config(copy):
         ({"rope_parameters": {"rope_type": "llama3", "factor": 8.0}}, "low_freq_factor"),
         ({"use_sliding_window": True}, "sliding"),
         ({"layer_types": ["sliding_attention"]}, "sliding"),
-        ({"quantization_config": {"quant_method": "awq"}}, "quantization_config"),
+        ({"quantization_config": {"quant_method": "aqlm"}}, "quantization_config"),
         ({"hidden_size": ...}, "hidden_size"),
         ({"hidden_size": "64"}, "hidden_size"),
         ({"num_key_value_heads": 3}, "num_key_value_heads"),

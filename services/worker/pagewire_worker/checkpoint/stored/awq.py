@@ -1,0 +1,47 @@
+"""AWQ: integers of 4 bits with zero points, packed along the outputs.
+
+Layout: WQLinear_GEMM of AutoAWQ (awq/modules/linear/gemm.py). Method: Lin et al., 2023.
+"""
+
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from pagewire_worker.checkpoint.stored.grouped import dequantized
+from pagewire_worker.checkpoint.stored.packed_bits import unpacked
+from pagewire_worker.checkpoint.stored.parts import StoredTensors, evenly, part
+
+_PACK: Final = 8
+_ORDER: Final = (0, 2, 4, 6, 1, 3, 5, 7)
+"""Output that each nibble of a word belongs to, the lowest nibble first."""
+
+
+class AwqFormat:
+    """Matrices as AutoAWQ writes them in its version "gemm"."""
+
+    name = "awq"
+
+    def has(self, tensors: StoredTensors, prefix: str) -> bool:
+        """Return whether the matrix is stored in this format."""
+        return tensors.has(f"{prefix}.qweight")
+
+    def matrix(self, tensors: StoredTensors, prefix: str, shape: tuple[int, int]) -> Tensor:
+        """Return the matrix [outputs, inputs] in float32."""
+        num_outputs, num_inputs = shape
+        num_words = evenly(prefix, num_outputs, _PACK, "outputs in words")
+        with (
+            part(tensors, f"{prefix}.qweight", (num_inputs, num_words)) as words,
+            part(tensors, f"{prefix}.scales") as scales,
+            part(tensors, f"{prefix}.qzeros", (len(scales), num_words)) as zeros,
+        ):
+            group = evenly(prefix, num_inputs, len(scales), "inputs in groups")
+            return dequantized(_columns(words).T, scales.T, _columns(zeros).T, group)
+
+
+def _columns(words: Tensor) -> Tensor:
+    """Return the integers [rows, outputs] of words [rows, outputs / 8]."""
+    nibbles = unpacked(words, 4, dim=1).view(len(words), -1, _PACK)
+    columns = torch.empty_like(nibbles)
+    columns[:, :, list(_ORDER)] = nibbles
+    return columns.flatten(1)

@@ -1,0 +1,57 @@
+"""Chooses the format of a checkpoint's matrices from its config.json."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from pagewire_shared.model_files.quantization import check_quantization, quantization_of
+from pagewire_worker.checkpoint.stored.awq import AwqFormat
+from pagewire_worker.checkpoint.stored.bitsandbytes import BitsAndBytesFormat
+from pagewire_worker.checkpoint.stored.compressed_tensors import CompressedTensorsFormat
+from pagewire_worker.checkpoint.stored.float8 import Float8Format
+from pagewire_worker.checkpoint.stored.gptq import GptqFormat
+from pagewire_worker.checkpoint.stored.parts import StoredFormat
+
+Settings = Mapping[str, Any]
+
+
+def stored_format(data: Mapping[str, Any]) -> StoredFormat | None:
+    """Return the format that config.json names; None for plain matrices.
+
+    Raises:
+        StartupError: The method is not known, or does something that is not read.
+    """
+    check_quantization(data)
+    settings = quantization_of(data)
+    return None if settings is None else _FORMATS[settings["quant_method"]](settings)
+
+
+def _gptq(settings: Settings) -> StoredFormat:
+    return GptqFormat(is_v2=settings.get("checkpoint_format") == "gptq_v2")
+
+
+def _fp8(settings: Settings) -> StoredFormat:
+    return Float8Format(_block(settings.get("weight_block_size")))
+
+
+def _compressed(settings: Settings) -> StoredFormat:
+    groups = (settings.get("config_groups") or {}).values()
+    weights = [group.get("weights") or {} for group in groups]
+    return CompressedTensorsFormat(next(filter(None, map(_block_of, weights)), None))
+
+
+def _block_of(weights: Settings) -> tuple[int, int] | None:
+    return _block(weights.get("block_structure"))
+
+
+def _block(sizes: Any) -> tuple[int, int] | None:
+    return (int(sizes[0]), int(sizes[1])) if sizes else None
+
+
+_FORMATS: Final[Mapping[str, Callable[[Settings], StoredFormat]]] = {
+    "awq": lambda _: AwqFormat(),
+    "bitsandbytes": lambda _: BitsAndBytesFormat(),
+    "compressed-tensors": _compressed,
+    "fbgemm_fp8": _fp8,
+    "fp8": _fp8,
+    "gptq": _gptq,
+}

@@ -1,0 +1,82 @@
+"""Reads a quantized checkpoint as if its matrices were stored plainly."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from pagewire_worker.checkpoint.stored.parts import StoredFormat
+from pagewire_worker.checkpoint.weights import SafetensorsReader, Shape
+
+_WEIGHT = ".weight"
+CACHE_SCALES = (".k_scale", ".v_scale", ".q_scale", ".prob_scale", ".kv_scale")
+"""Ends of the names of scales for a quantized KV cache, which is not kept by them here."""
+
+
+class StoredReader:
+    """A WeightReader whose matrices are computed from what a format stores, one at a time.
+
+    A matrix without the tensors of the format is stored plainly: a checkpoint leaves some layers as
+    they were.
+    """
+
+    def __init__(
+        self,
+        tensors: SafetensorsReader,
+        format_: StoredFormat,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        """Create the stored reader.
+
+        Args:
+            tensors: The files.
+            format_: Format of the matrices.
+            device, dtype: Device and type of the returned tensors.
+        """
+        self._tensors = tensors
+        self._format = format_
+        self._device = device
+        self._dtype = dtype
+
+    def take(self, name: str, shape: Shape) -> Tensor:
+        """Return one tensor. Raises StartupError when it is missing or of another shape."""
+        return self.take_stacked([(name, shape)])
+
+    def take_stacked(self, parts: Sequence[tuple[str, Shape]]) -> Tensor:
+        """Return tensors stacked along their first dimension."""
+        num_rows = sum(shape[0] for _, shape in parts)
+        result = torch.empty((num_rows, *parts[0][1][1:]), dtype=self._dtype, device=self._device)
+        row = 0
+        for name, shape in parts:
+            with self.borrow(name, shape) as tensor:
+                result[row : row + shape[0]].copy_(tensor)
+            row += shape[0]
+        return result
+
+    @contextmanager
+    def borrow(self, name: str, shape: Shape) -> Iterator[Tensor]:
+        """Yield one tensor: a matrix of the format in float32, others in their stored type."""
+        prefix = name.removesuffix(_WEIGHT)
+        if len(shape) == 2 and name != prefix and self._format.has(self._tensors, prefix):
+            yield self._format.matrix(self._tensors, prefix, (shape[0], shape[1]))
+            return
+        with self._tensors.borrow(name, shape) as tensor:
+            yield tensor
+
+    def ignore(self, name: str) -> None:
+        """Accept that `name` may be stored without being requested."""
+        self._tensors.ignore(name)
+
+    def finish(self) -> None:
+        """Close the files. Raises StartupError if a stored tensor was not requested.
+
+        Scales of the KV cache are left out, and biases of zeros: some libraries write one for each
+        matrix.
+        """
+        for name in self._tensors.not_taken:
+            is_bias = name.endswith(".bias")
+            if name.endswith(CACHE_SCALES) or (is_bias and not self._tensors.has_values(name)):
+                self._tensors.ignore(name)
+        self._tensors.finish()

@@ -1,0 +1,106 @@
+"""Says from config.json whether the quantized weights of a checkpoint are read."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from pagewire_shared.errors import StartupError
+
+METHODS: Final = ("awq", "bitsandbytes", "compressed-tensors", "fbgemm_fp8", "fp8", "gptq")
+"""Values of quant_method that are read."""
+
+_BITS: Final[Mapping[str, tuple[int, ...]]] = {"awq": (4,), "gptq": (2, 4, 8)}
+_COMPRESSED: Final = (
+    *("dense", "float-quantized", "int-quantized", "mixed-precision", "naive-quantized"),
+    "pack-quantized",
+)
+_STRATEGIES: Final = ("tensor", "channel", "group", "block")
+
+Settings = Mapping[str, Any]
+
+
+def quantization_of(data: Mapping[str, Any]) -> Settings | None:
+    """Return the settings of quantized weights, or None for plain weights."""
+    settings = data.get("quantization_config") or data.get("compression_config")
+    if not settings:
+        return None
+    return settings if isinstance(settings, Mapping) else {}
+
+
+def check_quantization(data: Mapping[str, Any]) -> None:
+    """Raise StartupError for quantized weights that are not read; the message says what is."""
+    settings = quantization_of(data)
+    if settings is None:
+        return
+    method = settings.get("quant_method")
+    if method not in METHODS:
+        raise _fault(
+            f"its weights are quantized with {method or 'an unknown method'}, which is not read;"
+            f" {', '.join(METHODS)} are"
+        )
+    bits = settings.get("bits", settings.get("w_bit"))
+    known = _BITS.get(method)
+    if known and bits is not None and bits not in known:
+        raise _fault(f"{method} with {bits} bits is not read; {_either(known)} are")
+    check = _CHECKS.get(method)
+    if check is not None:
+        check(settings)
+
+
+def _check_awq(settings: Settings) -> None:
+    version = str(settings.get("version", "gemm")).lower()
+    if version != "gemm":
+        raise _fault(f"AWQ of version {version!r} is not read; 'gemm' is")
+    if settings.get("zero_point") is False:
+        raise _fault("AWQ without zero points is not read")
+
+
+def _check_gptq(settings: Settings) -> None:
+    layout = settings.get("checkpoint_format") or "gptq"
+    if layout not in ("gptq", "gptq_v2"):
+        raise _fault(f"GPTQ in the layout {layout!r} is not read; 'gptq' and 'gptq_v2' are")
+
+
+def _check_compressed(settings: Settings) -> None:
+    groups = settings.get("config_groups")
+    groups = groups if isinstance(groups, Mapping) else {}
+    formats = [settings.get("format"), *(one.get("format") for one in groups.values())]
+    for name in filter(None, formats):
+        if name not in _COMPRESSED:
+            raise _fault(
+                f"compressed-tensors in the format {name!r} are not read;"
+                f" {_either(_COMPRESSED)} are"
+            )
+    if (settings.get("sparsity_config") or {}).get("format", "dense") != "dense":
+        raise _fault("compressed-tensors with sparse weights are not read")
+    if settings.get("transform_config"):
+        raise _fault("compressed-tensors with transforms are not read")
+    for group in groups.values():
+        weights = group.get("weights") or {}
+        strategy, bits = weights.get("strategy", "tensor"), weights.get("num_bits", 8)
+        if strategy not in _STRATEGIES:
+            raise _fault(
+                f"compressed-tensors with a scale per {strategy} are not read;"
+                f" {_either(_STRATEGIES)} are"
+            )
+        if bits not in (4, 8) or (weights.get("type") == "float" and bits != 8):
+            kind = weights.get("type", "int")
+            raise _fault(
+                f"compressed-tensors with weights of {bits} bits ({kind}) are not read; int of 4"
+                " and 8 and float of 8 are"
+            )
+
+
+_CHECKS: Final[Mapping[str, Callable[[Settings], None]]] = {
+    "awq": _check_awq,
+    "compressed-tensors": _check_compressed,
+    "gptq": _check_gptq,
+}
+
+
+def _either(known: tuple[Any, ...]) -> str:
+    *first, last = map(str, known)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _fault(text: str) -> StartupError:
+    return StartupError(f"--model: {text} (quantization_config)", field="model")
