@@ -4,9 +4,11 @@ import contextlib
 import http.client
 import math
 import random
+import signal
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
@@ -22,6 +24,8 @@ _WORDS = (
 )
 
 _CALIBRATION_WORDS = 64
+LOOK_SECONDS = 0.1
+"""How soon a load that waits for the next arrival notices that it is ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,11 +102,8 @@ class BenchRun:
         ]
         arrivals = arrival_seconds(chance, load.num_prompts, load.request_rate)
         began = time.perf_counter()
-        with ThreadPoolExecutor(load.max_concurrency) as pool:
-            try:
-                self._send(pool, bodies, arrivals)
-            except KeyboardInterrupt:
-                self._stop()
+        with self._stopped_by_interrupt(), ThreadPoolExecutor(load.max_concurrency) as pool:
+            self._send(pool, bodies, arrivals)
         seconds = time.perf_counter() - began
         requests = [self._ended[number] for number in sorted(self._ended)]
         return LoadResult(requests, seconds, self._is_stopped)
@@ -118,11 +119,26 @@ class BenchRun:
 
         futures = []
         for number, (body, arrival) in enumerate(zip(bodies, arrivals, strict=True)):
-            time.sleep(max(0.0, began + arrival - time.perf_counter()))
+            while (rest := began + arrival - time.perf_counter()) > 0 and not self._is_stopped:
+                time.sleep(min(rest, LOOK_SECONDS))
             room.acquire()
+            if self._is_stopped:
+                break
             futures.append(pool.submit(run, number, body))
         for future in futures:
             future.result()
+
+    @contextlib.contextmanager
+    def _stopped_by_interrupt(self) -> Iterator[None]:
+        """End the load at an interrupt; an exception could leave locks of the threads taken."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = signal.signal(signal.SIGINT, lambda *_: self._stop())
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     def _run_one(self, number: int, body: bytes) -> None:
         connection = self._target.connect()
@@ -147,13 +163,12 @@ class BenchRun:
             self._progress.text()
 
     def _stop(self) -> None:
-        """End the open requests; their threads are not waited for longer than that takes."""
-        with self._lock:
-            self._is_stopped = True
-            for connection in self._open:
-                with contextlib.suppress(OSError):
-                    if connection.sock is not None:
-                        connection.sock.shutdown(socket.SHUT_RDWR)
+        """End the open requests. Takes no lock: the main thread may be anywhere."""
+        self._is_stopped = True
+        for connection in list(self._open):
+            with contextlib.suppress(OSError):
+                if connection.sock is not None:
+                    connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 def words(chance: random.Random, count: int) -> str:

@@ -1,4 +1,4 @@
-"""`pagewire convert IN OUT`: turns a pickled checkpoint into safetensors."""
+"""`pagewire convert IN OUT`: turns a pickled checkpoint or a GGUF file into safetensors."""
 
 import shutil
 import subprocess
@@ -13,9 +13,9 @@ from pagewire_shared.model_files.folder import INDEX_NAME, SINGLE_NAME
 from pagewire_shared.process.flags import HintingParser
 
 DESCRIPTION = (
-    "Write the checkpoint in the folder IN, whose weights are pickles (pytorch_model.bin), as"
-    " safetensors into the new folder OUT. A process of its own reads the pickles, and makes"
-    " nothing of them but tensors."
+    "Write the checkpoint IN as safetensors into the new folder OUT. IN is a folder whose weights"
+    " are pickles (pytorch_model.bin), or a GGUF file of llama, qwen2 or qwen3, which becomes"
+    " bfloat16. A process of its own reads IN, and makes nothing of pickles but tensors."
 )
 _COPIED: Final = ("*.json", "*.model", "*.txt", "*.jinja", "*.tiktoken")
 
@@ -23,14 +23,13 @@ _COPIED: Final = ("*.json", "*.model", "*.txt", "*.jinja", "*.tiktoken")
 def run(name: str, argv: Sequence[str]) -> int:
     """Convert; print the name of the new folder. Raises StartupError when that is not possible."""
     parser = HintingParser(prog=f"pagewire {name}", description=DESCRIPTION)
-    parser.add_argument("IN", help="folder of the checkpoint")
+    parser.add_argument("IN", help="folder of the checkpoint, or a GGUF file")
     parser.add_argument("OUT", help="folder to make")
     options = parser.parse_args(argv)
     source, target = Path(options.IN).expanduser(), Path(options.OUT).expanduser()
-    if source.suffix == ".gguf" or (source.is_dir() and any(source.glob("*.gguf"))):
-        raise StartupError(f"IN: {source} is GGUF, which is not read yet", field="IN")
-    if not source.is_dir():
-        raise StartupError(f"IN: there is no folder {source}", field="IN")
+    is_gguf = source.suffix == ".gguf" and source.is_file()
+    if not source.is_dir() and not is_gguf:
+        raise StartupError(f"IN: there is neither a folder nor a GGUF file {source}", field="IN")
     if (source / SINGLE_NAME).is_file() or (source / INDEX_NAME).is_file():
         raise StartupError(f"IN: {source} has safetensors already", field="IN")
     if target.exists():
@@ -42,7 +41,8 @@ def run(name: str, argv: Sequence[str]) -> int:
             made = Path(place) / "model"
             made.mkdir()
             _convert(source, made)
-            _copy_texts(source, made)
+            if source.is_dir() and not any(source.glob("*.gguf")):
+                _copy_texts(source, made)
             made.rename(target)
     except OSError as error:
         raise StartupError(f"OUT: {target}: {error.strerror or error}", field="OUT") from error

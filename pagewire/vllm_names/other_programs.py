@@ -6,7 +6,10 @@ _TEMPERATURE: Final = "use --temperature of pagewire generate and chat, or the f
 
 LLAMA_CPP: Final[tuple[tuple[str, str], ...]] = (
     ("-m", "write the model as MODEL, a folder or hub id"),
-    ("-hf --hf-repo", "write the hub id as MODEL; GGUF files are not read yet"),
+    (
+        "-hf --hf-repo",
+        "write the hub id as MODEL; pagewire convert reads GGUF files",
+    ),
     ("-c --ctx-size", "use --max-model-len"),
     ("--n-predict --predict", "use --max-tokens of pagewire generate, or max_tokens"),
     ("-t --threads", "set PAGEWIRE_CPU_THREADS; physical cores by default"),

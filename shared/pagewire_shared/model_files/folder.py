@@ -22,7 +22,9 @@ _PICKLES: Final = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 def check_place(path: Path, shown: str) -> None:
     """Raise StartupError unless `path` is a folder with a config.json; `shown` names it."""
     if path.suffix == ".gguf":
-        raise _fault(f"{shown} is a GGUF file, which is not read yet; {_ORIGINAL}")
+        raise _fault(
+            f"{shown} is a GGUF file: pagewire convert {shown} OUT makes a checkpoint of it"
+        )
     if not path.exists():
         raise _fault(f"{shown} does not exist")
     if not path.is_dir():
@@ -32,7 +34,7 @@ def check_place(path: Path, shown: str) -> None:
     if (path / "adapter_config.json").is_file():
         raise _fault(_ADAPTER.format(shown))
     if gguf := _first(path, ["*.gguf"]):
-        raise _fault(f"{shown} holds {gguf}; GGUF is not read yet; {_ORIGINAL}")
+        raise _fault(f"{shown} holds {gguf}: pagewire convert {shown} OUT makes a checkpoint of it")
     raise _fault(f"{shown} has no config.json")
 
 
@@ -48,7 +50,10 @@ def check_weights(folder: Path, shown: str) -> None:
             f" read: pagewire convert {shown} OUT writes safetensors"
         )
     if gguf := _first(folder, ["*.gguf"]):
-        raise _fault(f"{shown} has no {SINGLE_NAME}; {gguf} is not read yet; {_ORIGINAL}")
+        raise _fault(
+            f"{shown} has no {SINGLE_NAME}, but {gguf}: pagewire convert {shown}/{gguf} OUT makes a"
+            " checkpoint of it"
+        )
     raise _fault(f"{shown} has neither {SINGLE_NAME} nor {INDEX_NAME}")
 
 
@@ -62,7 +67,6 @@ def check_tokenizer(folder: Path, shown: str) -> None:
 
 
 _ADAPTER: Final = "{} is an adapter (LoRA), which is not supported yet; name its base model"
-_ORIGINAL: Final = "name the model in safetensors that it was made from"
 
 
 def _first(folder: Path, patterns: Sequence[str]) -> str:

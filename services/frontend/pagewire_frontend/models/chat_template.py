@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import jinja2
-from jinja2 import nodes
+from jinja2 import meta, nodes
 from jinja2.compiler import CodeGenerator, Frame
 from jinja2.ext import Extension
 from jinja2.parser import Parser
@@ -40,6 +40,19 @@ class _ComputesNothing(CodeGenerator):
         if not isinstance(node, nodes.TemplateData):
             raise nodes.Impossible
         return super()._output_child_to_const(node, frame, finalize)
+
+
+class _Tracking(_ComputesNothing, meta.TrackingCodeGenerator):
+    """Notes the values that a template is given, as meta.find_undeclared_variables does; that one
+    computes constant expressions."""
+
+
+def _given_values(tree: nodes.Template) -> frozenset[str]:
+    assert tree.environment is not None, "a parsed template has its environment"
+    tracking = _Tracking(tree.environment)
+    tracking.optimizer = None
+    tracking.visit(tree)
+    return frozenset(tracking.undeclared_identifiers)
 
 
 def _raise_exception(message: str) -> NoReturn:
@@ -78,7 +91,7 @@ class ChatTemplate:
         try:
             tree = environment.parse(source)
             self._template = environment.from_string(tree)
-            self.reads = template_reads(tree)
+            self.reads = template_reads(tree, _given_values(tree))
         except jinja2.TemplateError as error:
             raise StartupError(f"the chat template does not compile: {error}") from error
         self.source = source

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from jinja2 import meta, nodes
+from jinja2 import nodes
 
 _TURNS = "messages"
 _SHOWN_WHOLE = {"tojson", "items", "string", "pprint", "xmlattr"}
@@ -31,11 +31,16 @@ class TemplateReads:
         return name in self.turn_fields or EVERY_FIELD in self.turn_fields
 
 
-def template_reads(tree: nodes.Template) -> TemplateReads:
-    """Return what a template reads, at most: a branch that no request takes counts, too."""
+def template_reads(tree: nodes.Template, values: frozenset[str]) -> TemplateReads:
+    """Return what a template reads, at most: a branch that no request takes counts, too.
+
+    Args:
+        tree: The template.
+        values: Names of the values that it is given and reads.
+    """
     turns = _turn_names(tree)
     return TemplateReads(
-        frozenset(meta.find_undeclared_variables(tree)),
+        values,
         frozenset(name for turn, name in _fields(tree) if turn in turns),
     )
 

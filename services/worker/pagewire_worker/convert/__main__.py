@@ -1,4 +1,4 @@
-"""The process of `pagewire convert`: writes a pickled checkpoint as safetensors.
+"""The process of `pagewire convert`: writes a pickled checkpoint or a GGUF file as safetensors.
 
 torch's `weights_only` unpickler makes tensors and plain containers, and nothing else of a pickle.
 One file of the checkpoint is in memory at a time.
@@ -17,15 +17,21 @@ from torch import Tensor
 
 from pagewire_shared.errors import StartupError
 from pagewire_shared.model_files.folder import INDEX_NAME, SINGLE_NAME
+from pagewire_worker.convert.gguf_file import convert_gguf, find_gguf
 
 PICKLE_INDEX: Final = "pytorch_model.bin.index.json"
 PICKLE_NAMES: Final = ("pytorch_model.bin", "model.bin", "pytorch_model.pt", "model.pt")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Convert the folder of the first argument into that of the second; return the exit status."""
+    """Convert what the first argument names into the folder of the second; return the status."""
     try:
-        convert(Path(arguments[0]), Path(arguments[1]))
+        source, target = Path(arguments[0]), Path(arguments[1])
+        file = find_gguf(source)
+        if file is not None:
+            convert_gguf(file, target)
+        else:
+            convert(source, target)
     except StartupError as error:
         print(error.message, file=sys.stderr)
         return 1

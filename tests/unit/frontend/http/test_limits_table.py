@@ -11,6 +11,7 @@ import pytest
 from pagewire_frontend.chat import tool_use
 from pagewire_frontend.config import FrontendConfig
 from pagewire_frontend.engine import embedding, request_fit, tokenization
+from pagewire_frontend.grpc_api import batch_call
 from pagewire_frontend.http.body import json_body, json_reader
 from pagewire_frontend.http.openai import options as http_options
 from pagewire_frontend.http.openai import schemas
@@ -126,6 +127,7 @@ NUMBERS: dict[str, list[float]] = {
     "prompt": [schemas.MAX_PROMPTS],
     "input of embeddings": [embedding.MAX_INPUTS],
     "input of /pooling and /classify": [embedding.MAX_INPUTS],
+    "items of GenerateBatch": [1, batch_call.MAX_ITEMS],
     "queries and documents": [embedding.MAX_INPUTS],
     "vectors of all tokens of an input": [MAX_VECTOR_BYTES, 4],
     "input of responses": [responses_schemas.MAX_INPUT_ITEMS],

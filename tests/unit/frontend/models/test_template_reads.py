@@ -76,3 +76,9 @@ def test_fields_of_turns_that_are_read(source: str, is_read: bool) -> None:
 def test_no_template_reads_nothing() -> None:
     assert unread_name(["Ann"], None)
     assert list(unread_arguments(None, None)) == []
+
+
+@pytest.mark.parametrize("harm", ["9 ** (9 ** 9)", "'a' * 10 ** 12", "[0] * 10 ** 12"])
+def test_nothing_is_computed_to_find_out(harm: str) -> None:
+    source = f"{{% if mood %}}{{{{ {harm} }}}}{{% set x = {harm} %}}{{% endif %}}"
+    assert template(source).reads.values == {"mood"}

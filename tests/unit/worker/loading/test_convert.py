@@ -109,8 +109,10 @@ def test_folders_that_cannot_be_converted(
     for words, line in (
         ((folder, other), "exists; name a new folder"),
         ((other, folder.parent / "out"), "has safetensors already"),
-        ((folder.parent / "none", folder.parent / "out"), "there is no folder"),
-        ((folder.parent / "m.gguf", folder.parent / "out"), "GGUF, which is not read yet"),
+        (
+            (folder.parent / "none", folder.parent / "out"),
+            "neither a folder nor a GGUF file",
+        ),
     ):
         assert main(["convert", *map(str, words)]) == 1
         assert line in capsys.readouterr().err

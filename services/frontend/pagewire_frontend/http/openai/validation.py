@@ -32,7 +32,7 @@ def as_invalid(error: ValidationError, within: Sequence[str] = ()) -> InvalidReq
     """
     found = error.errors(include_url=False, include_context=False, include_input=False)
     same = _of_one_field(found)
-    inner = max((_place(one["loc"]) for one in same), key=_depth)
+    inner = _place(max((one["loc"] for one in same), key=_depth))
     said = [_words(one) for one in same if _place(one["loc"]) == inner]
     place = [*within, *inner]
     shown = ".".join(place) or "the body"
@@ -54,9 +54,9 @@ def _of_one_field(found: Sequence[Any]) -> list[Any]:
     return [one for one in found if one["loc"][: len(root)] == root]
 
 
-def _depth(place: Sequence[str]) -> tuple[int, list[int]]:
+def _depth(location: Sequence[str | int]) -> tuple[int, list[int]]:
     """Return how far the check of a member came: the farthest is what was meant."""
-    return len(place), [int(part) for part in place if part.isdigit()]
+    return len(_place(location)), [part for part in location if isinstance(part, int)]
 
 
 def _place(location: Sequence[str | int]) -> list[str]:

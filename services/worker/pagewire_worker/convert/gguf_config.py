@@ -1,0 +1,155 @@
+"""Makes a config.json of the metadata of a GGUF file, and names of transformers of its tensors."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from pagewire_shared.errors import StartupError
+
+Metadata = Mapping[str, Any]
+
+ARCHITECTURES: Final = {
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+}
+"""general.architecture to the class of transformers; Mistral's files say llama, too."""
+
+_ENDS: Final = {
+    "output.weight": "lm_head.weight",
+    "output_norm.weight": "model.norm.weight",
+    "token_embd.weight": "model.embed_tokens.weight",
+}
+_PARTS: Final = {
+    "attn_k": "self_attn.k_proj",
+    "attn_k_norm": "self_attn.k_norm",
+    "attn_norm": "input_layernorm",
+    "attn_output": "self_attn.o_proj",
+    "attn_q": "self_attn.q_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_v": "self_attn.v_proj",
+    "ffn_down": "mlp.down_proj",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_up": "mlp.up_proj",
+}
+_BLOCK = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
+
+_LLAMA3: Final = {
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+"""Of every Llama 3.1 to 3.3; files hold the factors that follow from it, one per frequency."""
+_TOLERANCE: Final = 1e-3
+
+
+def tensor_name(name: str) -> str | None:
+    """Return the name that transformers has for a tensor; None for an unknown one."""
+    if name in _ENDS:
+        return _ENDS[name]
+    found = _BLOCK.fullmatch(name)
+    if found is None or found[2] not in _PARTS:
+        return None
+    return f"model.layers.{found[1]}.{_PARTS[found[2]]}.{found[3]}"
+
+
+def config_of(
+    metadata: Metadata, *, is_tied: bool, rope_factors: Sequence[float] | None
+) -> dict[str, Any]:
+    """Return the config.json of a model.
+
+    Args:
+        metadata: Of the file, by name.
+        is_tied: Whether the output layer is the embedding.
+        rope_factors: What each rotary frequency is divided by, if the file says that.
+
+    Raises:
+        StartupError: The architecture, or something that it does, is not converted.
+    """
+    name = metadata.get("general.architecture")
+    architecture = ARCHITECTURES.get(str(name))
+    if architecture is None:
+        raise StartupError(
+            f"GGUF files of the architecture {name!r} are not converted;"
+            f" {', '.join(ARCHITECTURES)} are"
+        )
+
+    def value(key: str, default: Any = None) -> Any:
+        found = metadata.get(f"{name}.{key}", default)
+        if found is None:
+            raise StartupError(f"the GGUF file does not say {name}.{key}")
+        return found
+
+    num_heads, hidden = value("attention.head_count"), value("embedding_length")
+    head_dim = value("attention.key_length", hidden // num_heads)
+    if value("expert_count", 0):
+        raise StartupError("GGUF files of mixtures of experts are not converted")
+    if value("attention.sliding_window", 0):
+        raise StartupError("GGUF files of models with attention windows are not converted")
+    if value("rope.dimension_count", head_dim) != head_dim:
+        raise StartupError("GGUF files of models that rotate a part of a head are not converted")
+    theta = float(value("rope.freq_base", 10000.0))
+    return {
+        "architectures": [architecture],
+        "model_type": name,
+        "torch_dtype": "bfloat16",
+        "hidden_act": "silu",
+        "vocab_size": len(metadata.get("tokenizer.ggml.tokens", ())),
+        "hidden_size": hidden,
+        "intermediate_size": value("feed_forward_length"),
+        "num_hidden_layers": value("block_count"),
+        "num_attention_heads": num_heads,
+        "num_key_value_heads": value("attention.head_count_kv", num_heads),
+        "head_dim": head_dim,
+        "rms_norm_eps": float(value("attention.layer_norm_rms_epsilon")),
+        "rope_theta": theta,
+        "rope_scaling": _rope_scaling(metadata, str(name), theta, head_dim, rope_factors),
+        "max_position_embeddings": value("context_length"),
+        "tie_word_embeddings": is_tied,
+    }
+
+
+def eos_of(metadata: Metadata) -> list[int]:
+    """Return the tokens that end an answer."""
+    keys = ("eos_token_id", "eot_token_id")
+    found = [metadata.get(f"tokenizer.ggml.{key}") for key in keys]
+    return sorted({int(one) for one in found if one is not None})
+
+
+def _rope_scaling(
+    metadata: Metadata,
+    name: str,
+    theta: float,
+    head_dim: int,
+    factors: Sequence[float] | None,
+) -> dict[str, Any] | None:
+    kind = metadata.get(f"{name}.rope.scaling.type", "none")
+    if kind == "linear":
+        return {"rope_type": "linear", "factor": float(metadata[f"{name}.rope.scaling.factor"])}
+    if kind != "none":
+        raise StartupError(f"GGUF files with rotary scaling {kind!r} are not converted")
+    if factors is None:
+        return None
+    scaling = {"rope_type": "llama3", "factor": round(float(max(factors)), 3), **_LLAMA3}
+    expected = [_llama3_factor(theta ** (-2 * i / head_dim), scaling) for i in range(head_dim // 2)]
+    is_equal = len(expected) == len(factors) and all(
+        math.isclose(one, other, rel_tol=_TOLERANCE)
+        for one, other in zip(expected, factors, strict=True)
+    )
+    if not is_equal:
+        raise StartupError("the GGUF file scales rotary frequencies in a way of its own")
+    return scaling
+
+
+def _llama3_factor(frequency: float, scaling: Mapping[str, Any]) -> float:
+    """Return what a frequency is divided by (transformers, _compute_llama3_parameters)."""
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    turns = scaling["original_max_position_embeddings"] * frequency / (2 * math.pi)
+    if turns > high:
+        return 1.0
+    if turns < low:
+        return float(scaling["factor"])
+    smooth = (turns - low) / (high - low)
+    return float(1 / ((1 - smooth) / scaling["factor"] + smooth))
