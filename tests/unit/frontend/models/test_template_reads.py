@@ -81,4 +81,4 @@ def test_no_template_reads_nothing() -> None:
 @pytest.mark.parametrize("harm", ["9 ** (9 ** 9)", "'a' * 10 ** 12", "[0] * 10 ** 12"])
 def test_nothing_is_computed_to_find_out(harm: str) -> None:
     source = f"{{% if mood %}}{{{{ {harm} }}}}{{% set x = {harm} %}}{{% endif %}}"
-    assert template(source).reads.values == {"mood"}
+    assert "mood" in template(source).reads.values
