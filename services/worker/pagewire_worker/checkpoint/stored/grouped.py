@@ -18,17 +18,28 @@ def dequantized(
         zeros: [outputs, groups], or one for all.
         group_of: Inputs per group, or the group of each input, [inputs].
     """
+    # Transposed bytes are moved once, not the floats of every step.
+    codes = codes.contiguous()
     num_outputs, num_inputs = codes.shape
     result = torch.empty((num_outputs, num_inputs), dtype=torch.float32)
     for begin in range(0, num_outputs, CHUNK_ROWS):
         rows = slice(begin, begin + CHUNK_ROWS)
-        zero = spread(zeros[rows].float(), group_of) if isinstance(zeros, Tensor) else zeros
-        result[rows] = (codes[rows].float() - zero) * spread(scales[rows].float(), group_of)
+        values = result[rows].copy_(codes[rows])
+        if isinstance(group_of, int):
+            values = values.view(len(values), -1, group_of)
+        values -= _spread(zeros[rows], group_of) if isinstance(zeros, Tensor) else zeros
+        values *= _spread(scales[rows], group_of)
     return result
 
 
-def spread(values: Tensor, group_of: Tensor | int) -> Tensor:
-    """Return the value of each input, [rows, inputs], for values of groups, [rows, groups]."""
+def _spread(values: Tensor, group_of: Tensor | int) -> Tensor:
+    """Return the value of each input, in a shape that those of the inputs can be computed with.
+
+    Args:
+        values: Of groups, [rows, groups].
+        group_of: As in `dequantized`.
+    """
+    wide = values.float()
     if isinstance(group_of, int):
-        return values.repeat_interleave(group_of, dim=1)
-    return values.index_select(1, group_of.long())
+        return wide.unsqueeze(-1)
+    return wide.index_select(1, group_of.long())

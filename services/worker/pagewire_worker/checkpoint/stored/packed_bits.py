@@ -13,12 +13,13 @@ def unpacked(words: Tensor, bits: int, dim: int) -> Tensor:
     The lowest bits of a word are the first integer.
 
     Args:
-        words: int32.
+        words: int32, two dimensions.
         bits: 2, 4 or 8.
         dim: 0 or 1.
     """
-    shifts = torch.arange(0, WORD, bits, dtype=torch.int32)
-    shape = [1, 1, 1]
-    shape[dim + 1] = len(shifts)
-    parts = (words.unsqueeze(dim + 1) >> shifts.view(shape)) & ((1 << bits) - 1)
-    return parts.to(torch.uint8).flatten(dim, dim + 1)
+    # The lowest byte of a word is the first in memory.
+    parts = words.contiguous().view(torch.uint8).view(*words.shape, WORD // 8)
+    if bits < 8:
+        shifted = [(parts >> shift) & ((1 << bits) - 1) for shift in range(0, 8, bits)]
+        parts = torch.stack(shifted, dim=-1).flatten(2)
+    return parts.flatten(1) if dim == 1 else parts.transpose(1, 2).flatten(0, 1)
