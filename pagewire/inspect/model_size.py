@@ -14,6 +14,7 @@ from typing import Any, Final
 from pagewire_shared.errors import StartupError
 from pagewire_shared.model_files.config import context_of
 from pagewire_shared.model_files.folder import INDEX_NAME, SINGLE_NAME
+from pagewire_shared.model_files.quantization import quantization_of
 
 DTYPE_BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "int4": 0.5, "fp8": 1}
 """Bytes of one weight; those of scales, some percent of int8 and int4, are not counted."""
@@ -100,7 +101,8 @@ def _number(config: Mapping[str, Any], name: str) -> int:
 def _parameters(folder: Path, config: Mapping[str, Any]) -> tuple[int, int]:
     """Return the number of weights, and of those in the embedding, which stays unquantized."""
     files = _weight_files(folder)
-    if not files:
+    # Packed integers do not tell the number of weights, and become plain ones in memory.
+    if not files or quantization_of(config) is not None:
         return _estimated(config)
     total = embedding = 0
     for file in files:

@@ -63,6 +63,18 @@ def test_a_known_model_without_its_weights(tmp_path: Path) -> None:
         model_size(tmp_path, {"hidden_size": 4}, dtype="auto", quantization="none", max_len=9)
 
 
+def test_a_quantized_checkpoint_is_as_large_as_a_plain_one() -> None:
+    folder = Path(__file__).parents[3] / "support" / "quantized" / "w4a16"
+    size = model_size(
+        folder, read_config(folder), dtype="bfloat16", quantization="none", max_len=None
+    )
+    # Two layers of four attention and three other matrices, the embedding and the head.
+    attention = 64 * (4 + 2 + 2) * 32 + 4 * 32 * 64
+    matrices = 2 * (attention + 3 * 64 * 64) + 2 * 128 * 64
+    assert size.num_parameters - matrices == 5 * 64
+    assert size.weight_bytes == 2 * size.num_parameters
+
+
 def test_the_commands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
