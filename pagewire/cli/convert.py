@@ -41,7 +41,8 @@ def run(name: str, argv: Sequence[str]) -> int:
             made = Path(place) / "model"
             made.mkdir()
             _convert(source, made)
-            if source.is_dir() and not any(source.glob("*.gguf")):
+            # The configuration of a GGUF file was made of the file.
+            if not (made / "config.json").is_file():
                 _copy_texts(source, made)
             made.rename(target)
     except OSError as error:

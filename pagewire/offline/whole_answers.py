@@ -18,7 +18,7 @@ from pagewire_shared.errors import PagewireError, UnavailableError
 MAX_ITEMS: Final = 32
 """Most requests of a call: a call costs little more than a request then."""
 MAX_BYTES: Final = 1024 * 1024
-"""Size of a call beyond which no further request joins it."""
+"""Size of a call of several requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +84,14 @@ class WholeAnswers:
         """Take at most so many requests from the queue, by their numbers."""
         taken: dict[int, BatchRequest] = {}
         num_bytes = 0
-        while self._waiting and len(taken) < most and num_bytes < MAX_BYTES:
-            number = self._waiting.popleft()
-            taken[number] = self._message(self._requests[number])
-            num_bytes += taken[number].ByteSize()
+        while self._waiting and len(taken) < most:
+            number = self._waiting[0]
+            message = self._message(self._requests[number])
+            num_bytes += message.ByteSize()
+            if taken and num_bytes > MAX_BYTES:
+                break
+            self._waiting.popleft()
+            taken[number] = message
         self._num_running += len(taken)
         return taken
 

@@ -26,6 +26,12 @@ def quantization_of(data: Mapping[str, Any]) -> Settings | None:
     return settings if isinstance(settings, Mapping) else {}
 
 
+def config_groups(settings: Settings) -> list[dict[str, Any]]:
+    """Return the groups of layers of compressed-tensors, each with its `weights`."""
+    groups = map(_mapping, _mapping(settings.get("config_groups")).values())
+    return [{**group, "weights": _mapping(group.get("weights"))} for group in groups]
+
+
 def check_quantization(data: Mapping[str, Any]) -> None:
     """Raise StartupError for quantized weights that are not read; the message says what is."""
     settings = quantization_of(data)
@@ -61,21 +67,21 @@ def _check_gptq(settings: Settings) -> None:
 
 
 def _check_compressed(settings: Settings) -> None:
-    groups = settings.get("config_groups")
-    groups = groups if isinstance(groups, Mapping) else {}
-    formats = [settings.get("format"), *(one.get("format") for one in groups.values())]
+    groups = config_groups(settings)
+    formats = [settings.get("format"), *(one.get("format") for one in groups)]
     for name in filter(None, formats):
         if name not in _COMPRESSED:
             raise _fault(
                 f"compressed-tensors in the format {name!r} are not read;"
                 f" {_either(_COMPRESSED)} are"
             )
-    if (settings.get("sparsity_config") or {}).get("format", "dense") != "dense":
+    if _mapping(settings.get("sparsity_config")).get("format", "dense") != "dense":
         raise _fault("compressed-tensors with sparse weights are not read")
     if settings.get("transform_config"):
         raise _fault("compressed-tensors with transforms are not read")
-    for group in groups.values():
-        weights = group.get("weights") or {}
+    for group in groups:
+        weights = group["weights"]
+        _check_block(weights.get("block_structure"), "block_structure")
         strategy, bits = weights.get("strategy", "tensor"), weights.get("num_bits", 8)
         if strategy not in _STRATEGIES:
             raise _fault(
@@ -90,9 +96,24 @@ def _check_compressed(settings: Settings) -> None:
             )
 
 
+def _check_fp8(settings: Settings) -> None:
+    _check_block(settings.get("weight_block_size"), "weight_block_size")
+
+
+def _check_block(sizes: Any, name: str) -> None:
+    is_pair = isinstance(sizes, list | tuple) and len(sizes) == 2
+    if sizes and not (is_pair and all(isinstance(one, int) and one > 0 for one in sizes)):
+        raise _fault(f"{name} must be two sizes, got {str(sizes)[:64]}")
+
+
+def _mapping(value: Any) -> Settings:
+    return value if isinstance(value, Mapping) else {}
+
+
 _CHECKS: Final[Mapping[str, Callable[[Settings], None]]] = {
     "awq": _check_awq,
     "compressed-tensors": _check_compressed,
+    "fp8": _check_fp8,
     "gptq": _check_gptq,
 }
 

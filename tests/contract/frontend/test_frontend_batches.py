@@ -10,7 +10,7 @@ from contract.frontend_clients import Reader, completion
 from contract.frontend_peers import attached_frontend, ids_of
 
 from pagewire.client.batch_answers import batch_parts, batch_request
-from pagewire_frontend.grpc_api import batch_call, batch_convert
+from pagewire_frontend.grpc_api import batch_call, batch_convert, batch_service
 from pagewire_protos.frontend.v1 import batch_pb2, batch_pb2_grpc
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_shared.kv.arrays import unpack_u32
@@ -100,6 +100,40 @@ async def test_the_number_of_requests_is_bounded(checkpoint, number):
             await collected(called(frontend, [completion()] * number))
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "items" in str(caught.value.details())
+
+
+async def test_each_request_has_its_own_parameters(checkpoint):
+    wanted = [7, 7, 9, 7, 8]
+    requests = [completion(f"p{n}", max_tokens=most) for n, most in enumerate(wanted)]
+    requests.append(completion("q", temperature=0.5))
+    async with attached_frontend(checkpoint) as (frontend, attach):
+        collecting = asyncio.create_task(collected(called(frontend, requests)))
+        submits = await submits_of(attach, len(requests))
+        for submit in submits.values():
+            attach.say(submit, TEXT)
+        await collecting
+    found = {prompt: submit.sampling for prompt, submit in submits.items()}
+    for number, most in enumerate(wanted):
+        assert found[tuple(ids_of(f"p{number}"))].max_tokens == most
+    assert found[tuple(ids_of("q"))].temperature == 0.5
+
+
+async def test_the_bytes_of_several_requests_are_bounded(checkpoint, monkeypatch):
+    monkeypatch.setattr(batch_service, "MAX_BYTES", 200)
+    long, short = completion("a" * 190), completion("b" * 60)
+    async with attached_frontend(checkpoint) as (frontend, attach):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await collected(called(frontend, [short, long]))
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "it takes 200" in str(caught.value.details())
+        # One request may be as large as any message; two that fit are taken.
+        for requests in ([completion("c" * 220)], [short, short]):
+            collecting = asyncio.create_task(collected(called(frontend, requests)))
+            for _ in requests:
+                attach.say(await attach.next("submit"), TEXT)
+            events, errors, _ = await collecting
+            assert not errors
+            assert len(events) == len(requests)
 
 
 async def test_a_client_that_leaves_frees_every_request(checkpoint):

@@ -99,7 +99,11 @@ def test_calls_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     client = ScriptedClient()
     texts = [letter * 400 for letter in "abcdefg"]
     assert run(client, texts) == [text.upper() for text in texts]
-    assert [len(call) for call in client.calls] == [3, 3, 1]
+    assert [len(call) for call in client.calls] == [2, 2, 2, 1]
+    # A request that is larger goes alone, and no other one with it.
+    client = ScriptedClient()
+    assert run(client, ["a", "b" * 2000, "c"]) == ["A", "B" * 2000, "C"]
+    assert [len(call) for call in client.calls] == [1, 1, 1]
 
 
 def test_nothing_is_asked_for_no_requests() -> None:

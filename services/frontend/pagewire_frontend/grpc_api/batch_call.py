@@ -20,6 +20,7 @@ from pagewire_frontend.grpc_api.batch_convert import (
     error_part,
     packed,
 )
+from pagewire_frontend.grpc_api.convert import LastParams
 from pagewire_frontend.session.reader_turns import ReaderTurns
 from pagewire_frontend.session.session import Session
 from pagewire_shared.errors import InternalError, PagewireError
@@ -28,6 +29,9 @@ _logger = logging.getLogger(__name__)
 
 MAX_ITEMS: Final = 256
 """Most requests of a call."""
+MAX_BYTES: Final = 2 * 1024 * 1024
+"""Size of a call with several requests. It is in memory as long as one of them is open; a single
+request has the limit of any message."""
 NUM_OPENERS: Final = 8
 """Requests of a call that are tokenized and checked at the same time."""
 
@@ -55,6 +59,7 @@ class BatchCall:
         self._engine = engine
         self._seconds = seconds
         self._turns = turns
+        self._params = LastParams()
         self._open: dict[int, OpenItem] = {}
         self._ready: deque[tuple[int, OpenItem | PagewireError]] = deque()
         self._openers: list[asyncio.Task[None]] = []
@@ -134,7 +139,7 @@ class BatchCall:
         caller = current_caller()
         if caller is not None:
             caller.usage.begin_request()
-        asked = await asked_of(self._engine, item, self._seconds)
+        asked = await asked_of(self._engine, item, self._seconds, self._params)
         try:
             session = await self._engine.open(asked.options.request)
         except PagewireError as error:

@@ -37,21 +37,26 @@ class Asked:
     is_chat: bool
 
 
-async def asked_of(engine: Engine, item: Item, seconds: float | None) -> Asked:
+async def asked_of(
+    engine: Engine, item: Item, seconds: float | None, params: grpc_convert.LastParams
+) -> Asked:
     """Return what an item asks for. Raises the error that refuses it.
 
     Args:
         engine: Knows the models and bounds what is read at once.
         item: The request.
         seconds: Time for the request; None without a deadline.
+        params: Reads the parameters.
     """
     if item.WhichOneof("request") == "chat":
         model = engine.models.find(grpc_convert.model_name(item.chat))
-        chat = await grpc_convert.chat_request(item.chat, model, seconds, engine.prompt_end)
+        chat = await grpc_convert.chat_request(
+            item.chat, model, seconds, engine.prompt_end, params.read
+        )
         return Asked(chat, is_chat=True)
     model = engine.models.find(grpc_convert.model_name(item.complete))
     async with engine.large_prompts.turn(current_tenant(), len(item.complete.token_ids.ids)):
-        options = grpc_convert.complete_request(item.complete, model, seconds)
+        options = grpc_convert.complete_request(item.complete, model, seconds, params.read)
     return Asked(options, is_chat=False)
 
 

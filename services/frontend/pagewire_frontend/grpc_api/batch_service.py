@@ -6,7 +6,7 @@ from typing import Any
 import grpc.aio
 
 from pagewire_frontend.engine.engine import Engine
-from pagewire_frontend.grpc_api.batch_call import MAX_ITEMS, BatchCall
+from pagewire_frontend.grpc_api.batch_call import MAX_BYTES, MAX_ITEMS, BatchCall
 from pagewire_frontend.grpc_api.stall_watch import STALLED, StallWatch
 from pagewire_frontend.request_label import LABEL, label_in
 from pagewire_frontend.session.reader_turns import ReaderTurns
@@ -40,6 +40,11 @@ class BatchService(batch_pb2_grpc.BatchServiceServicer):
         if not 1 <= num_items <= MAX_ITEMS:
             raise InvalidRequestError(
                 f"items: {num_items} requests in one call; it takes 1 to {MAX_ITEMS}", field="items"
+            )
+        if num_items > 1 and (num_bytes := request.ByteSize()) > MAX_BYTES:
+            raise InvalidRequestError(
+                f"items: {num_bytes} bytes in one call of several requests; it takes {MAX_BYTES}",
+                field="items",
             )
         call = BatchCall(self._engine, context.time_remaining(), self._turns)
 

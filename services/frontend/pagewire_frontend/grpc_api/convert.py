@@ -69,11 +69,46 @@ def model_name(message: Any) -> str | None:
     return message.model if message.HasField("model") else None
 
 
+def params_of(options: pb.GenerationOptions, defaults: SamplingParams) -> SamplingParams:
+    """Return the sampling parameters of options. Raises InvalidRequestError naming the field."""
+    names = field_names()
+    changes = {one.name: value for one, value in options.ListFields() if one.name in names}
+    if options.HasField("beam_search"):
+        beam = beam_from_message(options.beam_search)
+        defaults = defaults.without_filters()
+        changes["use_beam_search"] = True
+        changes["length_penalty"] = beam.length_penalty
+        changes["early_stopping"] = early_stopping_name(beam.early_stopping)
+    return sampling_from_message(options.sampling, defaults=defaults.with_(**changes))
+
+
+ReadParams = Callable[[pb.GenerationOptions, SamplingParams], SamplingParams]
+"""What `params_of` is."""
+
+
+class LastParams:
+    """Reads parameters as `params_of`; equal options of requests in a row are read once."""
+
+    def __init__(self) -> None:
+        self._options = b""
+        self._defaults: SamplingParams | None = None
+        self._params: SamplingParams | None = None
+
+    def read(self, options: pb.GenerationOptions, defaults: SamplingParams) -> SamplingParams:
+        """Return the sampling parameters. Raises InvalidRequestError naming the field."""
+        given = options.SerializeToString()
+        if self._params is None or given != self._options or defaults is not self._defaults:
+            self._params = params_of(options, defaults)
+            self._options, self._defaults = given, defaults
+        return self._params
+
+
 async def chat_request(
     message: pb.ChatRequest,
     model: LoadedModel,
     timeout_seconds: float | None,
     prompt_end: Callable[[LoadedModel, Mapping[str, Any] | None], Awaitable[str]],
+    read_params: ReadParams = params_of,
 ) -> GrpcStreamOptions:
     """Return the request of a Chat call; `prompt_end` is Engine.prompt_end. Raises
     InvalidRequestError naming the field."""
@@ -85,7 +120,7 @@ async def chat_request(
     arguments = _template_arguments(message.template_arguments)
     plan = plan_message(
         model,
-        _params(message.options, model.defaults),
+        read_params(message.options, model.defaults),
         tool_use(message),
         prompt_end=await prompt_end(model, arguments),
         opens_turn=add,
@@ -107,7 +142,10 @@ async def chat_request(
 
 
 def complete_request(
-    message: pb.CompleteRequest, model: LoadedModel, timeout_seconds: float | None
+    message: pb.CompleteRequest,
+    model: LoadedModel,
+    timeout_seconds: float | None,
+    read_params: ReadParams = params_of,
 ) -> GrpcStreamOptions:
     """Return the request of a Complete call. Raises InvalidRequestError naming the field."""
     kind = message.WhichOneof("prompt")
@@ -126,7 +164,7 @@ def complete_request(
         options, has_output = pb.GenerationOptions(), False
         options.CopyFrom(message.options)
         options.sampling.max_tokens = 1
-    params = _params(options, model.defaults)
+    params = read_params(options, model.defaults)
     return GrpcStreamOptions(
         request=_request(options, model, prompt, params, timeout_seconds),
         has_echo=options.echo,
@@ -190,18 +228,6 @@ def _request(
         priority=options.priority if options.HasField("priority") else 0,
         timeout_seconds=timeout_seconds,
     )
-
-
-def _params(options: pb.GenerationOptions, defaults: SamplingParams) -> SamplingParams:
-    names = field_names()
-    changes = {one.name: value for one, value in options.ListFields() if one.name in names}
-    if options.HasField("beam_search"):
-        beam = beam_from_message(options.beam_search)
-        defaults = defaults.without_filters()
-        changes["use_beam_search"] = True
-        changes["length_penalty"] = beam.length_penalty
-        changes["early_stopping"] = early_stopping_name(beam.early_stopping)
-    return sampling_from_message(options.sampling, defaults=defaults.with_(**changes))
 
 
 def embedding_requests(

@@ -47,16 +47,16 @@ def template_reads(tree: nodes.Template, values: frozenset[str]) -> TemplateRead
 
 def _turn_names(tree: nodes.Template) -> set[str]:
     """Return the names of lists of turns and of single turns."""
-    known = {_TURNS}
-    while True:
-        new = {
-            target
-            for target, source in _bindings(tree)
-            if target not in known and not known.isdisjoint(_names(source))
-        }
-        if not new:
-            return known
-        known |= new
+    reached_from: dict[str, set[str]] = {}
+    for target, source in _bindings(tree):
+        for name in _names(source):
+            reached_from.setdefault(name, set()).add(target)
+    known, new = {_TURNS}, [_TURNS]
+    while new:
+        reached = reached_from.get(new.pop(), set()) - known
+        known |= reached
+        new += reached
+    return known
 
 
 def _bindings(tree: nodes.Template) -> Iterator[tuple[str, nodes.Node]]:
@@ -69,11 +69,12 @@ def _bindings(tree: nodes.Template) -> Iterator[tuple[str, nodes.Node]]:
         target, source = assignment.target, assignment.node
         if isinstance(target, nodes.Name) and isinstance(source, nodes.Getitem | nodes.Name):
             yield target.name, source
-    for macro in tree.find_all(nodes.Macro):
-        for call in tree.find_all(nodes.Call):
-            if isinstance(call.node, nodes.Name) and call.node.name == macro.name:
-                for parameter, value in zip(macro.args, call.args, strict=False):
-                    yield parameter.name, value
+    macros = {macro.name: macro for macro in tree.find_all(nodes.Macro)}
+    for call in tree.find_all(nodes.Call):
+        macro = macros.get(call.node.name) if isinstance(call.node, nodes.Name) else None
+        if macro is not None:
+            for parameter, value in zip(macro.args, call.args, strict=False):
+                yield parameter.name, value
 
 
 def _fields(tree: nodes.Template) -> Iterator[tuple[str, str]]:

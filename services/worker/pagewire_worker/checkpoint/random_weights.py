@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from pagewire_worker.checkpoint.weights import Shape
+from pagewire_worker.checkpoint.weights import Shape, stacked
 
 STD = 0.02
 BIAS_STD = 0.002
@@ -48,13 +48,9 @@ class RandomWeights:
 
     def take_stacked(self, parts: Sequence[tuple[str, Shape]]) -> Tensor:
         """Return tensors stacked along their first dimension."""
-        num_rows = sum(shape[0] for _, shape in parts)
-        result = torch.empty((num_rows, *parts[0][1][1:]), dtype=self._dtype, device=self._device)
-        row = 0
-        for name, shape in parts:
-            self._draw(name, result[row : row + shape[0]])
-            row += shape[0]
-        return result
+        return stacked(
+            parts, self._device, self._dtype, lambda rows, name, _: self._draw(name, rows)
+        )
 
     @contextmanager
     def borrow(self, name: str, shape: Shape) -> Iterator[Tensor]:

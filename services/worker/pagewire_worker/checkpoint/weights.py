@@ -48,6 +48,22 @@ class WeightReader(Protocol):
         ...
 
 
+def stacked(
+    parts: Sequence[tuple[str, Shape]],
+    device: torch.device,
+    dtype: torch.dtype,
+    fill: Callable[[Tensor, str, Shape], object],
+) -> Tensor:
+    """Return one tensor whose rows `fill(rows, name, shape)` writes, part by part."""
+    num_rows = sum(shape[0] for _, shape in parts)
+    result = torch.empty((num_rows, *parts[0][1][1:]), dtype=dtype, device=device)
+    row = 0
+    for name, shape in parts:
+        fill(result[row : row + shape[0]], name, shape)
+        row += shape[0]
+    return result
+
+
 class SafetensorsReader:
     """Tensors of one checkpoint, moved to a device and type when they are taken.
 
@@ -78,13 +94,12 @@ class SafetensorsReader:
 
     def take_stacked(self, parts: Sequence[tuple[str, Shape]]) -> Tensor:
         """Return tensors stacked along their first dimension."""
-        num_rows = sum(shape[0] for _, shape in parts)
-        result = torch.empty((num_rows, *parts[0][1][1:]), dtype=self._dtype, device=self._device)
-        row = 0
-        for name, shape in parts:
-            result[row : row + shape[0]].copy_(self._read(name, shape))
-            row += shape[0]
-        return result
+        return stacked(
+            parts,
+            self._device,
+            self._dtype,
+            lambda rows, name, shape: rows.copy_(self._read(name, shape)),
+        )
 
     @contextmanager
     def borrow(self, name: str, shape: Shape) -> Iterator[Tensor]:

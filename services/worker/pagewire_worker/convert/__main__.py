@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     """Convert what the first argument names into the folder of the second; return the status."""
     try:
         source, target = Path(arguments[0]), Path(arguments[1])
-        file = find_gguf(source)
+        file = None if source.is_dir() and has_pickles(source) else find_gguf(source)
         if file is not None:
             convert_gguf(file, target)
         else:
@@ -63,6 +63,11 @@ def convert(source: Path, target: Path) -> None:
     if len(files) > 1:
         index = {"metadata": {"total_size": total}, "weight_map": weights}
         (target / INDEX_NAME).write_text(json.dumps(index, indent=2) + "\n")
+
+
+def has_pickles(folder: Path) -> bool:
+    """Return whether a folder holds a pickled checkpoint; a GGUF file beside it is made of it."""
+    return any((folder / name).is_file() for name in (PICKLE_INDEX, *PICKLE_NAMES))
 
 
 def pickled_files(folder: Path) -> list[Path]:

@@ -80,6 +80,8 @@ def config_of(
         found = metadata.get(f"{name}.{key}", default)
         if found is None:
             raise StartupError(f"the GGUF file does not say {name}.{key}")
+        if isinstance(found, list):
+            raise StartupError(f"GGUF files with {name}.{key} per layer are not converted")
         return found
 
     num_heads, hidden = value("attention.head_count"), value("embedding_length")

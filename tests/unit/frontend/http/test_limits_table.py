@@ -127,7 +127,7 @@ NUMBERS: dict[str, list[float]] = {
     "prompt": [schemas.MAX_PROMPTS],
     "input of embeddings": [embedding.MAX_INPUTS],
     "input of /pooling and /classify": [embedding.MAX_INPUTS],
-    "items of GenerateBatch": [1, batch_call.MAX_ITEMS],
+    "items of GenerateBatch": [1, batch_call.MAX_ITEMS, batch_call.MAX_BYTES],
     "queries and documents": [embedding.MAX_INPUTS],
     "vectors of all tokens of an input": [MAX_VECTOR_BYTES, 4],
     "input of responses": [responses_schemas.MAX_INPUT_ITEMS],

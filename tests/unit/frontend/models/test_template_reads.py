@@ -82,3 +82,13 @@ def test_no_template_reads_nothing() -> None:
 def test_nothing_is_computed_to_find_out(harm: str) -> None:
     source = f"{{% if mood %}}{{{{ {harm} }}}}{{% set x = {harm} %}}{{% endif %}}"
     assert "mood" in template(source).reads.values
+
+
+def test_a_template_of_many_parts_is_read_in_moments() -> None:
+    """The names of turns go through a chain of macros, last to first."""
+    macros = "".join(
+        f"{{% macro m{i}(t{i}) %}}{{{{ m{i + 1}(t{i}) }}}}{{% endmacro %}}" for i in range(2000)
+    )
+    last = "{% macro m2000(t) %}{{ t.name }}{% endmacro %}"
+    found = template(f"{macros}{last}{{% for m in messages %}}{{{{ m0(m) }}}}{{% endfor %}}")
+    assert found.reads.has_turn_field("name")

@@ -12,7 +12,10 @@ from safetensors.torch import load_file, save_file
 
 from pagewire_shared.errors import StartupError
 from pagewire_shared.model_files.quantization import check_quantization
-from support.cells.worker_driver import Driver, load
+from pagewire_shared.sampling.pooling import PoolingParams
+from pagewire_worker.checkpoint.stored.formats import stored_format
+from support.cells.worker_driver import GREEDY, Driver, Running, load
+from support.checkpoints.encoder_checkpoints import make_encoder
 
 FOLDER = Path(__file__).parents[3] / "support" / "quantized"
 LAYER = "model.layers.1.mlp.down_proj"
@@ -173,6 +176,14 @@ def test_stored_weights_are_packed_again(quantization: str) -> None:
             "weights of 6 bits (int)",
         ),
         (
+            {"quant_method": "fp8", "weight_block_size": [128]},
+            "weight_block_size must be two sizes",
+        ),
+        (
+            {"quant_method": "compressed-tensors", "config_groups": 5, "format": "x"},
+            "the format 'x'",
+        ),
+        (
             {
                 "quant_method": "compressed-tensors",
                 "config_groups": {"a": {"weights": {"strategy": "tensor_group"}}},
@@ -186,3 +197,39 @@ def test_settings_that_are_not_read_are_named(settings: dict[str, Any], text: st
         check_quantization({"quantization_config": settings or {"x": 1}})
     assert text in caught.value.message
     assert caught.value.message.endswith("(quantization_config)")
+
+
+@pytest.mark.parametrize("broken", ["x", {"a": 5}, {"a": {"weights": 5}}])
+def test_settings_of_odd_shapes_end_in_no_traceback(broken: Any) -> None:
+    settings = {"quant_method": "compressed-tensors", "config_groups": broken}
+    assert stored_format({"quantization_config": settings}) is not None
+    with pytest.raises(StartupError, match="an unknown method"):
+        check_quantization({"quantization_config": broken})
+
+
+def test_an_encoder_is_read_as_its_plain_twin(tmp_path: Path) -> None:
+    """Weights that int8 holds exactly: both have the same vectors, bit for bit."""
+    plain = make_encoder(tmp_path / "plain", "BertModel")
+    tensors = load_file(plain / "model.safetensors")
+    name = next(one for one in tensors if one.endswith("attention.output.dense.weight"))
+    codes = torch.randint(-127, 128, tensors[name].shape, dtype=torch.int8)
+    greatest = torch.full((len(codes),), 0.5)
+    tensors[name] = codes.float() * (greatest / 127).unsqueeze(1)
+    save_file(tensors, plain / "model.safetensors")
+    stored = shutil.copytree(plain, tmp_path / "stored")
+    tensors[name] = codes
+    tensors[name.removesuffix("weight") + "SCB"] = greatest
+    save_file(tensors, stored / "model.safetensors")
+    config = json.loads((stored / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_8bit": True}
+    (stored / "config.json").write_text(json.dumps(config))
+    vectors = [vector_of(folder) for folder in (plain, stored)]
+    assert vectors[0].any()
+    assert (vectors[0] == vectors[1]).all()
+
+
+def vector_of(folder: Path) -> Any:
+    one = Driver.of(load(folder, max_model_len=128))
+    sequence = Running(0, PROMPT, GREEDY, 1, pooling=PoolingParams(pooling="mean", normalize=False))
+    one.finish([sequence], budget=64)
+    return sequence.vector

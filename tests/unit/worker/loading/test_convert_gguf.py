@@ -116,6 +116,7 @@ def test_the_scaling_of_llama_3_is_found_in_its_factors() -> None:
     [
         ({"general.architecture": "gemma3"}, "'gemma3' are not converted; llama, qwen2, qwen3 are"),
         ({"llama.expert_count": 8}, "mixtures of experts"),
+        ({"llama.attention.head_count_kv": [2, 4]}, "head_count_kv per layer"),
         ({"llama.attention.sliding_window": 4096}, "attention windows"),
         ({"llama.rope.dimension_count": 32}, "rotate a part of a head"),
         ({"llama.rope.scaling.type": "yarn"}, "rotary scaling 'yarn'"),
@@ -125,6 +126,18 @@ def test_the_scaling_of_llama_3_is_found_in_its_factors() -> None:
 def test_what_is_not_converted_is_named(changes: dict[str, object], text: str) -> None:
     with pytest.raises(StartupError, match=text):
         config_of({**METADATA, **changes}, is_tied=False, rope_factors=None)
+
+
+def test_a_folder_with_pickles_beside_is_made_of_those(checkpoint: Path, tmp_path: Path) -> None:
+    tensors = load_file(checkpoint / "model.safetensors")
+    torch.save(tensors, tmp_path / "pytorch_model.bin")
+    (tmp_path / "config.json").write_text((checkpoint / "config.json").read_text())
+    write_gguf(tmp_path / "m.gguf", checkpoint, "Q4_0")
+    out = tmp_path / "out"
+    assert main(["convert", str(tmp_path), str(out)]) == 0
+    found = load_file(out / "model.safetensors")
+    assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+    assert (out / "config.json").read_text() == (checkpoint / "config.json").read_text()
 
 
 def test_files_that_are_no_gguf(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

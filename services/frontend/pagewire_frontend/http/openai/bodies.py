@@ -12,7 +12,7 @@ from pagewire_frontend.http.body.json_reader import JsonReader, is_large
 from pagewire_frontend.http.field_outcomes import unread_fields
 from pagewire_frontend.http.openai.schemas import body_of
 from pagewire_frontend.http.server.connection import read_body, while_connected
-from pagewire_frontend.http.server.ignored_fields import note_ignored
+from pagewire_frontend.http.server.ignored_fields import first_names, note_ignored
 
 Body = TypeVar("Body", bound=BaseModel)
 Result = TypeVar("Result")
@@ -53,7 +53,7 @@ class Bodies:
         self._json.close()
 
 
-def _read(cls: type[Body], data: dict[str, Any]) -> tuple[Body, set[str]]:
+def _read(cls: type[Body], data: dict[str, Any]) -> tuple[Body, list[str]]:
     """Return a body, and its fields without effect: to search many turns takes milliseconds."""
     body = body_of(cls, data)
-    return body, set(unread_fields(body))
+    return body, first_names(unread_fields(body))

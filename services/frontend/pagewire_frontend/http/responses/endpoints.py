@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request, Response
 
 from pagewire_frontend.access.api_keys import current_tenant
 from pagewire_frontend.chat.plan import MessagePlan, plan_message
+from pagewire_frontend.chat.tool_use import ToolUse
 from pagewire_frontend.engine.engine import Engine
 from pagewire_frontend.http.field_outcomes import unread_fields
 from pagewire_frontend.http.openai.bodies import Bodies
@@ -25,7 +26,7 @@ from pagewire_frontend.http.responses.schemas import ResponsesBody, check_body
 from pagewire_frontend.http.responses.shapes import Shapes
 from pagewire_frontend.http.server.connection import while_connected
 from pagewire_frontend.http.server.errors import json_response
-from pagewire_frontend.http.server.ignored_fields import note_ignored
+from pagewire_frontend.http.server.ignored_fields import first_names, note_ignored
 from pagewire_frontend.http.streaming.event_stream import EventStream
 from pagewire_frontend.prompts.generation_request import ChatPrompt, GenerationRequest
 from pagewire_shared.errors import InvalidRequestError, PagewireError
@@ -62,13 +63,13 @@ def make_router(
     @router.post("/v1/responses", openapi_extra=body_schema(ResponsesBody))
     async def create(request: Request) -> Response:
         """Answer an input."""
-        body, said, ignored = await bodies.read_as(request, _checked)
+        body, said, tools, ignored = await bodies.read_as(request, _checked)
         note_ignored(request.scope, ignored)
         try:
             template = engine.models.find(body.model).chat_template
             note_ignored(request.scope, options.unread_values(body, template))
             pending, plan = await _pending_response(
-                engine, responses, directory, body, said, current_tenant()
+                engine, responses, directory, body, said, tools, current_tenant()
             )
             try:
                 return await _answer(request, responses, pending, is_streamed=bool(body.stream))
@@ -90,14 +91,13 @@ async def _answer(
     return await _whole(request, responses, pending)
 
 
-def _checked(data: dict[str, Any]) -> tuple[ResponsesBody, list[Item], set[str]]:
-    """Return a body, its input items, and its fields without effect. Checking tens of thousands of
-    parts may take a tenth of a second."""
+def _checked(data: dict[str, Any]) -> tuple[ResponsesBody, list[Item], ToolUse, list[str]]:
+    """Return a body, its input items, its tools and its fields without effect. Checking tens of
+    thousands of parts may take a tenth of a second."""
     body, shapes = body_of(ResponsesBody, data), Shapes()
     check_body(body)
-    said = input_items(body.input, shapes)
-    options.tool_use(body, shapes)
-    return body, said, shapes.ignored | set(unread_fields(body))
+    said, tools = input_items(body.input, shapes), options.tool_use(body, shapes)
+    return body, said, tools, first_names(shapes.ignored | set(unread_fields(body)))
 
 
 async def _pending_response(
@@ -106,6 +106,7 @@ async def _pending_response(
     directory: ResponseDirectory,
     body: ResponsesBody,
     said: list[Item],
+    tools: ToolUse,
     tenant: str | None,
 ) -> tuple[PendingResponse, MessagePlan]:
     if body.background and not responses.keeps_any:
@@ -116,7 +117,7 @@ async def _pending_response(
         said = [*await _conversation(directory, body.previous_response_id, tenant), *said]
     arguments = options.template_arguments(body)
     prompt_end = await engine.prompt_end(model, arguments)
-    plan = plan_message(model, params, options.tool_use(body, Shapes()), prompt_end=prompt_end)
+    plan = plan_message(model, params, tools, prompt_end=prompt_end)
     prompt = ChatPrompt(
         turns(said, body.instructions),
         template_arguments=arguments,

@@ -1,5 +1,6 @@
 """Names in a response header the fields of a request that had no effect. Plain ASGI."""
 
+import heapq
 import re
 from collections.abc import Iterable
 from typing import Final
@@ -16,10 +17,15 @@ _HIDDEN = re.compile(r"[^\w.\-]", re.ASCII)
 
 
 def note_ignored(scope: Scope, names: Iterable[str]) -> None:
-    """Add fields to the header of this exchange."""
+    """Add fields to the header of this exchange: a few, or what `first_names` returns."""
     known: list[str] | None = scope.get(_KEY)
     if known is not None:
         known += [shown_name(name) for name in names]
+
+
+def first_names(names: Iterable[str]) -> list[str]:
+    """Return as many names as a header may show, and one more; a body has any number of them."""
+    return heapq.nsmallest(MAX_CHARS + 1, {shown_name(name) for name in names})
 
 
 def shown_name(name: str) -> str:

@@ -91,6 +91,11 @@ def _state(tensors: StoredTensors, name: str) -> dict[str, Any]:
             raise StartupError(
                 f"the tensor {name} holds no JSON: {error}", field="model"
             ) from error
-    if not isinstance(found, dict) or "blocksize" not in found:
-        raise StartupError(f"the tensor {name} does not say the size of its blocks", field="model")
+    needed = ["blocksize"]
+    if isinstance(found, dict) and "nested_blocksize" in found:
+        needed += ["nested_blocksize", "nested_offset"]
+    if not isinstance(found, dict) or not all(
+        isinstance(found.get(one), int | float) for one in needed
+    ):
+        raise StartupError(f"the tensor {name} does not say {', '.join(needed)}", field="model")
     return found

@@ -3,7 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from pagewire_shared.model_files.quantization import check_quantization, quantization_of
+from pagewire_shared.model_files.quantization import (
+    check_quantization,
+    config_groups,
+    quantization_of,
+)
 from pagewire_worker.checkpoint.stored.awq import AwqFormat
 from pagewire_worker.checkpoint.stored.bitsandbytes import BitsAndBytesFormat
 from pagewire_worker.checkpoint.stored.compressed_tensors import CompressedTensorsFormat
@@ -34,13 +38,8 @@ def _fp8(settings: Settings) -> StoredFormat:
 
 
 def _compressed(settings: Settings) -> StoredFormat:
-    groups = (settings.get("config_groups") or {}).values()
-    weights = [group.get("weights") or {} for group in groups]
-    return CompressedTensorsFormat(next(filter(None, map(_block_of, weights)), None))
-
-
-def _block_of(weights: Settings) -> tuple[int, int] | None:
-    return _block(weights.get("block_structure"))
+    blocks = (_block(one["weights"].get("block_structure")) for one in config_groups(settings))
+    return CompressedTensorsFormat(next(filter(None, blocks), None))
 
 
 def _block(sizes: Any) -> tuple[int, int] | None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from pagewire_worker.checkpoint.stored.parts import StoredFormat
-from pagewire_worker.checkpoint.weights import SafetensorsReader, Shape
+from pagewire_worker.checkpoint.weights import SafetensorsReader, Shape, stacked
 
 _WEIGHT = ".weight"
 CACHE_SCALES = (".k_scale", ".v_scale", ".q_scale", ".prob_scale", ".kv_scale")
@@ -46,14 +46,11 @@ class StoredReader:
 
     def take_stacked(self, parts: Sequence[tuple[str, Shape]]) -> Tensor:
         """Return tensors stacked along their first dimension."""
-        num_rows = sum(shape[0] for _, shape in parts)
-        result = torch.empty((num_rows, *parts[0][1][1:]), dtype=self._dtype, device=self._device)
-        row = 0
-        for name, shape in parts:
-            with self.borrow(name, shape) as tensor:
-                result[row : row + shape[0]].copy_(tensor)
-            row += shape[0]
-        return result
+        return stacked(parts, self._device, self._dtype, self._fill)
+
+    def _fill(self, rows: Tensor, name: str, shape: Shape) -> None:
+        with self.borrow(name, shape) as tensor:
+            rows.copy_(tensor)
 
     @contextmanager
     def borrow(self, name: str, shape: Shape) -> Iterator[Tensor]:
