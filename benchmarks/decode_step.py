@@ -162,7 +162,7 @@ def product_row(
     storage = linears[0].storage
     x = torch.randn(num_rows, storage.num_inputs).to(backend._decoder.dtype)
     y = torch.empty(num_rows, storage.num_outputs)
-    memory = torch.empty(num_rows * storage.quantized_row_bytes, dtype=torch.uint8)
+    memory = torch.empty(num_rows * storage.prepared_row_bytes, dtype=torch.uint8)
     kind, structures = TYPES[x.dtype], [linear.structure() for linear in linears]
 
     def run() -> None:

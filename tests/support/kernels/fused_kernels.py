@@ -64,16 +64,16 @@ def packed(
     return pack(pool, WeightArena(storage.num_bytes), storage, [Part(weight)], biases)
 
 
-def quantized_rows(linear: PackedWeights, num_rows: int) -> Tensor:
+def prepared_rows(linear: PackedWeights, num_rows: int) -> Tensor:
     """Return memory for the quantized input of a product."""
-    return torch.empty(num_rows * linear.storage.quantized_row_bytes, dtype=torch.uint8)
+    return torch.empty(num_rows * linear.storage.prepared_row_bytes, dtype=torch.uint8)
 
 
 def multiply(pool: KernelPool, linear: PackedWeights, x: Tensor) -> Tensor:
     """Return x W^T + bias, float32 [rows, padded outputs]."""
     stride = linear.storage.num_outputs
     y, structure = torch.full((len(x), stride), float("nan")), linear.structure()
-    memory = quantized_rows(linear, len(x))
+    memory = prepared_rows(linear, len(x))
     pool.linear(TYPES[x.dtype], structure, pointer(x), len(x), pointer(memory), pointer(y), stride)
     return y
 

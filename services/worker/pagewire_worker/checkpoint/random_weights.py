@@ -5,7 +5,7 @@ For measurements, where the work of a model counts and its words do not.
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from torch import Tensor
@@ -56,6 +56,10 @@ class RandomWeights:
     def borrow(self, name: str, shape: Shape) -> Iterator[Tensor]:
         """Yield one tensor."""
         yield self.take(name, shape)
+
+    def borrow_matrix(self, name: str, shape: Shape) -> AbstractContextManager[Tensor]:
+        """Yield one tensor."""
+        return self.borrow(name, shape)
 
     def ignore(self, name: str) -> None:
         """Do nothing: tensors are made on demand."""

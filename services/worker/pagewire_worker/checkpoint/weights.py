@@ -16,6 +16,7 @@ from torch import Tensor
 
 from pagewire_shared.errors import StartupError
 from pagewire_shared.model_files.folder import INDEX_NAME, SINGLE_NAME
+from pagewire_worker.checkpoint.stored.coded_matrix import CodedMatrix
 from pagewire_worker.host.memory_advice import release_pages
 
 IGNORED_SUFFIXES = (".rotary_emb.inv_freq", ".masked_bias")
@@ -37,6 +38,12 @@ class WeightReader(Protocol):
 
     def borrow(self, name: str, shape: Shape) -> AbstractContextManager[Tensor]:
         """Yield one tensor in its stored type, until the end of the context."""
+        ...
+
+    def borrow_matrix(
+        self, name: str, shape: Shape
+    ) -> AbstractContextManager[CodedMatrix | Tensor]:
+        """Yield one tensor as `borrow` does, or codes and scales where the matrix has them."""
         ...
 
     def ignore(self, name: str) -> None:
@@ -111,6 +118,10 @@ class SafetensorsReader:
         tensor = self._read(name, shape)
         yield tensor
         release_pages(tensor)
+
+    def borrow_matrix(self, name: str, shape: Shape) -> AbstractContextManager[Tensor]:
+        """Yield one tensor as `borrow` does: matrices are stored plainly here."""
+        return self.borrow(name, shape)
 
     @property
     def not_taken(self) -> list[str]:

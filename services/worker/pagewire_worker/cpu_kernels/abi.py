@@ -6,6 +6,16 @@ FLOAT32 = 0
 BFLOAT16 = 1
 INT8 = 2
 INT4 = 3
+CODES8 = 4
+CODES4 = 5
+
+SCALE_FLOAT32 = 0
+SCALE_BFLOAT16 = 1
+SCALE_FLOAT16 = 2
+
+NO_OFFSETS = 0
+ZERO_POINTS = 1
+MINIMA = 2
 
 
 class LinearArgs(ctypes.Structure):
@@ -15,8 +25,11 @@ class LinearArgs(ctypes.Structure):
         ("weight", ctypes.c_void_p),
         ("bias", ctypes.c_void_p),
         ("scales", ctypes.c_void_p),
+        ("table", ctypes.c_void_p),
         ("kind", ctypes.c_int32),
         ("group", ctypes.c_int32),
+        ("scale_type", ctypes.c_int32),
+        ("offset_kind", ctypes.c_int32),
         ("num_outputs", ctypes.c_int32),
         ("num_inputs", ctypes.c_int32),
     )
@@ -92,7 +105,7 @@ class Scratch(ctypes.Structure):
         ("query", ctypes.c_void_p),
         ("attended", ctypes.c_void_p),
         ("activated", ctypes.c_void_p),
-        ("quantized", ctypes.c_void_p),
+        ("prepared", ctypes.c_void_p),
     )
 
 
@@ -108,8 +121,12 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "pw_pool_new": (_POINTER, (_INT, _INT)),
     "pw_pool_free": (None, (_POINTER,)),
     "pw_pack": (None, (_POINTER, _LINEAR, _INT, _POINTER, _LONG, _LONG, _LONG)),
+    "pw_pack_codes": (
+        None,
+        (_POINTER, _LINEAR, _POINTER, _POINTER, _POINTER, _LONG, _LONG, _LONG),
+    ),
     "pw_weight_bytes": (_LONG, (_LINEAR,)),
-    "pw_quantized_row_bytes": (_LONG, (_LINEAR,)),
+    "pw_prepared_row_bytes": (_LONG, (_LINEAR,)),
     "pw_step": (None, (*_STEP, _INT, _INT, _POINTER)),
     "pw_linear": (None, (*_PRODUCT, _POINTER, _LONG)),
     "pw_argmax": (None, (*_PRODUCT, _LONG, _POINTER)),

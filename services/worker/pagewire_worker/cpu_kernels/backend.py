@@ -44,7 +44,7 @@ class FusedBackend:
         self._model = _model_structure(decoder, kv_cache, self._layers)
         self._vocabulary = decoder.vocabulary.structure()
         self._scratch = _Scratch(decoder, 0)
-        self._quantized_states = torch.empty(0, dtype=torch.uint8)
+        self._prepared_states = torch.empty(0, dtype=torch.uint8)
         storages = [linear.storage for linear in _linears(decoder.layers[0])]
         self._layer_bytes = sum(storage.num_bytes for storage in storages)
         self._layer_weights = sum(one.num_outputs * one.num_inputs for one in storages)
@@ -57,7 +57,7 @@ class FusedBackend:
     @property
     def kernel_set(self) -> str:
         """Names of the implementations in use, and the numerics of the processor."""
-        return f"fused-1,{self._pool.instruction_set},{self._probe}"
+        return f"fused-2,{self._pool.instruction_set},{self._probe}"
 
     @property
     def is_exact(self) -> bool:
@@ -103,7 +103,7 @@ class FusedBackend:
             self._vocabulary,
             pointer(hidden.contiguous()),
             len(hidden),
-            self._quantized(len(hidden)),
+            self._prepared(len(hidden)),
             pointer(logits),
             stride,
         )
@@ -117,18 +117,18 @@ class FusedBackend:
             self._vocabulary,
             pointer(hidden.contiguous()),
             len(hidden),
-            self._quantized(len(hidden)),
+            self._prepared(len(hidden)),
             self._decoder.config.vocab_size,
             pointer(token_ids),
         )
         return SampledTokens(token_ids.clamp(min=0), faults=token_ids < 0)
 
-    def _quantized(self, num_rows: int) -> int | None:
-        """Return memory for `num_rows` quantized states; reused until more rows are needed."""
-        needed = num_rows * self._decoder.vocabulary.storage.quantized_row_bytes
-        if needed > len(self._quantized_states):
-            self._quantized_states = torch.empty(needed, dtype=torch.uint8)
-        return pointer(self._quantized_states) if needed else None
+    def _prepared(self, num_rows: int) -> int | None:
+        """Return memory for what is prepared of `num_rows` states; reused until more rows are needed."""
+        needed = num_rows * self._decoder.vocabulary.storage.prepared_row_bytes
+        if needed > len(self._prepared_states):
+            self._prepared_states = torch.empty(needed, dtype=torch.uint8)
+        return pointer(self._prepared_states) if needed else None
 
     def _layers_per_call(self, num_tokens: int) -> int:
         seconds = max(
@@ -145,7 +145,9 @@ class _Scratch:
         config, dtype = decoder.config, decoder.dtype
         num_query = config.num_heads * config.head_dim
         num_heads = config.num_heads + 2 * config.num_kv_heads
-        row_bytes = max(one.storage.quantized_row_bytes for one in _linears(decoder.layers[0]))
+        row_bytes = max(
+            one.storage.prepared_row_bytes for layer in decoder.layers for one in _linears(layer)
+        )
         self.num_tokens = num_tokens
         self._tensors = [
             torch.empty(num_tokens * config.hidden_size, dtype=torch.float32),

@@ -5,13 +5,14 @@ second copy of the weights.
 """
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from pagewire_worker.checkpoint.model_config import ModelConfig
+from pagewire_worker.checkpoint.stored.coded_matrix import CodedMatrix
 from pagewire_worker.checkpoint.weights import WeightReader
 from pagewire_worker.cpu_kernels import abi
 from pagewire_worker.cpu_kernels.library import TYPES, KernelPool
@@ -24,6 +25,10 @@ from pagewire_worker.cpu_kernels.packing import (
     pack,
 )
 from pagewire_worker.layers.rotary import rotary_angles
+
+
+PIECE_BYTES = 256 * 1024**2
+"""Bytes that are reserved at once for matrices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +76,8 @@ def load_decoder(
     """Pack a checkpoint. Raises StartupError naming the tensor at fault.
 
     Args:
-        quantization: Type of the matrices: none, int8 or int4.
+        quantization: Type of the matrices: none, int8 or int4. With none, matrices of codes keep
+            them, and plain ones are of type `dtype`.
         num_positions: Longest context.
     """
     packer = _Packer(config, weights, pool, _Kinds.of(quantization, dtype))
@@ -102,6 +108,7 @@ class _Kinds:
 
     layers: int
     vocabulary: int
+    keeps_codes: bool = False
 
     @classmethod
     def of(cls, quantization: str, dtype: torch.dtype) -> "_Kinds":
@@ -110,7 +117,7 @@ class _Kinds:
         if quantization == "int4":
             # Four bits are too few for the logits, which decide the tokens.
             return cls(abi.INT4, abi.INT8)
-        return cls(TYPES[dtype], TYPES[dtype])
+        return cls(TYPES[dtype], TYPES[dtype], keeps_codes=True)
 
 
 class _Packer:
@@ -121,13 +128,14 @@ class _Packer:
         self._weights = weights
         self._pool = pool
         self._kinds = kinds
-        self._arena = WeightArena(_num_bytes(config, kinds))
+        self._arena = WeightArena(PIECE_BYTES)
 
     def vocabulary_matrix(self, name: str) -> PackedWeights:
         shape = (self._config.vocab_size, self._config.hidden_size)
-        with self._weights.borrow(name, shape) as rows:
-            storage = Storage.of(self._kinds.vocabulary, *shape)
-            return pack(self._pool, self._arena, storage, [Part(rows)])
+        with self._matrix(name, shape) as rows:
+            parts = [Part(rows)]
+            storage = Storage.of_parts(self._kinds.vocabulary, *shape, parts)
+            return pack(self._pool, self._arena, storage, parts)
 
     def norm(self, prefix: str, size: int) -> Tensor:
         with self._weights.borrow(f"{prefix}.weight", (size,)) as weight:
@@ -170,13 +178,22 @@ class _Packer:
         with ExitStack() as borrowed:
 
             def part(piece: _Piece, name: str, shape: tuple[int, ...]) -> Part:
-                rows = borrowed.enter_context(self._weights.borrow(f"{piece.prefix}.{name}", shape))
+                found = self._matrix(f"{piece.prefix}.{name}", shape)
+                rows = borrowed.enter_context(found)
                 return Part(rows, piece.first_panel, piece.panel_step)
 
             parts = [part(piece, "weight", (piece.num_outputs, num_inputs)) for piece in pieces]
             biases = [part(piece, "bias", (piece.num_outputs,)) for piece in pieces if has_bias]
-            storage = Storage.of(self._kinds.layers, num_outputs, num_inputs)
+            storage = Storage.of_parts(self._kinds.layers, num_outputs, num_inputs, parts)
             return pack(self._pool, self._arena, storage, parts, biases)
+
+    def _matrix(
+        self, name: str, shape: tuple[int, ...]
+    ) -> AbstractContextManager[Tensor | CodedMatrix]:
+        """Yield one tensor; codes where the checkpoint has them and they stay."""
+        if self._kinds.keeps_codes:
+            return self._weights.borrow_matrix(name, shape)
+        return self._weights.borrow(name, shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,20 +204,3 @@ class _Piece:
     num_outputs: int
     first_panel: int = 0
     panel_step: int = 1
-
-
-def _num_bytes(config: ModelConfig, kinds: _Kinds) -> int:
-    """Return the bytes of all matrices in an arena."""
-    hidden, inner = config.hidden_size, config.intermediate_size
-    num_query = config.num_heads * config.head_dim
-    num_heads = config.num_heads + 2 * config.num_kv_heads
-    layer = [
-        (num_heads * config.head_dim, hidden),
-        (hidden, num_query),
-        (2 * inner, hidden),
-        (hidden, inner),
-    ]
-    matrices = [Storage.of(kinds.layers, *shape) for shape in layer] * config.num_layers
-    ends = 1 if config.is_tied else 2
-    matrices += [Storage.of(kinds.vocabulary, config.vocab_size, hidden)] * ends
-    return sum(storage.num_bytes for storage in matrices)

@@ -120,7 +120,7 @@ class _Product:
         self._x = weight[:PROMPT_ROWS].contiguous()
         self._y = torch.empty(PROMPT_ROWS, OUTPUTS)
         self._quantized: Tensor = torch.empty(
-            PROMPT_ROWS * storage.quantized_row_bytes, dtype=torch.uint8
+            PROMPT_ROWS * storage.prepared_row_bytes, dtype=torch.uint8
         )
         self.seconds(PROMPT_ROWS, 1)
 

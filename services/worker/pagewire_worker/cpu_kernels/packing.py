@@ -2,12 +2,14 @@
 
 import mmap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from pagewire_worker.checkpoint.stored.coded_matrix import CodedMatrix
 from pagewire_worker.cpu_kernels import abi
+from pagewire_worker.cpu_kernels.code_form import CodeForm, common_form
 from pagewire_worker.cpu_kernels.library import TYPES, KernelPool, load_library, pointer
 
 PANEL = 16
@@ -24,11 +26,11 @@ class Part:
     """Rows [rows, inputs] of a matrix that come from one tensor.
 
     Attributes:
-        rows: As the checkpoint stores them.
+        rows: As the checkpoint stores them: values or codes.
         first_panel, panel_step: The panels of the rows: first_panel, first_panel + panel_step, ...
     """
 
-    rows: Tensor
+    rows: Tensor | CodedMatrix
     first_panel: int = 0
     panel_step: int = 1
 
@@ -38,22 +40,39 @@ class Storage:
     """Storage of a matrix of some shape.
 
     Attributes:
-        kind: FLOAT32, BFLOAT16, INT8 or INT4 of abi.
+        kind: One of the storages of abi.
         num_outputs: A multiple of PANEL; rows beyond the matrix are zeros.
+        form: Of a matrix of codes; None for others.
     """
 
     kind: int
     num_outputs: int
     num_inputs: int
+    form: CodeForm | None = None
 
     @classmethod
     def of(cls, kind: int, num_outputs: int, num_inputs: int) -> "Storage":
         """Return the storage of a matrix with `num_outputs` rows."""
         return cls(kind, -(-num_outputs // PANEL) * PANEL, num_inputs)
 
+    @classmethod
+    def of_parts(
+        cls, kind: int, num_outputs: int, num_inputs: int, parts: "Sequence[Part]"
+    ) -> "Storage":
+        """Return the storage of a matrix of `parts`: of their codes if all have the same form.
+
+        Args:
+            kind: The storage otherwise.
+        """
+        form = common_form(part.rows for part in parts)
+        whole = cls.of(kind if form is None else form.kind, num_outputs, num_inputs)
+        return replace(whole, form=form)
+
     @property
     def group(self) -> int:
         """Inputs that share a scale."""
+        if self.form is not None:
+            return self.form.group
         if self.kind != abi.INT4:
             return self.num_inputs
         return next(size for size in GROUPS if self.num_inputs % size == 0)
@@ -65,9 +84,9 @@ class Storage:
         return -(-found // _PAGE) * _PAGE
 
     @property
-    def quantized_row_bytes(self) -> int:
-        """Bytes of a quantized row of its input; 0 if inputs are not quantized."""
-        found: int = load_library().pw_quantized_row_bytes(self.structure())
+    def prepared_row_bytes(self) -> int:
+        """Bytes of a row of its input that is prepared for the product; 0 for none."""
+        found: int = load_library().pw_prepared_row_bytes(self.structure())
         return found
 
     def structure(
@@ -75,14 +94,19 @@ class Storage:
         weight: Tensor | None = None,
         bias: Tensor | None = None,
         scales: Tensor | None = None,
+        table: Tensor | None = None,
     ) -> abi.LinearArgs:
         """Return the structure for the kernels; valid while the tensors live."""
+        form = self.form
         return abi.LinearArgs(
             pointer(weight),
             pointer(bias),
             pointer(scales),
+            pointer(table),
             self.kind,
             self.group,
+            abi.SCALE_FLOAT32 if form is None else form.scale_type,
+            abi.NO_OFFSETS if form is None else form.offset_kind,
             self.num_outputs,
             self.num_inputs,
         )
@@ -96,38 +120,48 @@ class PackedWeights:
         weight: Bytes, in panels.
         bias: [outputs] float32, in the order of the panels, or None.
         scales: [outputs] float32 of an int8 matrix, in the order of the panels; else None.
+        table: float32 [16] of a matrix of 4-bit codes; else None.
     """
 
     storage: Storage
     weight: Tensor
     bias: Tensor | None
     scales: Tensor | None
+    table: Tensor | None = None
 
     def structure(self) -> abi.LinearArgs:
         """Return the structure for the kernels; valid while this object lives."""
-        return self.storage.structure(self.weight, self.bias, self.scales)
+        return self.storage.structure(self.weight, self.bias, self.scales, self.table)
 
 
 class WeightArena:
     """Memory for packed matrices, in pages as large as the system provides.
 
     Args:
-        num_bytes: Bytes of all matrices.
+        num_bytes: Bytes of the matrices that are expected; more are taken as they come.
     """
 
     def __init__(self, num_bytes: int) -> None:
-        # Shared memory, the default of mmap, gets no large pages.
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        self._memory = mmap.mmap(-1, num_bytes, flags=flags)
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            self._memory.madvise(mmap.MADV_HUGEPAGE)
-        self._bytes = torch.frombuffer(self._memory, dtype=torch.uint8)
+        self._piece_bytes = num_bytes
+        self._bytes = _pages(num_bytes)
         self._used = 0
 
     def take(self, storage: Storage) -> Tensor:
         """Return memory for a matrix."""
+        if self._used + storage.num_bytes > len(self._bytes):
+            # Tensors keep the piece before.
+            self._bytes = _pages(max(self._piece_bytes, storage.num_bytes))
+            self._used = 0
         begin, self._used = self._used, self._used + storage.num_bytes
         return self._bytes[begin : self._used]
+
+
+def _pages(num_bytes: int) -> Tensor:
+    # Shared memory, the default of mmap, gets no large pages. Pages exist when they are written.
+    memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=torch.uint8)
 
 
 def pack(
@@ -140,24 +174,37 @@ def pack(
     """Return a matrix made of `parts`; every panel belongs to one part.
 
     Args:
-        parts: Weights [rows, inputs], float32, bfloat16 or any type that torch converts.
+        parts: Weights [rows, inputs], float32, bfloat16 or any type that torch converts; codes if
+            the storage has their form, or to be turned into values.
         biases: Biases [rows] if there are any, placed like the weights.
     """
     scales = torch.zeros(storage.num_outputs) if storage.kind == abi.INT8 else None
-    packed = PackedWeights(storage, arena.take(storage), _pack_biases(storage, biases), scales)
+    table = None if storage.form is None else storage.form.table_tensor()
+    memory, bias = arena.take(storage), _pack_biases(storage, biases)
+    packed = PackedWeights(storage, memory, bias, scales, table)
     structure = packed.structure()
     for part in parts:
-        rows = part.rows if part.rows.dtype in TYPES else part.rows.float()
-        rows = rows.contiguous()
-        pool.pack(
-            structure,
-            TYPES[rows.dtype],
-            pointer(rows),
-            len(rows),
-            part.first_panel,
-            part.panel_step,
-        )
+        place = (part.first_panel, part.panel_step)
+        rows = part.rows
+        if isinstance(rows, CodedMatrix):
+            if storage.form is not None:
+                _pack_codes(pool, structure, rows, place)
+                continue
+            rows = rows.dense()
+        rows = (rows if rows.dtype in TYPES else rows.float()).contiguous()
+        pool.pack(structure, TYPES[rows.dtype], pointer(rows), len(rows), *place)
     return packed
+
+
+def _pack_codes(
+    pool: KernelPool, structure: abi.LinearArgs, rows: CodedMatrix, place: tuple[int, int]
+) -> None:
+    offsets = rows.offsets
+    if offsets is None and structure.offset_kind != abi.NO_OFFSETS:
+        offsets = torch.zeros_like(rows.scales)
+    parts = (rows.codes, rows.scales, offsets)
+    tensors = [None if one is None else one.contiguous() for one in parts]
+    pool.pack_codes(structure, *map(pointer, tensors), len(rows.codes), *place)
 
 
 def _pack_biases(storage: Storage, biases: Sequence[Part]) -> Tensor | None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from torch import Tensor
 
 from pagewire_worker.backend.head import ClassificationHead, linear_step, num_labels_of
+from pagewire_worker.checkpoint.stored.coded_matrix import CodedMatrix
 from pagewire_worker.checkpoint.weights import Shape, WeightReader
 
 LOGITS: Final = "ForCausalLM"
@@ -73,6 +74,12 @@ class WithoutPrefix:
     def borrow(self, name: str, shape: Shape) -> AbstractContextManager[Tensor]:
         """Yield one tensor in its stored type."""
         return self._weights.borrow(_bare(name), shape)
+
+    def borrow_matrix(
+        self, name: str, shape: Shape
+    ) -> AbstractContextManager[CodedMatrix | Tensor]:
+        """Yield one tensor, or codes and scales where the matrix has them."""
+        return self._weights.borrow_matrix(_bare(name), shape)
 
     def ignore(self, name: str) -> None:
         """Accept that `name` may be stored."""

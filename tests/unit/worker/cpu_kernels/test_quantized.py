@@ -8,7 +8,7 @@ from torch import Tensor
 from pagewire_worker.cpu_kernels import abi
 from pagewire_worker.cpu_kernels.library import TYPES, KernelPool, pointer
 from pagewire_worker.cpu_kernels.packing import PackedWeights
-from support.kernels.fused_kernels import multiply, packed, pools, quantized_rows
+from support.kernels.fused_kernels import multiply, packed, pools, prepared_rows
 
 KINDS = {"int8": abi.INT8, "int4": abi.INT4}
 DTYPES = (torch.float32, torch.bfloat16)
@@ -121,7 +121,7 @@ def test_the_greatest_output(pool: KernelPool, kind: str) -> None:
     x, weight = torch.randn(20, 64).bfloat16(), torch.randn(1001, 64)
     linear = packed(pool, weight, kind=KINDS[kind])
     found, structure = torch.zeros(20, dtype=torch.int64), linear.structure()
-    memory = quantized_rows(linear, 20)
+    memory = prepared_rows(linear, 20)
     kind_of_x = TYPES[x.dtype]
     pool.argmax(kind_of_x, structure, pointer(x), 20, pointer(memory), 1001, pointer(found))
     assert torch.equal(found, multiply(pool, linear, x)[:, :1001].argmax(dim=1))

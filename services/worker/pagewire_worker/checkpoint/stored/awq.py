@@ -8,7 +8,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from pagewire_worker.checkpoint.stored.grouped import dequantized
+from pagewire_worker.checkpoint.stored.coded_matrix import CodedMatrix, of_unsigned
 from pagewire_worker.checkpoint.stored.packed_bits import unpacked
 from pagewire_worker.checkpoint.stored.parts import StoredTensors, evenly, part
 
@@ -26,8 +26,8 @@ class AwqFormat:
         """Return whether the matrix is stored in this format."""
         return tensors.has(f"{prefix}.qweight")
 
-    def matrix(self, tensors: StoredTensors, prefix: str, shape: tuple[int, int]) -> Tensor:
-        """Return the matrix [outputs, inputs] in float32."""
+    def matrix(self, tensors: StoredTensors, prefix: str, shape: tuple[int, int]) -> CodedMatrix:
+        """Return the matrix [outputs, inputs]."""
         num_outputs, num_inputs = shape
         num_words = evenly(prefix, num_outputs, _PACK, "outputs in words")
         with (
@@ -35,8 +35,9 @@ class AwqFormat:
             part(tensors, f"{prefix}.scales") as scales,
             part(tensors, f"{prefix}.qzeros", (len(scales), num_words)) as zeros,
         ):
-            group = evenly(prefix, num_inputs, len(scales), "inputs in groups")
-            return dequantized(_columns(words).T, scales.T, _columns(zeros).T, group)
+            evenly(prefix, num_inputs, len(scales), "inputs in groups")
+            codes = _columns(words).T.contiguous()
+            return of_unsigned(codes, 4, scales.T.contiguous(), _columns(zeros).T)
 
 
 def _columns(words: Tensor) -> Tensor:

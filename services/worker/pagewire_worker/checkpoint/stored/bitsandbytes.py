@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pagewire_shared.errors import StartupError
+from pagewire_worker.checkpoint.stored.coded_matrix import CodedMatrix
 from pagewire_worker.checkpoint.stored.parts import StoredTensors, part
 
 _STATES: Final = ("bitsandbytes__nf4", "bitsandbytes__fp4")
@@ -26,8 +27,10 @@ class BitsAndBytesFormat:
         """Return whether the matrix is stored in this format."""
         return tensors.has(f"{prefix}.SCB") or self._state_name(tensors, prefix) is not None
 
-    def matrix(self, tensors: StoredTensors, prefix: str, shape: tuple[int, int]) -> Tensor:
-        """Return the matrix [outputs, inputs] in float32."""
+    def matrix(
+        self, tensors: StoredTensors, prefix: str, shape: tuple[int, int]
+    ) -> CodedMatrix | Tensor:
+        """Return the matrix [outputs, inputs]: values where blocks cross rows, else codes."""
         state = self._state_name(tensors, prefix)
         if state is None:
             return _int8(tensors, prefix, shape)
@@ -38,18 +41,21 @@ class BitsAndBytesFormat:
         return next((name for name in names if tensors.has(name)), None)
 
 
-def _int8(tensors: StoredTensors, prefix: str, shape: tuple[int, int]) -> Tensor:
+def _int8(tensors: StoredTensors, prefix: str, shape: tuple[int, int]) -> CodedMatrix:
     tensors.ignore(f"{prefix}.weight_format")
     with (
         part(tensors, f"{prefix}.weight", shape) as weight,
         part(tensors, f"{prefix}.SCB", (shape[0],)) as greatest,
     ):
-        return weight.float() * (greatest.float() / _INT8_RANGE).unsqueeze(1)
+        if weight.dtype != torch.int8:
+            raise StartupError(f"the tensor {prefix}.weight has type {weight.dtype}", field="model")
+        scales = (greatest.float() / _INT8_RANGE).unsqueeze(1)
+        return CodedMatrix(codes=weight.clone(), table=None, scales=scales)
 
 
 def _of_table(
     tensors: StoredTensors, prefix: str, state_name: str, shape: tuple[int, int]
-) -> Tensor:
+) -> CodedMatrix | Tensor:
     name, size = f"{prefix}.weight", shape[0] * shape[1]
     state = _state(tensors, state_name)
     if tuple(state.get("shape", ())) != shape:
@@ -63,13 +69,17 @@ def _of_table(
         part(tensors, f"{name}.quant_map", (16,)) as table,
         part(tensors, f"{name}.absmax") as stored_greatest,
     ):
-        codes = packed.flatten()
+        pairs = packed.flatten()
         # The first of two values is in the high half.
-        values = table.float()[torch.stack((codes >> 4, codes & 15), dim=1).flatten().long()[:size]]
+        codes = torch.stack((pairs >> 4, pairs & 15), dim=1).flatten()[:size]
         greatest = stored_greatest.float()
         if "nested_blocksize" in state:
             greatest = _nested(tensors, name, stored_greatest, state)
         block = int(state["blocksize"])
+        if shape[1] % block == 0:
+            scales = greatest.view(shape[0], -1)
+            return CodedMatrix(codes=codes.view(shape), table=table.float().clone(), scales=scales)
+        values = table.float()[codes.long()]
         return (values * greatest.repeat_interleave(block)[:size]).view(shape)
 
 

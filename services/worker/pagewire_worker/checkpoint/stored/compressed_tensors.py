@@ -8,8 +8,13 @@ import torch
 from torch import Tensor
 
 from pagewire_shared.errors import StartupError
+from pagewire_worker.checkpoint.stored.coded_matrix import (
+    SCALE_TYPES,
+    CodedMatrix,
+    of_unsigned,
+)
 from pagewire_worker.checkpoint.stored.float8 import Float8Format
-from pagewire_worker.checkpoint.stored.grouped import dequantized
+from pagewire_worker.checkpoint.stored.grouped import dequantized, size_if_in_order
 from pagewire_worker.checkpoint.stored.packed_bits import WORD, unpacked
 from pagewire_worker.checkpoint.stored.parts import StoredTensors, evenly, part
 
@@ -35,19 +40,23 @@ class CompressedTensorsFormat:
         """Return whether the matrix is stored in this format."""
         return tensors.has(f"{prefix}.weight_scale")
 
-    def matrix(self, tensors: StoredTensors, prefix: str, shape: tuple[int, int]) -> Tensor:
-        """Return the matrix [outputs, inputs] in float32."""
+    def matrix(
+        self, tensors: StoredTensors, prefix: str, shape: tuple[int, int]
+    ) -> CodedMatrix | Tensor:
+        """Return the matrix [outputs, inputs]: codes, or values of floats and unordered groups."""
         for name in _UNREAD:
             tensors.ignore(f"{prefix}.{name}")
         if tensors.has(f"{prefix}.weight_packed"):
             return _packed(tensors, prefix, shape)
         with part(tensors, f"{prefix}.weight", shape) as weight:
             if weight.dtype == torch.int8:
-                return _integers(tensors, prefix, weight, None)
+                return _integers(tensors, prefix, weight.view(torch.uint8) ^ 128, 8, False)
         return self._float8.matrix(tensors, prefix, shape)
 
 
-def _packed(tensors: StoredTensors, prefix: str, shape: tuple[int, int]) -> Tensor:
+def _packed(
+    tensors: StoredTensors, prefix: str, shape: tuple[int, int]
+) -> CodedMatrix | Tensor:
     num_outputs, num_inputs = shape
     with part(tensors, f"{prefix}.weight_shape", (2,)) as said:
         if tuple(said.tolist()) != shape:
@@ -61,17 +70,24 @@ def _packed(tensors: StoredTensors, prefix: str, shape: tuple[int, int]) -> Tens
     shapes = [(num_outputs, num_words) for num_words in widths]
     with part(tensors, f"{prefix}.weight_packed", *shapes) as words:
         bits = widths[words.shape[1]]
-        codes = unpacked(words, bits, dim=1)[:, :num_inputs].short() - (1 << (bits - 1))
-    return _integers(tensors, prefix, codes, bits)
+        codes = unpacked(words, bits, dim=1)[:, :num_inputs].contiguous()
+    return _integers(tensors, prefix, codes, bits, True)
 
 
-def _integers(tensors: StoredTensors, prefix: str, codes: Tensor, bits: int | None) -> Tensor:
-    """Return the matrix of signed integers. `bits` are those of packed zero points, if any."""
+def _integers(
+    tensors: StoredTensors, prefix: str, codes: Tensor, bits: int, is_packed: bool
+) -> CodedMatrix | Tensor:
+    """Return the matrix of integers, each stored plus half of its range.
+
+    Args:
+        codes: [outputs, inputs], uint8.
+        is_packed: Whether zero points are packed like the codes, if there are any.
+    """
     num_outputs, num_inputs = codes.shape
     with part(tensors, f"{prefix}.weight_scale") as stored:
-        scales = stored.float()
+        scales = stored.clone() if stored.dtype in SCALE_TYPES else stored.float()
     if scales.numel() == 1:
-        scales = scales.reshape(1, 1).expand(num_outputs, 1)
+        scales = scales.reshape(1, 1).expand(num_outputs, 1).contiguous()
     if scales.ndim != 2 or len(scales) != num_outputs:
         raise StartupError(
             f"the tensor {prefix}.weight_scale has shape {list(scales.shape)}, the {num_outputs}"
@@ -79,19 +95,27 @@ def _integers(tensors: StoredTensors, prefix: str, codes: Tensor, bits: int | No
             field="model",
         )
     group = evenly(prefix, num_inputs, scales.shape[1], "inputs in groups")
-    zeros = _zeros(tensors, prefix, scales, bits)
-    return dequantized(codes, scales, zeros, _group_of(tensors, prefix, num_inputs, group))
+    zeros = _zeros(tensors, prefix, scales, bits, is_packed)
+    group_of = _group_of(tensors, prefix, num_inputs, group)
+    if isinstance(group_of, int):
+        return of_unsigned(codes, bits, scales, zeros)
+    middle = float(1 << (bits - 1))
+    return dequantized(codes, scales, middle if zeros is None else zeros, group_of)
 
 
-def _zeros(tensors: StoredTensors, prefix: str, scales: Tensor, bits: int | None) -> Tensor | float:
+def _zeros(
+    tensors: StoredTensors, prefix: str, scales: Tensor, bits: int, is_packed: bool
+) -> Tensor | None:
+    """Return the zero points of unsigned codes in float32, or None without any."""
     name = f"{prefix}.weight_zero_point"
     if not tensors.has(name):
-        return 0.0
+        return None
     with part(tensors, name) as stored:
-        if stored.dtype != torch.int32 or bits is None:
-            return stored.float().reshape(-1, scales.shape[1]).expand_as(scales).clone()
-        # Packed along the outputs.
-        return unpacked(stored, bits, dim=0)[: len(scales)].float() - (1 << (bits - 1))
+        if stored.dtype == torch.int32 and is_packed:
+            # Packed along the outputs.
+            return unpacked(stored, bits, dim=0)[: len(scales)].float()
+        signed = stored.float().reshape(-1, scales.shape[1]).expand_as(scales)
+        return signed + float(1 << (bits - 1))
 
 
 def _group_of(tensors: StoredTensors, prefix: str, num_inputs: int, group: int) -> Tensor | int:
@@ -104,4 +128,4 @@ def _group_of(tensors: StoredTensors, prefix: str, num_inputs: int, group: int) 
             return group
         if int(groups.max()) >= num_inputs // group:
             raise StartupError(f"the tensor {name} names groups beyond its scales", field="model")
-        return groups.clone()
+        return size_if_in_order(groups, num_inputs // group)

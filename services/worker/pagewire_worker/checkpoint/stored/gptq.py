@@ -8,7 +8,8 @@ from typing import Final
 from torch import Tensor
 
 from pagewire_shared.errors import StartupError
-from pagewire_worker.checkpoint.stored.grouped import dequantized
+from pagewire_worker.checkpoint.stored.coded_matrix import CodedMatrix, of_unsigned
+from pagewire_worker.checkpoint.stored.grouped import dequantized, size_if_in_order
 from pagewire_worker.checkpoint.stored.packed_bits import WORD, unpacked
 from pagewire_worker.checkpoint.stored.parts import StoredTensors, evenly, part
 
@@ -33,8 +34,10 @@ class GptqFormat:
         """Return whether the matrix is stored in this format."""
         return tensors.has(f"{prefix}.qweight")
 
-    def matrix(self, tensors: StoredTensors, prefix: str, shape: tuple[int, int]) -> Tensor:
-        """Return the matrix [outputs, inputs] in float32."""
+    def matrix(
+        self, tensors: StoredTensors, prefix: str, shape: tuple[int, int]
+    ) -> CodedMatrix | Tensor:
+        """Return the matrix [outputs, inputs]: values where groups are not in order, else codes."""
         num_outputs, num_inputs = shape
         # Layers of one model may have different bits, so the tensors say them.
         with part(tensors, f"{prefix}.qweight") as words:
@@ -51,16 +54,19 @@ class GptqFormat:
             part(tensors, f"{prefix}.scales") as scales,
             part(tensors, f"{prefix}.qzeros", (len(scales), out_words)) as packed_zeros,
         ):
-            codes = unpacked(words, WORD // pack, dim=0).T
-            zero_words = packed_zeros if self._is_v2 else packed_zeros + _ones(WORD // pack)
-            zeros = unpacked(zero_words, WORD // pack, dim=1).T
+            bits = WORD // pack
+            codes = unpacked(words, bits, dim=0).T.contiguous()
+            zero_words = packed_zeros if self._is_v2 else packed_zeros + _ones(bits)
+            zeros = unpacked(zero_words, bits, dim=1).T
             group_of = self._group_of(tensors, prefix, num_inputs, len(scales))
+            if isinstance(group_of, int):
+                return of_unsigned(codes, bits, scales.T.contiguous(), zeros)
             return dequantized(codes, scales.T, zeros, group_of)
 
     def _group_of(
         self, tensors: StoredTensors, prefix: str, num_inputs: int, num_groups: int
     ) -> Tensor | int:
-        """Return the group of each input where the file says it (act-order), else its size."""
+        """Return the size of a group, or the group of each input if they are not in order."""
         name = f"{prefix}.g_idx"
         if not tensors.has(name):
             return evenly(prefix, num_inputs, num_groups, "inputs in groups")
@@ -70,7 +76,7 @@ class GptqFormat:
                     f"the tensor {name} names groups beyond the {num_groups} of its scales",
                     field="model",
                 )
-            return groups.clone()
+            return size_if_in_order(groups, num_groups)
 
 
 def _ones(bits: int) -> int:

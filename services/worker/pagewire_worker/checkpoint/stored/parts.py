@@ -7,6 +7,7 @@ from typing import Protocol
 from torch import Tensor
 
 from pagewire_shared.errors import StartupError
+from pagewire_worker.checkpoint.stored.coded_matrix import CodedMatrix
 
 Shape = tuple[int, ...]
 
@@ -37,8 +38,10 @@ class StoredFormat(Protocol):
         """Return whether the matrix `prefix` is stored in this format."""
         ...
 
-    def matrix(self, tensors: StoredTensors, prefix: str, shape: tuple[int, int]) -> Tensor:
-        """Return the matrix [outputs, inputs] that is stored, in float32.
+    def matrix(
+        self, tensors: StoredTensors, prefix: str, shape: tuple[int, int]
+    ) -> CodedMatrix | Tensor:
+        """Return the matrix [outputs, inputs] that is stored: codes, or values in float32.
 
         Raises:
             StartupError: A tensor is missing or has another shape; names the tensor.

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from pagewire_worker.checkpoint.stored.coded_matrix import CodedMatrix
 from pagewire_worker.checkpoint.stored.parts import StoredFormat
 from pagewire_worker.checkpoint.weights import SafetensorsReader, Shape, stacked
 
@@ -55,6 +56,12 @@ class StoredReader:
     @contextmanager
     def borrow(self, name: str, shape: Shape) -> Iterator[Tensor]:
         """Yield one tensor: a matrix of the format in float32, others in their stored type."""
+        with self.borrow_matrix(name, shape) as found:
+            yield found.dense() if isinstance(found, CodedMatrix) else found
+
+    @contextmanager
+    def borrow_matrix(self, name: str, shape: Shape) -> Iterator[CodedMatrix | Tensor]:
+        """Yield one tensor as `borrow` does, but codes and scales of a matrix that has them."""
         prefix = name.removesuffix(_WEIGHT)
         if len(shape) == 2 and name != prefix and self._format.has(self._tensors, prefix):
             yield self._format.matrix(self._tensors, prefix, (shape[0], shape[1]))

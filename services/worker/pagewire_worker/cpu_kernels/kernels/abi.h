@@ -7,16 +7,27 @@
 extern "C" {
 #endif
 
-// Storage of a matrix; activations and KV have the first two types only.
-enum { PW_FLOAT32 = 0, PW_BFLOAT16 = 1, PW_INT8 = 2, PW_INT4 = 3 };
+// Storage of a matrix; activations and KV have the first two types only. Products with int8 and int4
+// quantize their input, those with codes of 8 and 4 bits do not (codes.h).
+enum { PW_FLOAT32 = 0, PW_BFLOAT16 = 1, PW_INT8 = 2, PW_INT4 = 3, PW_CODES8 = 4, PW_CODES4 = 5 };
+
+// Types of the scales and offsets of codes.
+enum { PW_SCALE_FLOAT32 = 0, PW_SCALE_BFLOAT16 = 1, PW_SCALE_FLOAT16 = 2 };
+
+// Offsets of the groups of a matrix of codes: a weight is code * scale, (code - offset) * scale or
+// code * scale + offset.
+enum { PW_NO_OFFSETS = 0, PW_ZERO_POINTS = 1, PW_MINIMA = 2 };
 
 // y = x W^T + bias. `weight` is packed (pack.h), `bias` is float32 or null.
 typedef struct {
   const void* weight;
   const float* bias;
-  const float* scales;  // of the rows of an int8 matrix, [outputs]; int4 has its scales in `weight`
+  const float* scales;  // of the rows of an int8 matrix, [outputs]; others have them in `weight`
+  const float* table;   // the values of codes of 4 bits, [16]
   int32_t kind;         // its storage
-  int32_t group;        // inputs that share a scale in an int4 matrix, a multiple of 8
+  int32_t group;        // inputs that share a scale in a matrix of int4 or codes, a multiple of 16
+  int32_t scale_type;   // of codes
+  int32_t offset_kind;  // of codes
   int32_t num_outputs;  // a multiple of 16; rows beyond the matrix are zeros
   int32_t num_inputs;   // a multiple of 16
 } PwLinear;
@@ -80,7 +91,7 @@ typedef struct {
   void* query;       // X [T, heads * head_dim]
   void* attended;    // X [T, heads * head_dim]
   void* activated;   // X [T, intermediate]
-  void* quantized;   // [T, bytes of a quantized row of the longest input]; may be null without
+  void* prepared;    // [T, most bytes of a prepared row of any input]; may be null if that is 0
 } PwScratch;
 
 typedef struct PwPool PwPool;
@@ -102,9 +113,13 @@ void pw_pool_free(PwPool* pool);
 // first_panel + panel_step, ... of the packed matrix `linear`, whose weights and scales are written.
 void pw_pack(PwPool* pool, const PwLinear* linear, int32_t source_type, const void* source,
              int64_t num_rows, int64_t first_panel, int64_t panel_step);
-// Bytes of the weights of a matrix, and of a quantized row of its input.
+// Store codes [num_rows, num_inputs], a byte each, as above. Codes of 8 bits are signed. `scales`
+// and `offsets` are [num_rows, groups] of the matrix's scale type; `offsets` may be null.
+void pw_pack_codes(PwPool* pool, const PwLinear* linear, const uint8_t* codes, const void* scales,
+                   const void* offsets, int64_t num_rows, int64_t first_panel, int64_t panel_step);
+// Bytes of the weights of a matrix, and of a row of its input that is prepared (PwScratch).
 int64_t pw_weight_bytes(const PwLinear* linear);
-int64_t pw_quantized_row_bytes(const PwLinear* linear);
+int64_t pw_prepared_row_bytes(const PwLinear* linear);
 
 // Compute layers [first_layer, last_layer) of a step. The first call also looks the tokens up. The
 // call for the last layer also writes the normalised states of the output rows: X [outputs, hidden].
@@ -112,16 +127,16 @@ void pw_step(PwPool* pool, const PwModel* model, const PwBatch* batch, const PwS
              int32_t first_layer, int32_t last_layer, void* states);
 
 // y [num_rows, stride] = x [num_rows, inputs] W^T + bias, y in float32. `type` is the type of x;
-// `quantized` is memory for its rows if the matrix needs quantized input.
+// `prepared` is memory for its rows if prepared ones have bytes.
 void pw_linear(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
-               void* quantized, float* y, int64_t stride);
+               void* prepared, float* y, int64_t stride);
 // Write the greatest of the first `num_outputs` columns of x W^T per row, the first of equal ones, or
 // -1 if a column is not finite. The matrix has no bias and fewer than 2^24 outputs.
 void pw_argmax(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
-               void* quantized, int64_t num_outputs, int64_t* y);
+               void* prepared, int64_t num_outputs, int64_t* y);
 // Single parts of a step, for tests and measurements.
 void pw_gate_up(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
-                void* quantized, void* y);
+                void* prepared, void* y);
 void pw_rotate_and_store(PwPool* pool, const PwModel* model, const PwBatch* batch,
                          const PwScratch* scratch, int32_t layer);
 void pw_attend(PwPool* pool, const PwModel* model, const PwBatch* batch, const PwScratch* scratch,

@@ -28,7 +28,7 @@ static inline void merge(const Best& best, float* value, float* column) {
 
 // Keep the greatest columns of the rows in this thread's share of a product.
 template <class T>
-static void argmax_share(PwPool* pool, int thread, const PwLinear& linear, const void* x,
+static void argmax_share(PwPool* pool, int thread, const PwLinear& linear, Rows x,
                          int64_t num_rows, int64_t num_columns, Best* mine) {
   alignas(64) float lanes[PANEL];
   for (int lane = 0; lane < PANEL; lane++) lanes[lane] = (float)lane;
@@ -63,7 +63,7 @@ static void argmax_job(PwPool* pool, const void* arguments, int thread) {
   for (int64_t row = 0; row < a.num_rows; row++) reset(mine[row]);
   Rows x = prepare_rows<T>(pool, thread, a);
 #define PW_CALL(K) \
-  argmax_share<K>(pool, thread, *a.linear, x.of(*a.linear), a.num_rows, a.stride, mine)
+  argmax_share<K>(pool, thread, *a.linear, x, a.num_rows, a.stride, mine)
   PW_BY_KIND(*a.linear, PW_CALL)
 #undef PW_CALL
   pool->barrier();

@@ -10,6 +10,22 @@ static constexpr int PHASES_PER_LAYER = 5;  // their items are shared among thre
 // Bytes before the weights of each group of an int4 matrix: the scales of its 16 rows.
 static constexpr int64_t GROUP_SCALES = PANEL * 4;
 
+// Bytes of a scale of a matrix of codes.
+static inline int64_t scale_bytes(const PwLinear& linear) {
+  return linear.scale_type == PW_SCALE_FLOAT32 ? 4 : 2;
+}
+
+// Bytes before the codes of each group: the scales of its 16 rows, and their offsets if there are any.
+static inline int64_t coded_head_bytes(const PwLinear& linear) {
+  return PANEL * scale_bytes(linear) * (linear.offset_kind == PW_NO_OFFSETS ? 1 : 2);
+}
+
+// Bytes of a group of a panel of codes.
+static inline int64_t coded_group_bytes(const PwLinear& linear) {
+  const int64_t bits = linear.kind == PW_CODES8 ? 8 : 4;
+  return coded_head_bytes(linear) + linear.group * PANEL * bits / 8;
+}
+
 // Bytes of a panel of a matrix.
 static inline int64_t panel_bytes(const PwLinear& linear) {
   const int64_t size = linear.num_inputs;
@@ -17,15 +33,36 @@ static inline int64_t panel_bytes(const PwLinear& linear) {
     case PW_FLOAT32: return size * PANEL * 4;
     case PW_BFLOAT16: return size * PANEL * 2;
     case PW_INT8: return size * PANEL;
+    case PW_CODES8:
+    case PW_CODES4: return size / linear.group * coded_group_bytes(linear);
     default: return size / linear.group * (GROUP_SCALES + linear.group * PANEL / 2);
   }
 }
 
-static inline bool is_quantized(const PwLinear& linear) { return linear.kind >= PW_INT8; }
+// Whether a product quantizes its input.
+static inline bool is_quantized(const PwLinear& linear) {
+  return linear.kind == PW_INT8 || linear.kind == PW_INT4;
+}
+
+// Whether a product needs the sums of the input's groups, because offsets are multiplied with them.
+static inline bool has_offsets(const PwLinear& linear) {
+  return linear.kind >= PW_CODES8 && linear.offset_kind != PW_NO_OFFSETS;
+}
+
+// Whether rows of the input are prepared before a product: quantized, or summed in groups.
+static inline bool is_prepared(const PwLinear& linear) {
+  return is_quantized(linear) || has_offsets(linear);
+}
 
 // Bytes of a quantized row of `size` inputs: int8 values, one scale, and the sum of each group.
 static inline int64_t quantized_row_bytes(int64_t size, int64_t group) {
   return ceil_div(size + 4 + size / group * 4, 64) * 64;
+}
+
+// Bytes of a row that is prepared for a product; 0 if none is.
+static inline int64_t prepared_row_bytes(const PwLinear& linear) {
+  if (is_quantized(linear)) return quantized_row_bytes(linear.num_inputs, linear.group);
+  return has_offsets(linear) ? ceil_div(linear.num_inputs / linear.group * 4, 64) * 64 : 0;
 }
 
 // Tokens of one sequence whose attention is computed together.
@@ -39,6 +76,13 @@ struct PackArguments {
   const PwLinear* linear;
   int32_t source_type;
   const void* source;
+  int64_t num_rows, first_panel, panel_step;
+};
+
+struct PackCodesArguments {
+  const PwLinear* linear;
+  const uint8_t* codes;
+  const void *scales, *offsets;
   int64_t num_rows, first_panel, panel_step;
 };
 
@@ -56,7 +100,7 @@ struct LinearArguments {
   const PwLinear* linear;
   const void* x;
   int64_t num_rows;
-  void* quantized;
+  void* prepared;
   void* y;
   int64_t stride;  // of y; for argmax the number of columns
 };

@@ -190,7 +190,7 @@ static void attend_split(const PwModel& model, const PwLayer& layer, const PwBat
   for (int64_t g = 0, width; g < num_groups; g += width) {
     width = least(GROUPS_AHEAD, num_groups - g);
     for (int64_t row = 0; row < num_rows; row += most_rows)
-      multiply_rows<T>(memory.query + row * d, d, (int)least(most_rows, num_rows - row), d, 0,
+      multiply_rows<T>(memory.query + row * d, d, (int)least(most_rows, num_rows - row), d, {},
                        keys + g, (int)width, memory.products + row * SPLIT + lead + g * PANEL, SPLIT,
                        {keys + g + (row == 0 ? GROUPS_AHEAD : 0), 0, keys + g, d});
   }

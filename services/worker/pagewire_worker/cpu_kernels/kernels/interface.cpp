@@ -46,12 +46,19 @@ void pw_pack(PwPool* pool, const PwLinear* linear, int32_t source_type, const vo
   pool->run(pool->kernels->pack, &arguments, 1, num_rows * linear->num_inputs > 100 * 1000);
 }
 
+void pw_pack_codes(PwPool* pool, const PwLinear* linear, const uint8_t* codes, const void* scales,
+                   const void* offsets, int64_t num_rows, int64_t first_panel, int64_t panel_step) {
+  PackCodesArguments arguments = {linear,   codes,       scales,    offsets,
+                                  num_rows, first_panel, panel_step};
+  pool->run(pool->kernels->pack_codes, &arguments, 1, num_rows * linear->num_inputs > 100 * 1000);
+}
+
 int64_t pw_weight_bytes(const PwLinear* linear) {
   return linear->num_outputs / PANEL * panel_bytes(*linear);
 }
 
-int64_t pw_quantized_row_bytes(const PwLinear* linear) {
-  return is_quantized(*linear) ? quantized_row_bytes(linear->num_inputs, linear->group) : 0;
+int64_t pw_prepared_row_bytes(const PwLinear* linear) {
+  return prepared_row_bytes(*linear);
 }
 
 // Whether work is worth the barriers between threads. A barrier takes a time slice if a thread has to
@@ -121,20 +128,20 @@ void pw_attend(PwPool* pool, const PwModel* model, const PwBatch* batch, const P
 }
 
 void pw_linear(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
-               void* quantized, float* y, int64_t stride) {
-  LinearArguments arguments = {linear, x, num_rows, quantized, y, stride};
+               void* prepared, float* y, int64_t stride) {
+  LinearArguments arguments = {linear, x, num_rows, prepared, y, stride};
   pool->run(pool->kernels->linear[type], &arguments, 1, is_worth_sharing(*linear, num_rows));
 }
 
 void pw_argmax(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
-               void* quantized, int64_t num_outputs, int64_t* y) {
-  LinearArguments arguments = {linear, x, num_rows, quantized, y, num_outputs};
+               void* prepared, int64_t num_outputs, int64_t* y) {
+  LinearArguments arguments = {linear, x, num_rows, prepared, y, num_outputs};
   pool->run(pool->kernels->argmax[type], &arguments, 1, is_worth_sharing(*linear, num_rows));
 }
 
 void pw_gate_up(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
-                void* quantized, void* y) {
-  LinearArguments arguments = {linear, x, num_rows, quantized, y, 0};
+                void* prepared, void* y) {
+  LinearArguments arguments = {linear, x, num_rows, prepared, y, 0};
   pool->run(pool->kernels->gate_up[type], &arguments, 1, is_worth_sharing(*linear, num_rows));
 }
 

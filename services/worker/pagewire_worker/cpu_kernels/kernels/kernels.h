@@ -6,7 +6,7 @@
 #include "pool.h"
 
 struct Kernels {
-  PoolJob pack, step[2], linear[2], argmax[2], gate_up[2], rotate[2], attend[2], norm[2];
+  PoolJob pack, pack_codes, step[2], linear[2], argmax[2], gate_up[2], rotate[2], attend[2], norm[2];
 };
 
 extern const Kernels avx2_kernels;
@@ -17,6 +17,7 @@ extern const Kernels avx512bf16_kernels;
 // clang-format off
 #include "functions.h"
 #include "quantized.h"
+#include "codes.h"
 #include "tile.h"
 #include "kv.h"
 #include "linear.h"
@@ -29,7 +30,7 @@ extern const Kernels avx512bf16_kernels;
 
 #define PW_JOBS(name) {name<PW_ISA::Float32>, name<PW_ISA::BFloat16>}
 #define PW_KERNELS                                                                           \
-  {PW_ISA::pack_job,             PW_JOBS(PW_ISA::step_job),    PW_JOBS(PW_ISA::linear_job), \
+  {PW_ISA::pack_job,             PW_ISA::pack_codes_job,       PW_JOBS(PW_ISA::step_job),     PW_JOBS(PW_ISA::linear_job), \
    PW_JOBS(PW_ISA::argmax_job),  PW_JOBS(PW_ISA::gate_up_job), PW_JOBS(PW_ISA::rotate_job), \
    PW_JOBS(PW_ISA::attend_job),  PW_JOBS(PW_ISA::norm_job)}
 #endif

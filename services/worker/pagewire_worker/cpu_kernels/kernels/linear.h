@@ -61,7 +61,7 @@ static inline Prefetch<T> read_ahead(int64_t index, int64_t count, int64_t size,
   const int64_t turn = most(0, size - AHEAD);
   for (int n = 0; n < num_panels; n++) {
     ahead[n] = panels[n] + AHEAD * PANEL;
-    later[n] = panels[n] + next - (T::STEP < 8 ? turn * PANEL : 0);
+    later[n] = panels[n] + next - (T::HAS_GROUPS ? 0 : turn * PANEL);
   }
   return {ahead, 0, later, turn};
 }
@@ -69,7 +69,7 @@ static inline Prefetch<T> read_ahead(int64_t index, int64_t count, int64_t size,
 // Distance of the input rows of a product, in elements.
 template <class T>
 static inline int64_t row_stride(const PwLinear& linear) {
-  if constexpr (T::STEP >= 4)
+  if constexpr (sizeof(typename T::Input) == 1)
     return quantized_row_bytes(linear.num_inputs, linear.group);
   else
     return linear.num_inputs;
@@ -87,22 +87,30 @@ static inline void rescale(const PwLinear& linear, const typename T::Input* row,
       V scales = mul(load(linear.scales + (first_panel + n) * PANEL), scale);
       store(sums + n * PANEL, mul(whole, scales));
     }
-  } else if constexpr (T::STEP == 8) {
+  } else if constexpr (T::HAS_GROUPS && sizeof(typename T::Input) == 1) {
     V scale = set1(scale_of(row, linear.num_inputs));
     for (int n = 0; n < num_panels; n++)
       store(sums + n * PANEL, mul(load(sums + n * PANEL), scale));
   }
 }
 
+// Input of a product: rows of T, and what prepare_share made of them.
+struct Rows {
+  const void* plain;
+  const void* prepared;
+};
+
 // Call finish(row, first_panel, num_panels, sums) for each row of this thread's share of x W^T. The
 // sums are 16 floats per panel and may be overwritten.
 template <class T, class Finish>
-static void linear_share(PwPool* pool, int phase, int thread, const PwLinear& linear, const void* x,
+static void linear_share(PwPool* pool, int phase, int thread, const PwLinear& linear, Rows x,
                          int64_t num_rows, bool is_even, const Finish& finish) {
   typedef typename T::Element Element;
   typedef typename T::Input Input;
   const int64_t size = linear.num_inputs, stride = row_stride<T>(linear);
   const int64_t panel_size = panel_bytes(linear) / (int64_t)sizeof(Element);
+  const Input* whole = (const Input*)(sizeof(Input) == 1 ? x.prepared : x.plain);
+  const int64_t num_groups = size / linear.group;
   const Cut c = cut(linear.num_outputs / PANEL, num_rows, pool->num_threads, is_even);
   alignas(64) float sums[MAX_TILE_ROWS][MAX_ITEM_PANELS * PANEL];
   for (int64_t item; (item = pool->next(phase, thread, c.num_items())) < c.num_items();) {
@@ -119,8 +127,9 @@ static void linear_share(PwPool* pool, int phase, int thread, const PwLinear& li
     int64_t next = is_last ? 0 : c.width * panel_size;
     for (int64_t t = 0, row = begin; row < end; t++, row += most_rows) {
       int64_t rows = least(most_rows, end - row);
-      const Input* first = (const Input*)x + row * stride;
-      multiply_rows<T>(first, stride, (int)rows, size, linear.group, panels, num_panels, sums[0],
+      const Input* first = whole + row * stride;
+      const float* totals = T::HAS_GROUPS ? (const float*)x.prepared + row * num_groups : nullptr;
+      multiply_rows<T>(first, stride, (int)rows, size, {&linear, totals}, panels, num_panels, sums[0],
                        MAX_ITEM_PANELS * PANEL,
                        read_ahead<T>(t, num_tiles, size, next, panels, num_panels, ahead, later));
       for (int64_t m = 0; m < rows; m++) {
@@ -134,8 +143,7 @@ static void linear_share(PwPool* pool, int phase, int thread, const PwLinear& li
 // y [num_rows, stride] = x W^T + bias
 template <class T>
 static void store_share(PwPool* pool, int phase, int thread, const PwLinear& linear,
-                        const void* x,
-                        int64_t num_rows, float* y, int64_t stride) {
+                        Rows x, int64_t num_rows, float* y, int64_t stride) {
   const float* bias = linear.bias;
   linear_share<T>(pool, phase, thread, linear, x, num_rows, false,
                   [=](int64_t row, int64_t panel, int num_panels, float* sums) {
@@ -151,8 +159,7 @@ static void store_share(PwPool* pool, int phase, int thread, const PwLinear& lin
 // y [num_rows, outputs] += x W^T + bias
 template <class T>
 static void add_share(PwPool* pool, int phase, int thread, const PwLinear& linear,
-                        const void* x,
-                      int64_t num_rows, float* y) {
+                      Rows x, int64_t num_rows, float* y) {
   const float* bias = linear.bias;
   const int64_t stride = linear.num_outputs;
   linear_share<T>(pool, phase, thread, linear, x, num_rows, false,
@@ -170,8 +177,7 @@ static void add_share(PwPool* pool, int phase, int thread, const PwLinear& linea
 // y [num_rows, outputs / 2] = silu(gate) * up; panels of gate and up alternate in the matrix.
 template <class T, class Out>
 static void gate_up_share(PwPool* pool, int phase, int thread, const PwLinear& linear,
-                        const void* x,
-                          int64_t num_rows, void* y) {
+                          Rows x, int64_t num_rows, void* y) {
   const float* bias = linear.bias;
   const int64_t stride = linear.num_outputs / 2;
   linear_share<T>(pool, phase, thread, linear, x, num_rows, true,
@@ -189,25 +195,19 @@ static void gate_up_share(PwPool* pool, int phase, int thread, const PwLinear& l
 }
 
 // Select the type of a product: T itself, or quantized activations.
-#define PW_BY_KIND(linear, call)      \
-  switch ((linear).kind) {            \
-    case PW_INT8: call(Int8); break;  \
-    case PW_INT4: call(Int4); break;  \
-    default: call(T);                 \
+#define PW_BY_KIND(linear, call)            \
+  switch ((linear).kind) {                  \
+    case PW_INT8: call(Int8); break;        \
+    case PW_INT4: call(Int4); break;        \
+    case PW_CODES8: call(Codes8<T>); break; \
+    case PW_CODES4: call(Codes4<T>); break; \
+    default: call(T);                       \
   }
-
-// Input of a product: rows of T, and the same rows quantized if the matrix needs that.
-struct Rows {
-  const void* plain;
-  const void* quantized;
-
-  const void* of(const PwLinear& linear) const { return is_quantized(linear) ? quantized : plain; }
-};
 
 template <class T>
 static void store_linear(PwPool* pool, int phase, int thread, const PwLinear& linear, Rows x,
                          int64_t num_rows, float* y, int64_t stride) {
-#define PW_CALL(K) store_share<K>(pool, phase, thread, linear, x.of(linear), num_rows, y, stride)
+#define PW_CALL(K) store_share<K>(pool, phase, thread, linear, x, num_rows, y, stride)
   PW_BY_KIND(linear, PW_CALL)
 #undef PW_CALL
 }
@@ -215,7 +215,7 @@ static void store_linear(PwPool* pool, int phase, int thread, const PwLinear& li
 template <class T>
 static void add_linear(PwPool* pool, int phase, int thread, const PwLinear& linear, Rows x,
                        int64_t num_rows, float* y) {
-#define PW_CALL(K) add_share<K>(pool, phase, thread, linear, x.of(linear), num_rows, y)
+#define PW_CALL(K) add_share<K>(pool, phase, thread, linear, x, num_rows, y)
   PW_BY_KIND(linear, PW_CALL)
 #undef PW_CALL
 }
@@ -224,22 +224,27 @@ template <class T>
 static void gate_up_linear(PwPool* pool, int phase, int thread, const PwLinear& linear, Rows x,
                            int64_t num_rows, void* y) {
 #define PW_CALL(K) \
-  gate_up_share<K, typename T::Element>(pool, phase, thread, linear, x.of(linear), num_rows, y)
+  gate_up_share<K, typename T::Element>(pool, phase, thread, linear, x, num_rows, y)
   PW_BY_KIND(linear, PW_CALL)
 #undef PW_CALL
 }
 
-// Quantize this thread's share of the rows of `x` if the matrix needs that. Other threads may read
-// them only after a barrier.
+// Quantize this thread's share of the rows of `x`, or sum up their groups, if the matrix needs that.
+// Other threads may read the results only after a barrier.
 template <class T>
-static void quantize_share(PwPool* pool, int thread, const PwLinear& linear, const void* x,
-                           int64_t num_rows, void* quantized) {
-  if (!is_quantized(linear)) return;
-  const int64_t size = linear.num_inputs, stride = quantized_row_bytes(size, linear.group);
+static void prepare_share(PwPool* pool, int thread, const PwLinear& linear, const void* x,
+                          int64_t num_rows, void* prepared) {
+  if (!is_prepared(linear)) return;
+  const int64_t size = linear.num_inputs, group = linear.group, stride = prepared_row_bytes(linear);
   Share rows = share(pool, thread, num_rows);
-  for (int64_t row = rows.first; row < rows.last; row++)
-    quantize_row((const typename T::Element*)x + row * size, size, linear.group,
-                 (int8_t*)quantized + row * stride);
+  for (int64_t row = rows.first; row < rows.last; row++) {
+    const typename T::Element* from = (const typename T::Element*)x + row * size;
+    if (is_quantized(linear))
+      quantize_row(from, size, group, (int8_t*)prepared + row * stride);
+    else
+      for (int64_t g = 0; g < size / group; g++)
+        ((float*)prepared)[row * (size / group) + g] = sum_of_group(from + g * group, group);
+  }
 }
 
 }  // namespace PW_ISA

@@ -123,6 +123,7 @@ static void pack_job(PwPool* pool, const void* arguments, int thread) {
     int64_t place = a.first_panel + panel * a.panel_step;
     char* out = (char*)linear.weight + place * panel_bytes(linear);
     bool are_pairs = a.source_type == PW_BFLOAT16 && rows.is_whole();
+    // The rows of a matrix of codes come through pack_codes_job.
     if (linear.kind == PW_INT4)
       pack_int4(rows, linear.group, (uint8_t*)out, memory);
     else if (linear.kind == PW_INT8)
@@ -149,6 +150,8 @@ static inline void read_row(const PwLinear& matrix, int64_t row, float* out) {
     } else if (matrix.kind == PW_INT8) {
       int q = ((const uint8_t*)panel)[k / 4 * PANEL * 4 + lane * 4 + k % 4];
       out[k] = (float)(q - Int8::OFFSET) * matrix.scales[row];
+    } else if (matrix.kind == PW_CODES8 || matrix.kind == PW_CODES4) {
+      out[k] = coded_weight(matrix, (const uint8_t*)panel, lane, k);
     } else {
       const char* group = panel + k / matrix.group * group_bytes;
       int64_t i = k % matrix.group;

@@ -7,6 +7,13 @@
 
 namespace PW_ISA {
 
+// What products of groups need besides the rows: the matrix, and the sums of each group of each row
+// where it has offsets, [rows, groups].
+struct GroupInput {
+  const PwLinear* linear;
+  const float* totals;
+};
+
 // Rows with one scale each (symmetric).
 struct Int8 {
   typedef uint8_t Element;
@@ -15,6 +22,7 @@ struct Int8 {
   typedef VI Columns;
   typedef FourBytes Scalar;
   static constexpr int STEP = 4;
+  static constexpr bool HAS_GROUPS = false;
   static constexpr int OFFSET = 128;
   static inline Sum nothing() { return no_integers(); }
   static inline Columns columns(const uint8_t* p) { return bytes(p); }
@@ -28,7 +36,15 @@ struct Int4 {
   typedef uint8_t Element;
   typedef int8_t Input;
   static constexpr int STEP = 8;
+  static constexpr bool HAS_GROUPS = true;
+  static constexpr int REGISTERS_PER_PANEL = 3;  // of both halves of the nibbles, and one to spare
   static constexpr int OFFSET = 8;
+
+  // See int4_tile.
+  template <int M, int NB>
+  static inline void tile(const int8_t* x, int64_t x_stride, GroupInput input,
+                          const uint8_t* const* panels, float* out, int64_t stride,
+                          const uint8_t* const* next);
 };
 
 // Lower bound of the largest value from which a scale is made: the reciprocal of a smaller one would be
@@ -115,6 +131,14 @@ static void int4_tile(const int8_t* x, int64_t x_stride, int64_t size, int64_t g
       }
     }
   }
+}
+
+template <int M, int NB>
+inline void Int4::tile(const int8_t* x, int64_t x_stride, GroupInput input,
+                       const uint8_t* const* panels, float* out, int64_t stride,
+                       const uint8_t* const* next) {
+  const PwLinear& linear = *input.linear;
+  int4_tile<M, NB>(x, x_stride, linear.num_inputs, linear.group, panels, out, stride, next);
 }
 
 }  // namespace PW_ISA

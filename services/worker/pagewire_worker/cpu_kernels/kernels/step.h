@@ -22,34 +22,34 @@ static void layer_share(PwPool* pool, int thread, const StepArguments& a, int in
   Share tokens = share(pool, thread, num_tokens);
   norm_share<T>(pool, thread, s.residual, layer.attention_norm, model.norm_epsilon, num_tokens,
                 model.hidden, s.normed);
-  quantize_share<T>(pool, thread, layer.qkv, s.normed, num_tokens, s.quantized);
+  prepare_share<T>(pool, thread, layer.qkv, s.normed, num_tokens, s.prepared);
   pool->barrier();
-  store_linear<T>(pool, phase, thread, layer.qkv, {s.normed, s.quantized}, num_tokens, s.qkv,
+  store_linear<T>(pool, phase, thread, layer.qkv, {s.normed, s.prepared}, num_tokens, s.qkv,
                   layer.qkv.num_outputs);
   pool->barrier();
   rotate_share<T>(model, layer, batch, s, tokens.first, tokens.last);
   pool->barrier();
   attend_share<T>(pool, phase + 1, thread, model, layer, batch, s, a.tiles, a.num_tiles);
   pool->barrier();
-  if (is_quantized(layer.output)) {
-    quantize_share<T>(pool, thread, layer.output, s.attended, num_tokens, s.quantized);
+  if (is_prepared(layer.output)) {
+    prepare_share<T>(pool, thread, layer.output, s.attended, num_tokens, s.prepared);
     pool->barrier();
   }
-  add_linear<T>(pool, phase + 2, thread, layer.output, {s.attended, s.quantized}, num_tokens,
+  add_linear<T>(pool, phase + 2, thread, layer.output, {s.attended, s.prepared}, num_tokens,
                 s.residual);
   pool->barrier();
   norm_share<T>(pool, thread, s.residual, layer.mlp_norm, model.norm_epsilon, num_tokens,
                 model.hidden, s.normed);
-  quantize_share<T>(pool, thread, layer.gate_up, s.normed, num_tokens, s.quantized);
+  prepare_share<T>(pool, thread, layer.gate_up, s.normed, num_tokens, s.prepared);
   pool->barrier();
-  gate_up_linear<T>(pool, phase + 3, thread, layer.gate_up, {s.normed, s.quantized}, num_tokens,
+  gate_up_linear<T>(pool, phase + 3, thread, layer.gate_up, {s.normed, s.prepared}, num_tokens,
                     s.activated);
   pool->barrier();
-  if (is_quantized(layer.down)) {
-    quantize_share<T>(pool, thread, layer.down, s.activated, num_tokens, s.quantized);
+  if (is_prepared(layer.down)) {
+    prepare_share<T>(pool, thread, layer.down, s.activated, num_tokens, s.prepared);
     pool->barrier();
   }
-  add_linear<T>(pool, phase + 4, thread, layer.down, {s.activated, s.quantized}, num_tokens,
+  add_linear<T>(pool, phase + 4, thread, layer.down, {s.activated, s.prepared}, num_tokens,
                 s.residual);
   pool->barrier();
 }
@@ -79,9 +79,9 @@ static void step_job(PwPool* pool, const void* arguments, int thread) {
 // Prepare the input of a single product.
 template <class T>
 static Rows prepare_rows(PwPool* pool, int thread, const LinearArguments& a) {
-  quantize_share<T>(pool, thread, *a.linear, a.x, a.num_rows, a.quantized);
-  if (is_quantized(*a.linear)) pool->barrier();
-  return {a.x, a.quantized};
+  prepare_share<T>(pool, thread, *a.linear, a.x, a.num_rows, a.prepared);
+  if (is_prepared(*a.linear)) pool->barrier();
+  return {a.x, a.prepared};
 }
 
 template <class T>

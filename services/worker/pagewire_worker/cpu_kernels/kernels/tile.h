@@ -68,13 +68,14 @@ static __attribute__((noinline)) void whole_tile(const typename T::Input* x, int
 }
 
 template <class T, int M, int NB>
-static void tile(const typename T::Input* x, int64_t x_stride, int64_t size, int64_t group,
+static void tile(const typename T::Input* x, int64_t x_stride, int64_t size, GroupInput input,
                  const typename T::Element* const* panels, float* out, int64_t stride,
                  const Prefetch<T>& prefetch) {
-  if constexpr (T::STEP == 8) {
-    int4_tile<M, NB>(x, x_stride, size, group, panels, out, stride, prefetch.later);
+  if constexpr (T::HAS_GROUPS) {
+    (void)size;
+    T::template tile<M, NB>(x, x_stride, input, panels, out, stride, prefetch.later);
   } else {
-    (void)group;
+    (void)input;
     if (prefetch.turn < size)
       whole_tile<T, M, NB, true>(x, x_stride, size, panels, out, stride, prefetch);
     else
@@ -83,16 +84,22 @@ static void tile(const typename T::Input* x, int64_t x_stride, int64_t size, int
 }
 
 template <class T>
-using Tile = void (*)(const typename T::Input* x, int64_t x_stride, int64_t size, int64_t group,
-                      const typename T::Element* const* panels, float* out, int64_t stride,
+using Tile = void (*)(const typename T::Input* x, int64_t x_stride, int64_t size,
+                      GroupInput input, const typename T::Element* const* panels, float* out, int64_t stride,
                       const Prefetch<T>& prefetch);
+
+// Whether the sums fit beside what else is in registers: weights that are made there take some too.
+template <class T, int M, int NB>
+constexpr bool fits_registers() {
+  if constexpr (T::HAS_GROUPS)
+    return M * NB + NB * T::REGISTERS_PER_PANEL <= TILE_SUMS + SPARE_REGISTERS;
+  else
+    return M * NB <= TILE_SUMS;
+}
 
 template <class T, int M, int NB>
 constexpr Tile<T> tile_or_null() {
-  // The nibbles of int4 take registers too.
-  constexpr int fewer = TILE_SUMS * 2 / 3 > TILE_ROWS ? TILE_SUMS * 2 / 3 : TILE_ROWS;
-  constexpr int most_sums = T::STEP == 8 ? fewer : TILE_SUMS;
-  if constexpr (M <= TILE_ROWS && NB <= WIDEST_TILE && M * NB <= most_sums)
+  if constexpr (M <= TILE_ROWS && NB <= WIDEST_TILE && fits_registers<T, M, NB>())
     return tile<T, M, NB>;
   else
     return nullptr;
@@ -121,10 +128,11 @@ static inline int64_t tile_rows(int64_t num_rows) {
   return ceil_div(num_rows, ceil_div(num_rows, highest));
 }
 
-// out[num_rows <= TILE_ROWS, stride] = x * panels for any number of panels; `group` is the group of int4.
+// out[num_rows <= TILE_ROWS, stride] = x * panels for any number of panels.
 template <class T>
 static inline void multiply_rows(const typename T::Input* x, int64_t x_stride, int num_rows,
-                                 int64_t size, int64_t group, const typename T::Element* const* panels,
+                                 int64_t size, GroupInput input,
+                                 const typename T::Element* const* panels,
                                  int num_panels, float* out, int64_t stride,
                                  const Prefetch<T>& prefetch) {
   for (int n = 0; n < num_panels;) {
@@ -134,7 +142,7 @@ static inline void multiply_rows(const typename T::Input* x, int64_t x_stride, i
     int left = num_panels - n;
     if (left > width && left < 2 * width && left % 2 == 0) width = left / 2;
     while (TILES<T>[num_rows - 1][width - 1] == nullptr) width--;
-    TILES<T>[num_rows - 1][width - 1](x, x_stride, size, group, panels + n, out + n * PANEL, stride,
+    TILES<T>[num_rows - 1][width - 1](x, x_stride, size, input, panels + n, out + n * PANEL, stride,
                                       {prefetch.ahead + n, prefetch.shift, prefetch.later + n,
                                        prefetch.turn});
     n += width;

@@ -8,6 +8,11 @@ struct Bf16 {
   uint16_t bits;
 };
 
+// A float of IEEE 754's binary16.
+struct Fp16 {
+  uint16_t bits;
+};
+
 typedef int32_t __attribute__((may_alias)) int32_alias;
 
 static constexpr int PANEL = 16;  // columns of a panel of a matrix, and tokens of a group of KV

@@ -87,6 +87,19 @@ static inline float greatest_of(V x) {
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
+// A float16 times 2^-112 has the same digits as a float; products with powers of 2 are exact.
+static inline __m256 widen_fp16(__m128i half) {
+  __m256i bits = _mm256_cvtepu16_epi32(half);
+  __m256i rest = _mm256_slli_epi32(_mm256_and_si256(bits, _mm256_set1_epi32(0x7fff)), 13);
+  __m256i sign = _mm256_slli_epi32(_mm256_srli_epi32(bits, 15), 31);
+  __m256 size = _mm256_mul_ps(_mm256_castsi256_ps(rest), _mm256_set1_ps(0x1p112f));
+  return _mm256_or_ps(size, _mm256_castsi256_ps(sign));
+}
+static inline V load(const Fp16* p) {
+  return {widen_fp16(_mm_loadu_si128((const __m128i*)p)),
+          widen_fp16(_mm_loadu_si128((const __m128i*)p + 1))};
+}
+
 static inline __m256 widen(__m128i half) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
 }
@@ -159,6 +172,31 @@ static inline VI high_nibbles(VI x) {
   return low_nibbles({_mm256_srli_epi16(x.low, 4), _mm256_srli_epi16(x.high, 4)});
 }
 
+static inline void widen_half_pairs(const int8_t* p, __m256* first, __m256* second) {
+  __m256i pairs = _mm256_cvtepi16_epi32(_mm_loadu_si128((const __m128i*)p));
+  *first = _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(pairs, 24), 24));
+  *second = _mm256_cvtepi32_ps(_mm256_srai_epi32(pairs, 8));
+}
+// The two inputs of 16 pairs of signed bytes.
+static inline void widen_pairs(const int8_t* p, V* first, V* second) {
+  widen_half_pairs(p, &first->low, &second->low);
+  widen_half_pairs(p + 16, &first->high, &second->high);
+}
+
+static inline __m256 look_up(V table, __m256i index) {
+  // Bit 3 of the index becomes the sign, which selects the half; the lower 3 bits count in both.
+  return _mm256_blendv_ps(_mm256_permutevar8x32_ps(table.low, index),
+                          _mm256_permutevar8x32_ps(table.high, index),
+                          _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
+}
+// The values of two nibbles of each word, that at bit 0 and that at bit 16; the next ones move there.
+static inline void look_up_pairs(V table, VI& words, V* first, V* second) {
+  *first = {look_up(table, words.low), look_up(table, words.high)};
+  *second = {look_up(table, _mm256_srli_epi32(words.low, 16)),
+             look_up(table, _mm256_srli_epi32(words.high, 16))};
+  words = {_mm256_srli_epi32(words.low, 4), _mm256_srli_epi32(words.high, 4)};
+}
+
 struct Float32 {
   typedef float Element;
   typedef float Input;
@@ -166,6 +204,7 @@ struct Float32 {
   typedef V Columns;
   typedef __m256 Scalar;
   static constexpr int STEP = 1;
+  static constexpr bool HAS_GROUPS = false;
   static inline Columns columns(const float* p) { return load(p); }
   static inline Scalar scalar(const float* p) { return _mm256_set1_ps(*p); }
   static inline V dot(V sum, Columns w, Scalar x) {
@@ -173,6 +212,13 @@ struct Float32 {
   }
   static inline Columns first_only(Columns w) { return w; }
   static inline Sum nothing() { return zero(); }
+  // The columns of two inputs of a matrix of codes, for codes.h.
+  typedef V Table;
+  static inline Table code_table(const float* values) { return values ? load(values) : zero(); }
+  static inline void next_pair(Table table, VI& words, Columns* w) {
+    look_up_pairs(table, words, w, w + 1);
+  }
+  static inline void byte_pair(const int8_t* p, Columns* w) { widen_pairs(p, w, w + 1); }
 };
 
 struct BFloat16 {
@@ -180,6 +226,7 @@ struct BFloat16 {
   typedef Bf16 Input;
   typedef V Sum;
   static constexpr int STEP = 2;
+  static constexpr bool HAS_GROUPS = false;
   static inline Sum nothing() { return zero(); }
   struct Columns {
     V first, second;
@@ -206,11 +253,20 @@ struct BFloat16 {
             _mm256_fmadd_ps(w.second.high, x.second, first.high)};
   }
   static inline Columns first_only(Columns w) { return {w.first, zero()}; }
+  typedef V Table;
+  static inline Table code_table(const float* values) { return values ? load(values) : zero(); }
+  static inline void next_pair(Table table, VI& words, Columns* w) {
+    look_up_pairs(table, words, &w->first, &w->second);
+  }
+  static inline void byte_pair(const int8_t* p, Columns* w) {
+    widen_pairs(p, &w->first, &w->second);
+  }
 };
 
 static constexpr int TILE_ROWS = 4;
 static constexpr int WIDE_TILE_ROWS = 4;
 static constexpr int TILE_SUMS = 4;
+static constexpr int SPARE_REGISTERS = 3;  // beside the sums
 static constexpr int WIDEST_TILE = 1;
 
 }  // namespace PW_ISA

@@ -63,6 +63,9 @@ static inline V load(const Bf16* p) {
   __m256i half = _mm256_loadu_si256((const __m256i*)p);
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
+static inline V load(const Fp16* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p));
+}
 static inline void store(Bf16* p, V x) {
 #ifdef __AVX512BF16__
   _mm256_storeu_si256((__m256i*)p, (__m256i)_mm512_cvtneps_pbh(x));
@@ -116,6 +119,21 @@ static inline VI bytes(const uint8_t* p) { return _mm512_loadu_si512(p); }
 static inline VI low_nibbles(VI x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
 static inline VI high_nibbles(VI x) { return low_nibbles(_mm512_srli_epi16(x, 4)); }
 
+// The two inputs of 16 pairs of signed bytes.
+static inline void widen_pairs(const int8_t* p, V* first, V* second) {
+  __m512i pairs = _mm512_cvtepi16_epi32(_mm256_loadu_si256((const __m256i*)p));
+  *first = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(pairs, 24), 24));
+  *second = _mm512_cvtepi32_ps(_mm512_srai_epi32(pairs, 8));
+}
+
+// The values of two nibbles of each word, that at bit 0 and that at bit 16; the next ones move there.
+static inline void look_up_pairs(V table, VI& words, V* first, V* second) {
+  // Only the lower 4 bits of an index count.
+  *first = _mm512_permutexvar_ps(words, table);
+  *second = _mm512_permutexvar_ps(_mm512_srli_epi32(words, 16), table);
+  words = _mm512_srli_epi32(words, 4);
+}
+
 // The inner product over one step of K for 16 columns, which a panel stores together.
 struct Float32 {
   typedef float Element;
@@ -124,11 +142,19 @@ struct Float32 {
   typedef __m512 Columns;
   typedef __m512 Scalar;
   static constexpr int STEP = 1;
+  static constexpr bool HAS_GROUPS = false;
   static inline Columns columns(const float* p) { return _mm512_loadu_ps(p); }
   static inline Scalar scalar(const float* p) { return _mm512_set1_ps(*p); }
   static inline V dot(V sum, Columns w, Scalar x) { return _mm512_fmadd_ps(w, x, sum); }
   static inline Columns first_only(Columns w) { return w; }
   static inline Sum nothing() { return zero(); }
+  // The columns of two inputs of a matrix of codes, for codes.h.
+  typedef V Table;
+  static inline Table code_table(const float* values) { return values ? load(values) : zero(); }
+  static inline void next_pair(Table table, VI& words, Columns* w) {
+    look_up_pairs(table, words, w, w + 1);
+  }
+  static inline void byte_pair(const int8_t* p, Columns* w) { widen_pairs(p, w, w + 1); }
 };
 
 struct BFloat16 {
@@ -136,6 +162,7 @@ struct BFloat16 {
   typedef Bf16 Input;
   typedef V Sum;
   static constexpr int STEP = 2;
+  static constexpr bool HAS_GROUPS = false;
   static inline Sum nothing() { return zero(); }
 #ifdef __AVX512BF16__
   typedef __m512bh Columns;
@@ -147,6 +174,21 @@ struct BFloat16 {
   static inline V dot(V sum, Columns w, Scalar x) { return _mm512_dpbf16_ps(sum, w, x); }
   static inline Columns first_only(Columns w) {
     return (__m512bh)_mm512_and_si512((__m512i)w, _mm512_set1_epi32(0xffff));
+  }
+  typedef __m512i Table;  // twice, because the lower 5 bits of an index count
+  static inline Table code_table(const float* values) {
+    V table = values ? load(values) : zero();
+    return (__m512i)_mm512_cvtne2ps_pbh(table, table);
+  }
+  static inline void next_pair(Table table, VI& words, Columns* w) {
+    *w = (__m512bh)_mm512_permutexvar_epi16(words, table);
+    words = _mm512_srli_epi32(words, 4);
+  }
+  // Whole numbers of 8 bits are exact in bfloat16.
+  static inline void byte_pair(const int8_t* p, Columns* w) {
+    __m512i low = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)p));
+    __m512i high = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)p + 1));
+    *w = _mm512_cvtne2ps_pbh(_mm512_cvtepi32_ps(high), _mm512_cvtepi32_ps(low));
   }
 #else
   struct Columns {
@@ -165,12 +207,21 @@ struct BFloat16 {
     return _mm512_fmadd_ps(w.second, x.second, _mm512_fmadd_ps(w.first, x.first, sum));
   }
   static inline Columns first_only(Columns w) { return {w.first, _mm512_setzero_ps()}; }
+  typedef V Table;
+  static inline Table code_table(const float* values) { return values ? load(values) : zero(); }
+  static inline void next_pair(Table table, VI& words, Columns* w) {
+    look_up_pairs(table, words, &w->first, &w->second);
+  }
+  static inline void byte_pair(const int8_t* p, Columns* w) {
+    widen_pairs(p, &w->first, &w->second);
+  }
 #endif
 };
 
 static constexpr int TILE_ROWS = 8;       // most rows of a tile of the matrix product
 static constexpr int WIDE_TILE_ROWS = 6;  // rows of a wide tile
 static constexpr int TILE_SUMS = 24;      // registers for its sums
+static constexpr int SPARE_REGISTERS = 6;  // beside the sums
 static constexpr int WIDEST_TILE = 6;     // panels of one
 
 }  // namespace PW_ISA

@@ -1,0 +1,69 @@
+"""Which matrices of codes the kernels multiply as they are, and in which form they read them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from pagewire_worker.checkpoint.stored.coded_matrix import SCALE_TYPES, CodedMatrix, Offset
+from pagewire_worker.cpu_kernels import abi
+
+GROUP_STEP: Final = 16
+"""Inputs of a group are a multiple of this."""
+
+_SCALES: Final = dict(
+    zip(SCALE_TYPES, (abi.SCALE_FLOAT32, abi.SCALE_BFLOAT16, abi.SCALE_FLOAT16), strict=True)
+)
+_OFFSETS: Final = {Offset.ZERO_POINT: abi.ZERO_POINTS, Offset.MINIMUM: abi.MINIMA}
+
+
+@dataclass(frozen=True, slots=True)
+class CodeForm:
+    """Facts that all rows of a packed matrix of codes share.
+
+    Attributes:
+        kind: CODES8 or CODES4 of abi.
+        group: Inputs that share a scale.
+        scale_type, offset_kind: As in abi.
+        table: The values of codes of 4 bits; empty for 8 bits.
+    """
+
+    kind: int
+    group: int
+    scale_type: int
+    offset_kind: int
+    table: tuple[float, ...]
+
+    def table_tensor(self) -> Tensor | None:
+        """Return the table for the kernels, float32 [16]."""
+        return torch.tensor(self.table, dtype=torch.float32) if self.table else None
+
+
+def form_of(matrix: CodedMatrix) -> CodeForm | None:
+    """Return the form of a matrix; None where the kernels have to read its values instead."""
+    if matrix.group % GROUP_STEP:
+        return None
+    is_plain = matrix.offsets is None
+    return CodeForm(
+        kind=abi.CODES8 if matrix.table is None else abi.CODES4,
+        group=matrix.group,
+        scale_type=_SCALES[matrix.scales.dtype],
+        offset_kind=abi.NO_OFFSETS if is_plain else _OFFSETS[matrix.offset],
+        table=() if matrix.table is None else tuple(matrix.table.tolist()),
+    )
+
+
+def common_form(parts: Iterable[Tensor | CodedMatrix]) -> CodeForm | None:
+    """Return the form of a matrix that is made of `parts`; None if they do not have one in common.
+
+    Parts without offsets have offsets of 0 beside parts with them.
+    """
+    forms = {form_of(part) if isinstance(part, CodedMatrix) else None for part in parts}
+    known = [form for form in forms if form is not None]
+    kinds = {form.offset_kind for form in known} - {abi.NO_OFFSETS}
+    kind = next(iter(kinds), abi.NO_OFFSETS)
+    merged = {replace(form, offset_kind=kind) for form in known}
+    is_common = len(known) == len(forms) and len(kinds) <= 1 and len(merged) == 1
+    return merged.pop() if is_common else None

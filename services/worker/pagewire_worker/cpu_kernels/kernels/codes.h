@@ -1,0 +1,195 @@
+// Matrices of codes with scales, as others have quantized them, and products with unquantized input.
+//
+// A weight is the value of its code times the scale of its group, perhaps with an offset. Codes of 8
+// bits are signed numbers; codes of 4 bits are looked up in a table, whose values the input's type
+// has exactly if they are whole numbers. Codes are widened in registers, multiplied and summed per
+// group in floats; each group's sum is scaled once. A sum runs over K in ascending order, in one
+// register, and over groups in ascending order: its bits do not depend on the number of rows.
+//
+// A panel is, per group, the scales of its 16 rows, their offsets if there are any, and the codes:
+// of 8 bits [group / 2][16][2], of 4 bits [group / 8][16] words of 32 bits. In a word, the inputs 0, 2,
+// 4 and 6 are the nibbles of the lower half, and the inputs 1, 3, 5 and 7 those of the upper half.
+#pragma once
+
+namespace PW_ISA {
+
+static constexpr int64_t CODES_AHEAD = 1024;  // bytes that are prefetched before a panel's product
+static constexpr int64_t CHUNK = 8;           // inputs of a word of 4-bit codes
+
+static inline V load_scales(const uint8_t* p, int32_t type) {
+  if (type == PW_SCALE_FLOAT32) return load((const float*)p);
+  return type == PW_SCALE_FLOAT16 ? load((const Fp16*)p) : load((const Bf16*)p);
+}
+
+template <class In>
+static inline float sum_of_group(const In* x, int64_t group) {
+  V sum = zero();
+  for (int64_t i = 0; i < group; i += PANEL) sum = add(sum, load(x + i));
+  return sum_of(sum);
+}
+
+// Codes of one width for input of type T.
+template <class T, int BITS>
+struct Codes {
+  typedef uint8_t Element;
+  typedef typename T::Element Input;
+  static constexpr int STEP = 8;
+  static constexpr bool HAS_GROUPS = true;
+  static constexpr int64_t CHUNK_BYTES = CHUNK * PANEL * BITS / 8;
+  static constexpr int PER_PAIR = 2 / T::STEP;  // products of two inputs
+  static constexpr int REGISTERS_PER_PANEL = PER_PAIR + (BITS == 4 ? 1 : 0);
+
+  // sums[M][NB] += x * codes for the inputs of one group; `p` are the codes of each panel.
+  template <int M, int NB>
+  static inline __attribute__((always_inline)) void multiply_group(
+      V (&sums)[M][NB], const Input* x, int64_t x_stride, int64_t group,
+      const typename T::Table& table, const uint8_t* const* p, const uint8_t* const* ahead) {
+    for (int64_t k = 0, at = 0; k < group; k += CHUNK, at += CHUNK_BYTES) {
+      VI words[NB];
+#pragma GCC unroll 8
+      for (int n = 0; n < NB; n++) {
+        __builtin_prefetch(ahead[n] + at, 0, 2);
+        if constexpr (BITS == 8) __builtin_prefetch(ahead[n] + at + 64, 0, 2);
+        if constexpr (BITS == 4) words[n] = bytes(p[n] + at);
+      }
+#pragma GCC unroll 4
+      for (int pair = 0; pair < CHUNK / 2; pair++) {
+        typename T::Columns w[NB][PER_PAIR];
+#pragma GCC unroll 8
+        for (int n = 0; n < NB; n++) {
+          if constexpr (BITS == 4)
+            T::next_pair(table, words[n], w[n]);
+          else
+            T::byte_pair((const int8_t*)p[n] + at + pair * PANEL * 2, w[n]);
+        }
+#pragma GCC unroll 8
+        for (int m = 0; m < M; m++)
+#pragma GCC unroll 2
+          for (int s = 0; s < PER_PAIR; s++) {
+            typename T::Scalar scalar = T::scalar(x + m * x_stride + k + 2 * pair + s * T::STEP);
+#pragma GCC unroll 8
+            for (int n = 0; n < NB; n++) sums[m][n] = T::dot(sums[m][n], w[n][s], scalar);
+          }
+      }
+    }
+  }
+
+  // out[M rows, stride] = x * panels
+  template <int M, int NB>
+  static __attribute__((noinline)) void tile(const Input* x, int64_t x_stride,
+                                             GroupInput input, const uint8_t* const* panels,
+                                             float* out, int64_t stride,
+                                             const uint8_t* const* next) {
+    const PwLinear& linear = *input.linear;
+    const typename T::Table table = T::code_table(linear.table);
+    const int64_t group = linear.group, size = linear.num_inputs;
+    const int64_t head = coded_head_bytes(linear), group_bytes = coded_group_bytes(linear);
+    const int64_t panel_end = size / group * group_bytes;
+    for (int m = 0; m < M; m++)
+      for (int n = 0; n < NB; n++) store(out + m * stride + n * PANEL, zero());
+    for (int64_t g = 0, at = 0; g < size / group; g++, at += group_bytes) {
+      // After the last groups of these panels, the first groups of the next panels are prefetched.
+      const int64_t later = at + head + CODES_AHEAD;
+      const uint8_t *p[NB], *ahead[NB];
+      for (int n = 0; n < NB; n++) {
+        p[n] = panels[n] + at + head;
+        ahead[n] = later < panel_end ? panels[n] + later : next[n] + later - panel_end;
+      }
+      V sums[M][NB];
+#pragma GCC unroll 8
+      for (int m = 0; m < M; m++)
+#pragma GCC unroll 8
+        for (int n = 0; n < NB; n++) sums[m][n] = zero();
+      multiply_group<M, NB>(sums, x + g * group, x_stride, group, table, p, ahead);
+#pragma GCC unroll 8
+      for (int n = 0; n < NB; n++) {
+        const uint8_t* top = panels[n] + at;
+        const V scales = load_scales(top, linear.scale_type);
+        float* sum = out + n * PANEL;
+        if (linear.offset_kind == PW_NO_OFFSETS) {
+#pragma GCC unroll 8
+          for (int m = 0; m < M; m++, sum += stride)
+            store(sum, fma(sums[m][n], scales, load(sum)));
+          continue;
+        }
+        const V offsets = load_scales(top + PANEL * scale_bytes(linear), linear.scale_type);
+        const V added = linear.offset_kind == PW_MINIMA ? offsets : sub(zero(), mul(offsets, scales));
+        const float* totals = input.totals + g;
+#pragma GCC unroll 8
+        for (int m = 0; m < M; m++, sum += stride, totals += size / group)
+          store(sum, fma(added, set1(*totals), fma(sums[m][n], scales, load(sum))));
+      }
+    }
+  }
+};
+
+template <class T>
+using Codes8 = Codes<T, 8>;
+template <class T>
+using Codes4 = Codes<T, 4>;
+
+// Place of an input's nibble in its word, in bits.
+static inline int nibble_shift(int64_t k) { return (int)(k % CHUNK / 2 * 4 + k % 2 * 16); }
+
+// Pack the rows of one panel. `first_row` is that of the codes; some may lie behind their end.
+static inline void pack_panel_codes(const PackCodesArguments& a, int64_t first_row, uint8_t* out) {
+  const PwLinear& linear = *a.linear;
+  const int64_t size = linear.num_inputs, group = linear.group, num_groups = size / group;
+  const int64_t scale = scale_bytes(linear), head = coded_head_bytes(linear);
+  const int64_t group_bytes = coded_group_bytes(linear);
+  __builtin_memset(out, 0, (size_t)panel_bytes(linear));
+  for (int64_t lane = 0; lane < PANEL && first_row + lane < a.num_rows; lane++) {
+    const uint8_t* codes = a.codes + (first_row + lane) * size;
+    for (int64_t g = 0; g < num_groups; g++) {
+      uint8_t* to = out + g * group_bytes;
+      const int64_t from = ((first_row + lane) * num_groups + g) * scale;
+      __builtin_memcpy(to + lane * scale, (const char*)a.scales + from, (size_t)scale);
+      if (linear.offset_kind != PW_NO_OFFSETS)
+        __builtin_memcpy(to + (PANEL + lane) * scale, (const char*)a.offsets + from, (size_t)scale);
+      to += head;
+      const uint8_t* row = codes + g * group;
+      if (linear.kind == PW_CODES8) {
+        for (int64_t k = 0; k < group; k += 2)
+          __builtin_memcpy(to + k * PANEL + lane * 2, row + k, 2);
+        continue;
+      }
+      for (int64_t k = 0; k < group; k += CHUNK) {
+        uint32_t word = 0;
+        for (int64_t i = 0; i < CHUNK; i++) word |= (uint32_t)(row[k + i] & 15) << nibble_shift(i);
+        __builtin_memcpy(to + k / 2 * PANEL + lane * 4, &word, 4);
+      }
+    }
+  }
+}
+
+static void pack_codes_job(PwPool* pool, const void* arguments, int thread) {
+  const PackCodesArguments& a = *(const PackCodesArguments*)arguments;
+  const int64_t num_panels = ceil_div(a.num_rows, PANEL), bytes = panel_bytes(*a.linear);
+  for (int64_t panel; (panel = pool->next(0, thread, num_panels)) < num_panels;)
+    pack_panel_codes(a, panel * PANEL,
+                     (uint8_t*)a.linear->weight + (a.first_panel + panel * a.panel_step) * bytes);
+}
+
+// One weight of a packed panel.
+static inline float coded_weight(const PwLinear& linear, const uint8_t* panel, int64_t lane,
+                                 int64_t k) {
+  const int64_t scale = scale_bytes(linear), i = k % linear.group;
+  const uint8_t* group = panel + k / linear.group * coded_group_bytes(linear);
+  const uint8_t* codes = group + coded_head_bytes(linear);
+  alignas(64) float scales[PANEL], offsets[PANEL];
+  store(scales, load_scales(group, linear.scale_type));
+  float code;
+  if (linear.kind == PW_CODES8) {
+    code = (float)((const int8_t*)codes)[i / 2 * PANEL * 2 + lane * 2 + i % 2];
+  } else {
+    uint32_t word;
+    __builtin_memcpy(&word, codes + i / CHUNK * PANEL * 4 + lane * 4, 4);
+    code = linear.table[word >> nibble_shift(i) & 15];
+  }
+  if (linear.offset_kind == PW_NO_OFFSETS) return code * scales[lane];
+  store(offsets, load_scales(group + PANEL * scale, linear.scale_type));
+  return linear.offset_kind == PW_ZERO_POINTS ? (code - offsets[lane]) * scales[lane]
+                                              : code * scales[lane] + offsets[lane];
+}
+
+}  // namespace PW_ISA
