@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pagewire.converter import gguf_folder
 from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.model_folder import BUILTIN_NAME, BUILTIN_NAMES
 from pagewire_shared.model_files.folder import check_place
@@ -87,6 +88,8 @@ def _served_model(entry: str) -> ServedModel:
         check_place(BUILTIN_FOLDERS[path], str(BUILTIN_FOLDERS[path]))
         return ServedModel(name or path, str(BUILTIN_FOLDERS[path]))
     folder = Path(path).expanduser()
+    if folder.suffix == ".gguf" and folder.is_file():
+        return ServedModel(name or folder.stem, str(gguf_folder(folder)))
     if _looks_local(path) or folder.exists():
         check_place(folder, path)
         folder = folder.resolve()

@@ -1,13 +1,12 @@
 """`pagewire convert IN OUT`: turns a pickled checkpoint or a GGUF file into safetensors."""
 
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from pagewire.converter import run_converter
 from pagewire_shared.errors import StartupError
 from pagewire_shared.model_files.folder import INDEX_NAME, SINGLE_NAME
 from pagewire_shared.process.flags import HintingParser
@@ -15,7 +14,8 @@ from pagewire_shared.process.flags import HintingParser
 DESCRIPTION = (
     "Write the checkpoint IN as safetensors into the new folder OUT. IN is a folder whose weights"
     " are pickles (pytorch_model.bin), or a GGUF file of llama, qwen2 or qwen3, which becomes"
-    " bfloat16. A process of its own reads IN, and makes nothing of pickles but tensors."
+    " bfloat16 or, with --keep-blocks, stays as it is. A process of its own reads IN, and makes"
+    " nothing of pickles but tensors."
 )
 _COPIED: Final = ("*.json", "*.model", "*.txt", "*.jinja", "*.tiktoken")
 
@@ -25,6 +25,12 @@ def run(name: str, argv: Sequence[str]) -> int:
     parser = HintingParser(prog=f"pagewire {name}", description=DESCRIPTION)
     parser.add_argument("IN", help="folder of the checkpoint, or a GGUF file")
     parser.add_argument("OUT", help="folder to make")
+    parser.add_argument(
+        "--keep-blocks",
+        action="store_true",
+        help="of a GGUF file: OUT holds it as it is, with configuration and tokenizer; pagewire"
+        " serve FILE.gguf does the same in the cache",
+    )
     options = parser.parse_args(argv)
     source, target = Path(options.IN).expanduser(), Path(options.OUT).expanduser()
     is_gguf = source.suffix == ".gguf" and source.is_file()
@@ -32,6 +38,8 @@ def run(name: str, argv: Sequence[str]) -> int:
         raise StartupError(f"IN: there is neither a folder nor a GGUF file {source}", field="IN")
     if (source / SINGLE_NAME).is_file() or (source / INDEX_NAME).is_file():
         raise StartupError(f"IN: {source} has safetensors already", field="IN")
+    if options.keep_blocks and not is_gguf:
+        raise StartupError(f"--keep-blocks: {source} is not a GGUF file", field="keep_blocks")
     if target.exists():
         raise StartupError(f"OUT: {target} exists; name a new folder", field="OUT")
     try:
@@ -40,7 +48,7 @@ def run(name: str, argv: Sequence[str]) -> int:
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".convert-") as place:
             made = Path(place) / "model"
             made.mkdir()
-            _convert(source, made)
+            run_converter(source, made, *(["copy"] if options.keep_blocks else []))
             # The configuration of a GGUF file was made of the file.
             if not (made / "config.json").is_file():
                 _copy_texts(source, made)
@@ -49,16 +57,6 @@ def run(name: str, argv: Sequence[str]) -> int:
         raise StartupError(f"OUT: {target}: {error.strerror or error}", field="OUT") from error
     print(f"{target}: pagewire serve {target}")
     return 0
-
-
-def _convert(source: Path, target: Path) -> None:
-    # -P keeps files of the current folder from hiding installed packages.
-    command = [sys.executable, "-P", "-m", "pagewire_worker.convert", str(source), str(target)]
-    done = subprocess.run(command, stdout=2, stderr=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        reason = lines[-1] if lines else f"the process ended with {done.returncode}"
-        raise StartupError(f"IN: {reason}", field="IN")
 
 
 def _copy_texts(source: Path, target: Path) -> None:

@@ -11,6 +11,9 @@ from pagewire_shared.errors import StartupError
 
 SINGLE_NAME: Final = "model.safetensors"
 INDEX_NAME: Final = "model.safetensors.index.json"
+GGUF_NAME: Final = "model.gguf"
+GGUF_INDEX_NAME: Final = "model.gguf.index.json"
+"""Beside a GGUF file that is read as it is: its tensors under the names of transformers."""
 TOKENIZER_FILES: Final = (
     *("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"),
     *("spiece.model", "sentencepiece.bpe.model", "tekken.json"),
@@ -42,7 +45,7 @@ def check_weights(folder: Path, shown: str) -> None:
     """Raise StartupError unless `folder` holds safetensors."""
     if (folder / "adapter_config.json").is_file():
         raise _fault(_ADAPTER.format(shown))
-    if (folder / SINGLE_NAME).is_file() or (folder / INDEX_NAME).is_file():
+    if any((folder / name).is_file() for name in (SINGLE_NAME, INDEX_NAME, GGUF_INDEX_NAME)):
         return
     if pickle := _first(folder, _PICKLES):
         raise _fault(

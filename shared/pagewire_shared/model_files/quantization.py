@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from pagewire_shared.errors import StartupError
 
-METHODS: Final = ("awq", "bitsandbytes", "compressed-tensors", "fbgemm_fp8", "fp8", "gptq")
-"""Values of quant_method that are read."""
+METHODS: Final = ("awq", "bitsandbytes", "compressed-tensors", "fbgemm_fp8", "fp8", "gguf", "gptq")
+"""Values of quant_method that are read; "gguf" is in a config.json that was made of a GGUF file."""
 
 _BITS: Final[Mapping[str, tuple[int, ...]]] = {"awq": (4,), "gptq": (2, 4, 8)}
 _COMPRESSED: Final = (

@@ -2,8 +2,8 @@
 
 It is SHA-256 over a canonical encoding: a tag with a version, then parts, each after its length as
 little-endian u64. Parts are config.json, the index if there is one, and size and BLAKE3 digest of
-each file of weights, in the order of their names. Checkpoints that differ in a byte have different
-fingerprints, and so different names of KV blocks.
+each file of weights, in the order of their names. A GGUF file has an index, too. Checkpoints that
+differ in a byte have different fingerprints, and so different names of KV blocks.
 
 Threads hash the files beside the loader, which reads the same pages. Names that a hub gives its
 files (blobs/<sha256>) are not trusted, because they are never compared with the contents.
@@ -20,7 +20,12 @@ from pathlib import Path
 from blake3 import blake3
 
 from pagewire_shared.errors import StartupError
-from pagewire_shared.model_files.folder import INDEX_NAME, SINGLE_NAME
+from pagewire_shared.model_files.folder import (
+    GGUF_INDEX_NAME,
+    GGUF_NAME,
+    INDEX_NAME,
+    SINGLE_NAME,
+)
 from pagewire_worker.checkpoint.digest_cache import DigestCache
 
 VERSION = 2
@@ -50,12 +55,13 @@ class ModelFingerprint:
     def __init__(self, folder: Path, cache: DigestCache, overrides: bytes = b"") -> None:
         self._parts = [overrides] if overrides else []
         self._parts.append((folder / "config.json").read_bytes())
-        index = folder / INDEX_NAME
-        if index.is_file():
-            self._parts.append(index.read_bytes())
+        for name in (INDEX_NAME, GGUF_INDEX_NAME):
+            if (folder / name).is_file():
+                self._parts.append((folder / name).read_bytes())
         self._files = _weight_files(folder)
         for path in self._files:
-            _check_safetensors(path)
+            if path.name != GGUF_NAME:
+                _check_safetensors(path)
         num_threads = min(MAX_THREADS, max(1, (os.cpu_count() or 1) // CORES_PER_THREAD))
         pool = ThreadPoolExecutor(num_threads, thread_name_prefix="fingerprint")
         self._digests: list[Future[bytes]] = [
@@ -91,6 +97,8 @@ def _weight_files(folder: Path) -> list[Path]:
             return [path for name in names if (path := folder / str(name)).is_file()]
         except (ValueError, KeyError, TypeError, AttributeError):
             pass  # the loader reports the fault
+    elif (folder / GGUF_INDEX_NAME).is_file():
+        return [folder / GGUF_NAME]
     elif (folder / SINGLE_NAME).is_file():
         return [folder / SINGLE_NAME]
     return sorted(folder.glob("*.safetensors"))

@@ -6,9 +6,11 @@ from pathlib import Path
 import torch
 
 from pagewire_shared.model_files.config import read_config
+from pagewire_shared.model_files.folder import GGUF_INDEX_NAME
 from pagewire_worker.backend.source import LoadSettings
 from pagewire_worker.checkpoint.digest_cache import DigestCache
 from pagewire_worker.checkpoint.fingerprint import ModelFingerprint
+from pagewire_worker.checkpoint.gguf.tensors import GgufFormat, GgufTensors
 from pagewire_worker.checkpoint.random_weights import RandomWeights, random_fingerprint
 from pagewire_worker.checkpoint.stored.formats import stored_format
 from pagewire_worker.checkpoint.stored.reader import StoredReader
@@ -23,6 +25,9 @@ def open_weights(folder: Path, settings: LoadSettings) -> WeightReader:
     device, dtype, on_progress = settings.device, settings.dtype, settings.on_progress
     if settings.load_format == DUMMY:
         return RandomWeights(settings.seed, device, dtype, on_progress)
+    if (folder / GGUF_INDEX_NAME).is_file():
+        blocks = GgufTensors(folder, on_progress)
+        return StoredReader(blocks, GgufFormat(blocks), device, dtype)
     tensors = SafetensorsReader(folder, device, dtype, on_progress)
     stored = stored_format(read_config(folder))
     return tensors if stored is None else StoredReader(tensors, stored, device, dtype)

@@ -16,11 +16,9 @@ from torch import Tensor
 
 from pagewire_shared.errors import StartupError
 from pagewire_shared.model_files.folder import INDEX_NAME, SINGLE_NAME
-from pagewire_worker.checkpoint.stored.coded_matrix import CodedMatrix
+from pagewire_worker.checkpoint.coded_matrix import CodedMatrix
+from pagewire_worker.checkpoint.requested import RequestedTensors
 from pagewire_worker.host.memory_advice import release_pages
-
-IGNORED_SUFFIXES = (".rotary_emb.inv_freq", ".masked_bias")
-"""Buffers that old checkpoints store and that are never read."""
 
 Shape = tuple[int, ...]
 
@@ -90,10 +88,9 @@ class SafetensorsReader:
         self._folder = folder
         self._device = device
         self._dtype = dtype
-        self._on_progress = on_progress
         self._files: dict[Path, Any] = {}
         self._file_of = self._find_tensors()
-        self._left = set(self._file_of)
+        self._requested = RequestedTensors(folder, self._file_of, on_progress)
 
     def take(self, name: str, shape: Shape) -> Tensor:
         """Return one tensor. Raises StartupError when it is missing or of another shape."""
@@ -126,7 +123,7 @@ class SafetensorsReader:
     @property
     def not_taken(self) -> list[str]:
         """Names of the tensors that were not requested so far."""
-        return sorted(self._left)
+        return self._requested.left
 
     def has(self, name: str) -> bool:
         """Return whether there is such a tensor."""
@@ -136,7 +133,7 @@ class SafetensorsReader:
     def stored(self, name: str) -> Iterator[Tensor]:
         """Yield one tensor of any type and shape, as `borrow` does."""
         tensor = self._get(name)
-        self._note(name)
+        self._requested.note(name)
         yield tensor
         release_pages(tensor)
 
@@ -146,40 +143,24 @@ class SafetensorsReader:
 
     def ignore(self, name: str) -> None:
         """Accept that `name` may be stored without being requested."""
-        self._left.discard(name)
+        self._requested.ignore(name)
 
     def finish(self) -> None:
         """Close the files. Raises StartupError if a stored tensor was not requested."""
         self._files.clear()
-        unknown = sorted(n for n in self._left if not n.endswith(IGNORED_SUFFIXES))
-        if unknown:
-            more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
-            raise StartupError(
-                f"{self._folder} holds tensors that its architecture does not have: "
-                f"{', '.join(unknown[:3])}{more}",
-                field="model",
-            )
+        self._requested.finish()
 
     def _read(self, name: str, shape: Shape) -> Tensor:
         tensor, path = self._get(name), self._file_of[name]
         if tuple(tensor.shape) != shape:
-            raise StartupError(
-                f"{path}: tensor {name} has shape {list(tensor.shape)}, "
-                f"config.json asks for {list(shape)}",
-                field="model",
-            )
+            raise wrong_shape(path, name, tensor.shape, shape)
         if not tensor.dtype.is_floating_point:
             raise StartupError(f"{path}: tensor {name} has type {tensor.dtype}", field="model")
-        self._note(name)
+        self._requested.note(name)
         return tensor
 
-    def _note(self, name: str) -> None:
-        self._left.discard(name)
-        self._on_progress(1.0 - len(self._left) / len(self._file_of))
-
     def _get(self, name: str) -> Tensor:
-        if name not in self._file_of:
-            raise StartupError(f"{self._folder} lacks the tensor {name}", field="model")
+        self._requested.check(name)
         path = self._file_of[name]
         try:
             tensor: Tensor = self._open(path).get_tensor(name)
@@ -222,6 +203,14 @@ class SafetensorsReader:
             except (SafetensorError, OSError) as error:
                 raise _broken(path, error) from error
         return self._files[path]
+
+
+def wrong_shape(path: Path, name: str, found: Shape, wanted: Shape) -> StartupError:
+    """Return the error for a tensor of another shape than config.json asks for."""
+    return StartupError(
+        f"{path}: tensor {name} has shape {list(found)}, config.json asks for {list(wanted)}",
+        field="model",
+    )
 
 
 def _broken(path: Path, error: Exception) -> StartupError:

@@ -18,15 +18,23 @@ from torch import Tensor
 from pagewire_shared.errors import StartupError
 from pagewire_shared.model_files.folder import INDEX_NAME, SINGLE_NAME
 from pagewire_worker.convert.gguf_file import convert_gguf, find_gguf
+from pagewire_worker.convert.gguf_folder import describe_gguf
 
+LINK: Final = "link"
 PICKLE_INDEX: Final = "pytorch_model.bin.index.json"
 PICKLE_NAMES: Final = ("pytorch_model.bin", "model.bin", "pytorch_model.pt", "model.pt")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Convert what the first argument names into the folder of the second; return the status."""
+    """Convert what the first argument names into the folder of the second; return the status.
+
+    A third argument keeps the blocks of a GGUF file: "link" or "copy" says how the folder holds it.
+    """
     try:
         source, target = Path(arguments[0]), Path(arguments[1])
+        if len(arguments) > 2:
+            describe_gguf(source, target, is_linked=arguments[2] == LINK)
+            return 0
         file = None if source.is_dir() and has_pickles(source) else find_gguf(source)
         if file is not None:
             convert_gguf(file, target)

@@ -7,6 +7,7 @@ are converted one at a time; a file of the target is in memory until it is writt
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -41,8 +42,49 @@ def find_gguf(source: Path) -> Path | None:
     return files[0] if files else None
 
 
-def convert_gguf(file: Path, target: Path) -> None:
-    """Write the model in `file` into `target`, an empty folder.
+@dataclass(frozen=True, slots=True)
+class GgufModel:
+    """A model in a GGUF file.
+
+    Attributes:
+        tensors: Of the package gguf, by llama.cpp's names.
+        config: The config.json that follows from the metadata.
+    """
+
+    file: Path
+    metadata: Metadata
+    tensors: dict[str, Any]
+    config: dict[str, Any]
+
+    def named_tensors(self) -> Iterator[tuple[str, Any, int]]:
+        """Yield tensors with the names of transformers, and heads whose rows were moved or 0.
+
+        Raises StartupError for a tensor that the architecture does not have.
+        """
+        is_llama = self.metadata["general.architecture"] == "llama"
+        for name, tensor in self.tensors.items():
+            wanted = tensor_name(name)
+            if wanted is None:
+                raise StartupError(
+                    f"{self.file} holds the tensor {name}, which its architecture lacks"
+                )
+            heads = 0
+            if is_llama and name.endswith("attn_q.weight"):
+                heads = self.config["num_attention_heads"]
+            elif is_llama and name.endswith("attn_k.weight"):
+                heads = self.config["num_key_value_heads"]
+            yield wanted, tensor, heads
+
+    def write_texts(self, target: Path, config: dict[str, Any]) -> None:
+        """Write `config`, the tokenizer and the tokens that end an answer into a folder."""
+        print(f"{self.file.name}: tokenizer", flush=True)
+        _write_tokenizer(self.file, target)
+        _write(target / "config.json", config)
+        _write(target / "generation_config.json", {"eos_token_id": eos_of(self.metadata)})
+
+
+def open_gguf(file: Path) -> GgufModel:
+    """Return the model in `file`.
 
     Raises:
         StartupError: It is no GGUF file, or holds a model that is not converted.
@@ -67,12 +109,15 @@ def convert_gguf(file: Path, target: Path) -> None:
         is_tied="output.weight" not in stored,
         rope_factors=None if factors is None else [float(one) for one in factors.data],
     )
-    print(f"{file.name}: tokenizer", flush=True)
-    _write_tokenizer(file, target)
-    _write(target / "config.json", config)
-    _write(target / "generation_config.json", {"eos_token_id": eos_of(metadata)})
-    print(f"{file.name}: {len(stored)} tensors", flush=True)
-    write_shards(target, _tensors(file, stored, metadata, config))
+    return GgufModel(file, metadata, stored, config)
+
+
+def convert_gguf(file: Path, target: Path) -> None:
+    """Write the model in `file` into `target`, an empty folder. Raises StartupError."""
+    model = open_gguf(file)
+    model.write_texts(target, model.config)
+    print(f"{file.name}: {len(model.tensors)} tensors", flush=True)
+    write_shards(target, _tensors(model))
 
 
 def _write_tokenizer(file: Path, target: Path) -> None:
@@ -87,30 +132,19 @@ def _write_tokenizer(file: Path, target: Path) -> None:
     tokenizer.save_pretrained(target)
 
 
-def _tensors(
-    file: Path, stored: dict[str, Any], metadata: Metadata, config: dict[str, Any]
-) -> Iterator[tuple[str, Tensor]]:
+def _tensors(model: GgufModel) -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors under the names of transformers."""
     from gguf.quants import dequantize
 
-    for name, tensor in stored.items():
-        wanted = tensor_name(name)
-        if wanted is None:
-            raise StartupError(f"{file} holds the tensor {name}, which its architecture lacks")
+    for name, tensor, num_heads in model.named_tensors():
         try:
             # A copy: floats are views of the mapped file.
             data = dequantize(tensor.data, tensor.tensor_type).copy()
         except (NotImplementedError, ValueError) as error:
             kind = tensor.tensor_type.name
-            raise StartupError(f"{file}: the tensor {name} is {kind}: {error}") from error
+            raise StartupError(f"{model.file}: the tensor {name} is {kind}: {error}") from error
         values = torch.from_numpy(data).to(DTYPE)
-        if metadata["general.architecture"] == "llama" and name.endswith(
-            ("attn_q.weight", "attn_k.weight")
-        ):
-            is_query = name.endswith("attn_q.weight")
-            heads = config["num_attention_heads" if is_query else "num_key_value_heads"]
-            values = _halves(values, heads)
-        yield wanted, values
+        yield name, _halves(values, num_heads) if num_heads else values
 
 
 def _halves(weight: Tensor, num_heads: int) -> Tensor:

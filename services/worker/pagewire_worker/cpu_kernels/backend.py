@@ -124,7 +124,7 @@ class FusedBackend:
         return SampledTokens(token_ids.clamp(min=0), faults=token_ids < 0)
 
     def _prepared(self, num_rows: int) -> int | None:
-        """Return memory for what is prepared of `num_rows` states; reused until more rows are needed."""
+        """Return memory to prepare `num_rows` states in; reused until more rows are needed."""
         needed = num_rows * self._decoder.vocabulary.storage.prepared_row_bytes
         if needed > len(self._prepared_states):
             self._prepared_states = torch.empty(needed, dtype=torch.uint8)

@@ -1,4 +1,4 @@
-"""Which matrices of codes the kernels multiply as they are, and in which form they read them."""
+"""Says in which form the kernels read a matrix of codes, if they multiply with codes at all."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from pagewire_worker.checkpoint.stored.coded_matrix import SCALE_TYPES, CodedMatrix, Offset
+from pagewire_worker.checkpoint.coded_matrix import SCALE_TYPES, CodedMatrix, Offset
 from pagewire_worker.cpu_kernels import abi
 
 GROUP_STEP: Final = 16
@@ -19,7 +19,7 @@ _SCALES: Final = dict(
 _OFFSETS: Final = {Offset.ZERO_POINT: abi.ZERO_POINTS, Offset.MINIMUM: abi.MINIMA}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CodeForm:
     """Facts that all rows of a packed matrix of codes share.
 

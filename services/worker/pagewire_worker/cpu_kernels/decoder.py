@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pagewire_worker.checkpoint.coded_matrix import CodedMatrix
 from pagewire_worker.checkpoint.model_config import ModelConfig
-from pagewire_worker.checkpoint.stored.coded_matrix import CodedMatrix
 from pagewire_worker.checkpoint.weights import WeightReader
 from pagewire_worker.cpu_kernels import abi
 from pagewire_worker.cpu_kernels.library import TYPES, KernelPool
@@ -25,7 +25,6 @@ from pagewire_worker.cpu_kernels.packing import (
     pack,
 )
 from pagewire_worker.layers.rotary import rotary_angles
-
 
 PIECE_BYTES = 256 * 1024**2
 """Bytes that are reserved at once for matrices."""

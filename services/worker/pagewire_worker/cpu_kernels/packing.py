@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pagewire_worker.checkpoint.stored.coded_matrix import CodedMatrix
+from pagewire_worker.checkpoint.coded_matrix import CodedMatrix
 from pagewire_worker.cpu_kernels import abi
 from pagewire_worker.cpu_kernels.code_form import CodeForm, common_form
 from pagewire_worker.cpu_kernels.library import TYPES, KernelPool, load_library, pointer
@@ -33,6 +33,11 @@ class Part:
     rows: Tensor | CodedMatrix
     first_panel: int = 0
     panel_step: int = 1
+
+    @property
+    def values(self) -> Tensor:
+        """The rows in a type of floats."""
+        return self.rows.dense() if isinstance(self.rows, CodedMatrix) else self.rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,13 +190,11 @@ def pack(
     structure = packed.structure()
     for part in parts:
         place = (part.first_panel, part.panel_step)
-        rows = part.rows
-        if isinstance(rows, CodedMatrix):
-            if storage.form is not None:
-                _pack_codes(pool, structure, rows, place)
-                continue
-            rows = rows.dense()
-        rows = (rows if rows.dtype in TYPES else rows.float()).contiguous()
+        if isinstance(part.rows, CodedMatrix) and storage.form is not None:
+            _pack_codes(pool, structure, part.rows, place)
+            continue
+        values = part.values
+        rows = (values if values.dtype in TYPES else values.float()).contiguous()
         pool.pack(structure, TYPES[rows.dtype], pointer(rows), len(rows), *place)
     return packed
 
@@ -214,6 +217,6 @@ def _pack_biases(storage: Storage, biases: Sequence[Part]) -> Tensor | None:
     for part in biases:
         panels = bias.view(-1, PANEL)[part.first_panel :: part.panel_step]
         filled = panels.reshape(-1)
-        filled[: len(part.rows)] = part.rows.float()
+        filled[: len(part.values)] = part.values.float()
         panels[: len(panels)] = filled.view(-1, PANEL)
     return bias

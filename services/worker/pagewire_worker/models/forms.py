@@ -8,7 +8,7 @@ from typing import Any, Final
 from torch import Tensor
 
 from pagewire_worker.backend.head import ClassificationHead, linear_step, num_labels_of
-from pagewire_worker.checkpoint.stored.coded_matrix import CodedMatrix
+from pagewire_worker.checkpoint.coded_matrix import CodedMatrix
 from pagewire_worker.checkpoint.weights import Shape, WeightReader
 
 LOGITS: Final = "ForCausalLM"

@@ -18,7 +18,7 @@ from pagewire_worker.backend.source import (
     ModelSummary,
     Uncaptured,
 )
-from pagewire_worker.checkpoint.weights import IGNORED_SUFFIXES
+from pagewire_worker.checkpoint.requested import IGNORED_SUFFIXES
 from pagewire_worker.kv.kv_cache import CacheShape, KvCache
 from pagewire_worker.kv.layer_watch import LayerCalls, LayerWatch
 from pagewire_worker.transformers_backend.backend import TransformersBackend

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pagewire_worker.checkpoint.stored.coded_matrix import (
+from pagewire_worker.checkpoint.coded_matrix import (
     SCALE_TYPES,
     CodedMatrix,
     Offset,
@@ -42,7 +42,9 @@ def coded(
     return replace(matrix, offsets=torch.randn(shape).to(scale_type), offset=Offset.MINIMUM)
 
 
-def packed_codes(pool: KernelPool, *matrices: CodedMatrix, kind: int = abi.FLOAT32) -> PackedWeights:
+def packed_codes(
+    pool: KernelPool, *matrices: CodedMatrix, kind: int = abi.FLOAT32
+) -> PackedWeights:
     """Return matrices one below the other; each has whole panels but the last."""
     parts, panel = [], 0
     for matrix in matrices:

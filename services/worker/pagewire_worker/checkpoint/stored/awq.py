@@ -8,7 +8,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from pagewire_worker.checkpoint.stored.coded_matrix import CodedMatrix, of_unsigned
+from pagewire_worker.checkpoint.coded_matrix import CodedMatrix, of_unsigned
 from pagewire_worker.checkpoint.stored.packed_bits import unpacked
 from pagewire_worker.checkpoint.stored.parts import StoredTensors, evenly, part
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pagewire_shared.errors import StartupError
-from pagewire_worker.checkpoint.stored.coded_matrix import CodedMatrix
+from pagewire_worker.checkpoint.coded_matrix import CodedMatrix
 from pagewire_worker.checkpoint.stored.parts import StoredTensors, part
 
 _STATES: Final = ("bitsandbytes__nf4", "bitsandbytes__fp4")

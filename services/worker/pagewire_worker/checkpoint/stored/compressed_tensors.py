@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from pagewire_shared.errors import StartupError
-from pagewire_worker.checkpoint.stored.coded_matrix import (
+from pagewire_worker.checkpoint.coded_matrix import (
     SCALE_TYPES,
     CodedMatrix,
     of_unsigned,
 )
+from pagewire_worker.checkpoint.grouped import dequantized, size_if_in_order
 from pagewire_worker.checkpoint.stored.float8 import Float8Format
-from pagewire_worker.checkpoint.stored.grouped import dequantized, size_if_in_order
 from pagewire_worker.checkpoint.stored.packed_bits import WORD, unpacked
 from pagewire_worker.checkpoint.stored.parts import StoredTensors, evenly, part
 
@@ -54,9 +54,7 @@ class CompressedTensorsFormat:
         return self._float8.matrix(tensors, prefix, shape)
 
 
-def _packed(
-    tensors: StoredTensors, prefix: str, shape: tuple[int, int]
-) -> CodedMatrix | Tensor:
+def _packed(tensors: StoredTensors, prefix: str, shape: tuple[int, int]) -> CodedMatrix | Tensor:
     num_outputs, num_inputs = shape
     with part(tensors, f"{prefix}.weight_shape", (2,)) as said:
         if tuple(said.tolist()) != shape:

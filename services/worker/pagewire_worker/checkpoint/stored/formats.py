@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from pagewire_shared.errors import StartupError
+from pagewire_shared.model_files.folder import GGUF_INDEX_NAME
 from pagewire_shared.model_files.quantization import (
     check_quantization,
     config_groups,
@@ -42,6 +44,14 @@ def _compressed(settings: Settings) -> StoredFormat:
     return CompressedTensorsFormat(next(filter(None, blocks), None))
 
 
+def _gguf(_: Settings) -> StoredFormat:
+    # Files with an index never come here.
+    raise StartupError(
+        f"config.json says gguf, but there is no {GGUF_INDEX_NAME}: serve the GGUF file itself",
+        field="model",
+    )
+
+
 def _block(sizes: Any) -> tuple[int, int] | None:
     return (int(sizes[0]), int(sizes[1])) if sizes else None
 
@@ -52,5 +62,6 @@ _FORMATS: Final[Mapping[str, Callable[[Settings], StoredFormat]]] = {
     "compressed-tensors": _compressed,
     "fbgemm_fp8": _fp8,
     "fp8": _fp8,
+    "gguf": _gguf,
     "gptq": _gptq,
 }

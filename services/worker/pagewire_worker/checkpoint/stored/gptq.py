@@ -8,8 +8,8 @@ from typing import Final
 from torch import Tensor
 
 from pagewire_shared.errors import StartupError
-from pagewire_worker.checkpoint.stored.coded_matrix import CodedMatrix, of_unsigned
-from pagewire_worker.checkpoint.stored.grouped import dequantized, size_if_in_order
+from pagewire_worker.checkpoint.coded_matrix import CodedMatrix, of_unsigned
+from pagewire_worker.checkpoint.grouped import dequantized, size_if_in_order
 from pagewire_worker.checkpoint.stored.packed_bits import WORD, unpacked
 from pagewire_worker.checkpoint.stored.parts import StoredTensors, evenly, part
 

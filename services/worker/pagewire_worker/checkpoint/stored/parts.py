@@ -7,7 +7,7 @@ from typing import Protocol
 from torch import Tensor
 
 from pagewire_shared.errors import StartupError
-from pagewire_worker.checkpoint.stored.coded_matrix import CodedMatrix
+from pagewire_worker.checkpoint.coded_matrix import CodedMatrix
 
 Shape = tuple[int, ...]
 
@@ -25,6 +25,27 @@ class StoredTensors(Protocol):
 
     def ignore(self, name: str) -> None:
         """Accept that `name` may be stored without being requested."""
+        ...
+
+
+class ReadableTensors(StoredTensors, Protocol):
+    """All tensors of a checkpoint: those of its format, and plain ones."""
+
+    @property
+    def not_taken(self) -> list[str]:
+        """Names of the tensors that were not requested so far."""
+        ...
+
+    def borrow(self, name: str, shape: Shape) -> AbstractContextManager[Tensor]:
+        """Yield a plain tensor in its stored type. Raises StartupError."""
+        ...
+
+    def has_values(self, name: str) -> bool:
+        """Return whether any value of a tensor is not 0."""
+        ...
+
+    def finish(self) -> None:
+        """Release the files. Raises StartupError if a stored tensor was not requested."""
         ...
 
 

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from pagewire_worker.checkpoint.stored.coded_matrix import CodedMatrix
-from pagewire_worker.checkpoint.stored.parts import StoredFormat
-from pagewire_worker.checkpoint.weights import SafetensorsReader, Shape, stacked
+from pagewire_worker.checkpoint.coded_matrix import CodedMatrix
+from pagewire_worker.checkpoint.stored.parts import ReadableTensors, StoredFormat
+from pagewire_worker.checkpoint.weights import Shape, stacked
 
 _WEIGHT = ".weight"
 CACHE_SCALES = (".k_scale", ".v_scale", ".q_scale", ".prob_scale", ".kv_scale")
@@ -24,7 +24,7 @@ class StoredReader:
 
     def __init__(
         self,
-        tensors: SafetensorsReader,
+        tensors: ReadableTensors,
         format_: StoredFormat,
         device: torch.device,
         dtype: torch.dtype,

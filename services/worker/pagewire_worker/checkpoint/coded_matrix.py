@@ -7,7 +7,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from pagewire_worker.checkpoint.stored.grouped import dequantized
+from pagewire_worker.checkpoint.grouped import dequantized
 
 SCALE_TYPES: Final = (torch.float32, torch.bfloat16, torch.float16)
 

@@ -1,0 +1,1 @@
+"""Weights in a GGUF file, read where they lie."""

@@ -1,0 +1,167 @@
+"""GGUF files are read as they are: blocks stand for what llama.cpp's own package says, and a model
+computes with them what it computes with those values."""
+
+import json
+import shutil
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from pagewire.converter import gguf_folder
+from pagewire.models import served_models
+from pagewire_shared.errors import StartupError
+from pagewire_worker.checkpoint.coded_matrix import CodedMatrix
+from pagewire_worker.checkpoint.digest_cache import DigestCache
+from pagewire_worker.checkpoint.fingerprint import model_fingerprint
+from pagewire_worker.checkpoint.gguf.blocks import BLOCKS, read_blocks
+from pagewire_worker.convert.gguf_folder import describe_gguf
+from support.cells.worker_driver import Driver, load
+from support.checkpoints.checkpoints import make_checkpoint
+from support.checkpoints.gguf_files import rounded, write_gguf
+
+SHAPE = {"heads": 4, "kv_heads": 2, "hidden": 64}
+PROMPTS = [[1, 5, 9, 13], [7], list(range(3, 40))]
+
+
+def random_blocks(kind: str, rows: int, num_blocks: int) -> torch.Tensor:
+    """Return bytes whose scales of 16 bits are small numbers."""
+    generator = torch.Generator().manual_seed(1)
+    size = (rows, num_blocks, BLOCKS[kind].num_bytes)
+    data = torch.randint(0, 256, size, dtype=torch.uint8, generator=generator)
+    numbers = torch.randn((rows, num_blocks, 2), generator=generator).half().view(torch.uint8)
+    if kind == "Q6_K":
+        data[..., -2:] = numbers[..., :2]
+    else:
+        is_pair = kind in ("Q4_1", "Q5_1", "Q4_K", "Q5_K")
+        data[..., : 4 if is_pair else 2] = numbers[..., : 4 if is_pair else 2]
+    return data.flatten(1)
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_blocks_stand_for_what_the_package_says(kind: str) -> None:
+    data = random_blocks(kind, 5, 3)
+    shape = (5, 3 * BLOCKS[kind].size)
+    found = read_blocks(kind, data, shape, "it")
+    assert isinstance(found, CodedMatrix)
+    expected = gguf.quants.dequantize(data.numpy(), gguf.GGMLQuantizationType[kind])
+    np.testing.assert_allclose(found.dense().numpy(), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_other_formats_are_dequantized_by_the_package() -> None:
+    data = torch.randint(0, 256, (4, 84), dtype=torch.uint8)
+    data[:, -4:] = torch.tensor([0, 60, 0, 56])  # two scales
+    found = read_blocks("Q2_K", data, (4, 256), "it")
+    assert isinstance(found, torch.Tensor)
+    assert found.shape == (4, 256)
+    with pytest.raises(StartupError, match="the tensor it is Q9_X"):
+        read_blocks("Q9_X", data, (4, 256), "it")
+
+
+def test_rows_of_another_size_are_refused() -> None:
+    with pytest.raises(StartupError, match="blocks of 32 in 18 bytes"):
+        read_blocks("Q4_0", torch.zeros((2, 20), dtype=torch.uint8), (2, 32), "it")
+
+
+def described(folder: Path, architecture: str, kind: str) -> tuple[Path, Path]:
+    """Return folders of one model: the GGUF file as it is, and its values in float32."""
+    checkpoint = make_checkpoint(folder / "checkpoint", architecture=architecture, **SHAPE)
+    write_gguf(folder / "m.gguf", checkpoint, kind)
+    made = folder / "made"
+    made.mkdir()
+    describe_gguf(folder / "m.gguf", made, is_linked=False)
+    values = {name: torch.from_numpy(one.copy()) for name, one in rounded(checkpoint, kind).items()}
+    save_file(values, checkpoint / "model.safetensors")
+    return made, checkpoint
+
+
+@pytest.mark.parametrize("kernels", ["fused", "torch"])
+@pytest.mark.parametrize(
+    ("architecture", "kind"),
+    [
+        ("LlamaForCausalLM", "Q4_0"),
+        ("Qwen2ForCausalLM", "Q8_0"),
+        ("Qwen3ForCausalLM", "Q5_1"),
+        ("LlamaForCausalLM", "Q4_1"),
+        ("Qwen2ForCausalLM", "F16"),
+    ],
+)
+def test_a_model_computes_with_the_values_of_the_file(
+    architecture: str, kind: str, kernels: str, tmp_path: Path
+) -> None:
+    made, checkpoint = described(tmp_path, architecture, kind)
+    drivers = [
+        Driver.of(load(folder, cpu_backend=kernels, dtype="float32"))
+        for folder in (made, checkpoint)
+    ]
+    found, expected = (one.generate(PROMPTS, max_tokens=12) for one in drivers)
+    assert found == expected
+    alone = [drivers[0].generate([prompt], max_tokens=12)[0] for prompt in PROMPTS]
+    assert alone == found
+
+
+def test_a_file_is_described_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    checkpoint = make_checkpoint(tmp_path / "c", architecture="Qwen2ForCausalLM", **SHAPE)
+    file = tmp_path / "small.gguf"
+    write_gguf(file, checkpoint, "Q8_0")
+    [model] = served_models([str(file)], None)
+    assert model.name == "small"
+    folder = Path(model.path)
+    assert (folder / "model.gguf").resolve() == file
+    made = (folder / "config.json").stat().st_mtime_ns
+    assert gguf_folder(file) == folder
+    assert (folder / "config.json").stat().st_mtime_ns == made
+    file.write_bytes(b"GGUF" + file.read_bytes()[4:] + b"x")
+    assert gguf_folder(file) != folder
+    file.write_bytes(b"what?")
+    with pytest.raises(StartupError, match=r"--model: .*small.gguf is no GGUF file"):
+        served_models([str(file)], None)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda index: index.pop("model.norm.weight"), "lacks the tensor model.norm.weight"),
+        (lambda index: index["model.norm.weight"].update(shape=[32]), "has shape .32."),
+        (lambda index: index["model.norm.weight"].update(kind="Q8_0"), "has type Q8_0"),
+        (lambda index: index["model.norm.weight"].update(offset=10**9), "ends after the file"),
+        (lambda index: index["model.norm.weight"].pop("kind"), "is no index of a GGUF file"),
+        (lambda index: index.update(more=index["model.norm.weight"]), "does not have: more"),
+        (
+            lambda index: index["model.layers.0.mlp.up_proj.weight"].update(shape=[64, 96]),
+            "model.layers.0.mlp.up_proj.weight has shape",
+        ),
+    ],
+)
+def test_a_broken_index_is_refused(change: object, message: str, tmp_path: Path) -> None:
+    made, _ = described(tmp_path, "Qwen2ForCausalLM", "Q8_0")
+    path = made / "model.gguf.index.json"
+    index = json.loads(path.read_text())
+    change(index)  # type: ignore[operator]
+    path.write_text(json.dumps(index))
+    with pytest.raises(StartupError, match=message):
+        load(made)
+
+
+def test_every_byte_of_the_file_is_in_the_fingerprint(tmp_path: Path) -> None:
+    made, _ = described(tmp_path, "Qwen2ForCausalLM", "Q8_0")
+    other = shutil.copytree(made, tmp_path / "other")
+    data = bytearray((other / "model.gguf").read_bytes())
+    data[-1] ^= 1
+    (other / "model.gguf").write_bytes(data)
+    cache = DigestCache(tmp_path / "cache")
+    prints = [model_fingerprint(folder, cache) for folder in (made, other)]
+    assert prints[0] != prints[1]
+
+
+def test_a_config_that_says_gguf_without_an_index_is_refused(tmp_path: Path) -> None:
+    _, checkpoint = described(tmp_path, "Qwen2ForCausalLM", "Q8_0")
+    config = json.loads((checkpoint / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "gguf"}
+    (checkpoint / "config.json").write_text(json.dumps(config))
+    with pytest.raises(StartupError, match="serve the GGUF file itself"):
+        load(checkpoint)
