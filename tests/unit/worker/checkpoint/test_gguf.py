@@ -30,7 +30,7 @@ PROMPTS = [[1, 5, 9, 13], [7], list(range(3, 40))]
 def random_blocks(kind: str, rows: int, num_blocks: int) -> torch.Tensor:
     """Return bytes whose scales of 16 bits are small numbers."""
     generator = torch.Generator().manual_seed(1)
-    size = (rows, num_blocks, BLOCKS[kind].num_bytes)
+    size = (rows, num_blocks, BLOCKS[kind].fields.itemsize)
     data = torch.randint(0, 256, size, dtype=torch.uint8, generator=generator)
     numbers = torch.randn((rows, num_blocks, 2), generator=generator).half().view(torch.uint8)
     if kind == "Q6_K":

@@ -3,23 +3,33 @@
 Layout: ggml-common.h and dequantize_row_* of ggml-quants.c (llama.cpp). A row is a sequence of
 blocks of 32 or 256 values. Scales of 6 bits within a block are multiplied out, which is exact in
 float32. Other formats are dequantized by the package gguf.
+
+numpy computes them, in few operations over whole words: torch's threads wait for each other, and
+where other work takes a core they take many times as long.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from pagewire_shared.errors import StartupError
 from pagewire_worker.checkpoint.coded_matrix import CodedMatrix, Offset
 
+Array = npt.NDArray[Any]
+
 PLAIN: Final = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 """Formats without blocks."""
 
-_SMALL, _LARGE = 32, 256
+_PAIRS: Final = np.arange(0, 8, 2, dtype=np.uint8)
+"""The first bit of each pair in a byte."""
+
+_LOW_NIBBLES: Final = np.uint64(0x0F0F0F0F0F0F0F0F)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +37,14 @@ class BlockFormat:
     """One format.
 
     Attributes:
-        size, num_bytes: Values and bytes of a block.
-        read: Blocks, uint8 [outputs, blocks of a row, num_bytes] -> the matrix.
+        size: Values of a block.
+        fields: A block, as the structure of that name in ggml-common.h.
+        read: Blocks [outputs, blocks of a row] -> the matrix.
     """
 
     size: int
-    num_bytes: int
-    read: Callable[[Tensor], CodedMatrix]
+    fields: np.dtype[np.void]
+    read: Callable[[Array], CodedMatrix]
 
 
 def read_blocks(kind: str, data: Tensor, shape: tuple[int, int], name: str) -> CodedMatrix | Tensor:
@@ -51,13 +62,14 @@ def read_blocks(kind: str, data: Tensor, shape: tuple[int, int], name: str) -> C
     known = BLOCKS.get(kind)
     if known is None:
         return _dequantized(kind, data, shape, name)
-    if shape[1] % known.size or data.shape[1] != shape[1] // known.size * known.num_bytes:
+    num_bytes = known.fields.itemsize
+    if shape[1] % known.size or data.shape[1] != shape[1] // known.size * num_bytes:
         raise StartupError(
             f"the tensor {name} has {data.shape[1]} bytes per row; {shape[1]} values of {kind} are"
-            f" blocks of {known.size} in {known.num_bytes} bytes",
+            f" blocks of {known.size} in {num_bytes} bytes",
             field="model",
         )
-    return known.read(data.view(shape[0], -1, known.num_bytes))
+    return known.read(np.ascontiguousarray(data.numpy()).view(known.fields))
 
 
 def _dequantized(kind: str, data: Tensor, shape: tuple[int, int], name: str) -> Tensor:
@@ -77,18 +89,25 @@ def _dequantized(kind: str, data: Tensor, shape: tuple[int, int], name: str) -> 
     return torch.from_numpy(values).view(shape)
 
 
-def _halves(blocks: Tensor, start: int) -> Tensor:
-    """Return float16 numbers of each block from byte `start` on, [outputs, blocks]."""
-    return blocks[..., start : start + 2].contiguous().view(torch.float16).squeeze(-1)
+def _tensor(array: Array) -> Tensor:
+    """Return an array [outputs, blocks, ...] as a tensor [outputs, all of a row]."""
+    return torch.from_numpy(np.ascontiguousarray(array)).flatten(1)
 
 
-def _nibbles(part: Tensor) -> Tensor:
-    """Return the low nibbles of the bytes of each block, then the high ones."""
-    return torch.cat((part & 15, part >> 4), dim=-1)
+def _nibbles(words: Array) -> Array:
+    """Return the low nibbles of the bytes of each block, then the high ones, uint8.
 
-
-def _rows(codes: Tensor) -> Tensor:
-    return codes.flatten(1)
+    Args:
+        words: uint64 [..., words].
+    """
+    size = words.shape[-1]
+    result = np.empty((*words.shape[:-1], 2, size), dtype=np.uint64)
+    # Word by word: an operation on the short last dimension takes several times as long.
+    for place in range(size):
+        word = words[..., place]
+        result[..., 0, place] = word & _LOW_NIBBLES
+        result[..., 1, place] = (word >> np.uint64(4)) & _LOW_NIBBLES
+    return result.view(np.uint8).reshape(*words.shape[:-1], 16 * size)
 
 
 def _table(first: int) -> Tensor:
@@ -96,111 +115,104 @@ def _table(first: int) -> Tensor:
     return torch.arange(first, first + 16, dtype=torch.float32)
 
 
-def _fifth_bits(bits: Tensor) -> Tensor:
-    """Return 16 for each bit of 4 bytes that is set, else 0: [..., 32]."""
-    places = torch.arange(8, dtype=torch.uint8)
-    return (((bits.unsqueeze(-1) >> places) & 1) << 4).flatten(-2)
+def _fifth_bits(bits: Array) -> Array:
+    """Return 16 for each bit that is set, else 0: [..., 8 * bytes]."""
+    return np.unpackbits(bits, axis=-1, bitorder="little") << 4
 
 
-def _q4_0(blocks: Tensor) -> CodedMatrix:
+def _q4_0(blocks: Array) -> CodedMatrix:
     return CodedMatrix(
-        codes=_rows(_nibbles(blocks[..., 2:])), table=_table(-8), scales=_halves(blocks, 0)
+        codes=_tensor(_nibbles(blocks["qs"])), table=_table(-8), scales=_tensor(blocks["d"])
     )
 
 
-def _q4_1(blocks: Tensor) -> CodedMatrix:
+def _q4_1(blocks: Array) -> CodedMatrix:
     return CodedMatrix(
-        codes=_rows(_nibbles(blocks[..., 4:])),
+        codes=_tensor(_nibbles(blocks["qs"])),
         table=_table(0),
-        scales=_halves(blocks, 0),
-        offsets=_halves(blocks, 2),
+        scales=_tensor(blocks["d"]),
+        offsets=_tensor(blocks["m"]),
         offset=Offset.MINIMUM,
     )
 
 
-def _q5_0(blocks: Tensor) -> CodedMatrix:
-    codes = _nibbles(blocks[..., 6:]) | _fifth_bits(blocks[..., 2:6])
-    return CodedMatrix(
-        codes=_rows(codes.to(torch.int8) - 16), table=None, scales=_halves(blocks, 0)
-    )
+def _q5_0(blocks: Array) -> CodedMatrix:
+    codes = (_nibbles(blocks["qs"]) | _fifth_bits(blocks["qh"])).view(np.int8) - np.int8(16)
+    return CodedMatrix(codes=_tensor(codes), table=None, scales=_tensor(blocks["d"]))
 
 
-def _q5_1(blocks: Tensor) -> CodedMatrix:
-    codes = _nibbles(blocks[..., 8:]) | _fifth_bits(blocks[..., 4:8])
+def _q5_1(blocks: Array) -> CodedMatrix:
+    codes = _nibbles(blocks["qs"]) | _fifth_bits(blocks["qh"])
     return CodedMatrix(
-        codes=_rows(codes.to(torch.int8)),
+        codes=_tensor(codes.view(np.int8)),
         table=None,
-        scales=_halves(blocks, 0),
-        offsets=_halves(blocks, 2),
+        scales=_tensor(blocks["d"]),
+        offsets=_tensor(blocks["m"]),
         offset=Offset.MINIMUM,
     )
 
 
-def _q8_0(blocks: Tensor) -> CodedMatrix:
-    codes = blocks[..., 2:].contiguous().view(torch.int8)
-    return CodedMatrix(codes=_rows(codes), table=None, scales=_halves(blocks, 0))
+def _q8_0(blocks: Array) -> CodedMatrix:
+    codes = np.ascontiguousarray(blocks["qs"]).view(np.int8)
+    return CodedMatrix(codes=_tensor(codes), table=None, scales=_tensor(blocks["d"]))
 
 
-def _small_scales(packed: Tensor) -> tuple[Tensor, Tensor]:
-    """Return scales and minima of 6 bits in 12 bytes, [..., 8] each (get_scale_min_k4)."""
-    low, middle, high = packed.split(4, dim=-1)
-    scales = torch.cat((low & 63, (high & 15) | ((low >> 6) << 4)), dim=-1)
-    minima = torch.cat((middle & 63, (high >> 4) | ((middle >> 6) << 4)), dim=-1)
-    return scales, minima
-
-
-def _with_small_scales(blocks: Tensor, codes: Tensor, table: Tensor | None) -> CodedMatrix:
-    """Return a matrix whose blocks begin with d, dmin and the scales and minima of 8 groups."""
-    scales, minima = _small_scales(blocks[..., 4:16])
-    factor, lowest = _halves(blocks, 0).float(), _halves(blocks, 2).float()
+def _with_small_scales(blocks: Array, codes: Array, table: Tensor | None) -> CodedMatrix:
+    """Return a matrix with scales and minima of 6 bits in 12 bytes (get_scale_min_k4)."""
+    low, middle, high = np.split(blocks["scales"], 3, axis=-1)
+    scales = np.concatenate((low & 63, (high & 15) | ((low >> 6) << 4)), axis=-1)
+    minima = np.concatenate((middle & 63, (high >> 4) | ((middle >> 6) << 4)), axis=-1)
+    factor, lowest = (blocks[name].astype(np.float32)[..., None] for name in ("d", "dmin"))
     return CodedMatrix(
-        codes=_rows(codes),
+        codes=_tensor(codes),
         table=table,
-        scales=_rows(factor.unsqueeze(-1) * scales),
-        offsets=_rows(-lowest.unsqueeze(-1) * minima),
+        scales=_tensor(factor * scales),
+        offsets=_tensor(-lowest * minima),
         offset=Offset.MINIMUM,
     )
 
 
-def _pairs_of_groups(part: Tensor) -> Tensor:
-    """Return the values of 4 x 32 bytes: each 32 hold two groups, the first in the low nibbles."""
-    return _nibbles(part.unflatten(-1, (4, 32))).flatten(-2)
+def _q4_k(blocks: Array) -> CodedMatrix:
+    return _with_small_scales(blocks, _nibbles(blocks["qs"]), _table(0))
 
 
-def _q4_k(blocks: Tensor) -> CodedMatrix:
-    return _with_small_scales(blocks, _pairs_of_groups(blocks[..., 16:]), _table(0))
+def _q5_k(blocks: Array) -> CodedMatrix:
+    # Bit g of byte i belongs to value i of group g.
+    high = blocks["qh"][..., None, :] >> np.arange(8, dtype=np.uint8)[:, None]
+    codes = _nibbles(blocks["qs"]).reshape(*blocks.shape, 8, 32) | ((high & 1) << 4)
+    return _with_small_scales(blocks, codes.view(np.int8), None)
 
 
-def _q5_k(blocks: Tensor) -> CodedMatrix:
-    # Bit g of a byte belongs to group g.
-    places = torch.arange(8, dtype=torch.uint8).unsqueeze(-1)
-    fifth = (((blocks[..., 16:48].unsqueeze(-2) >> places) & 1) << 4).flatten(-2)
-    codes = _pairs_of_groups(blocks[..., 48:]) | fifth
-    return _with_small_scales(blocks, codes.to(torch.int8), None)
-
-
-def _q6_k(blocks: Tensor) -> CodedMatrix:
-    low = _nibbles(blocks[..., :128].unflatten(-1, (2, 64)))
-    places = torch.arange(0, 8, 2, dtype=torch.uint8).unsqueeze(-1)
-    high = (blocks[..., 128:192].unflatten(-1, (2, 1, 32)) >> places) & 3
-    codes = (low | (high.flatten(-2) << 4)).flatten(-2)
-    small = blocks[..., 192:208].contiguous().view(torch.int8)
-    factor = _halves(blocks, 208).float()
+def _q6_k(blocks: Array) -> CodedMatrix:
+    low = _nibbles(blocks["ql"])
+    high = blocks["qh"].reshape(*blocks.shape, 2, 1, 32) >> _PAIRS[:, None]
+    codes = low.reshape(*blocks.shape, 2, 4, 32) | ((high & 3) << 4)
+    factor = blocks["d"].astype(np.float32)[..., None]
     return CodedMatrix(
-        codes=_rows(codes.to(torch.int8) - 32),
+        codes=_tensor(codes.view(np.int8) - np.int8(32)),
         table=None,
-        scales=_rows(factor.unsqueeze(-1) * small),
+        scales=_tensor(factor * blocks["scales"]),
     )
 
+
+def _block(*fields: tuple[Any, ...]) -> np.dtype[np.void]:
+    return np.dtype(list(fields))
+
+
+_D: Final = ("d", "<f2")
+_M: Final = ("m", "<f2")
+_SCALES: Final[Sequence[tuple[Any, ...]]] = (_D, ("dmin", "<f2"), ("scales", "u1", 12))
 
 BLOCKS: Final[Mapping[str, BlockFormat]] = {
-    "Q4_0": BlockFormat(_SMALL, 18, _q4_0),
-    "Q4_1": BlockFormat(_SMALL, 20, _q4_1),
-    "Q5_0": BlockFormat(_SMALL, 22, _q5_0),
-    "Q5_1": BlockFormat(_SMALL, 24, _q5_1),
-    "Q8_0": BlockFormat(_SMALL, 34, _q8_0),
-    "Q4_K": BlockFormat(_LARGE, 144, _q4_k),
-    "Q5_K": BlockFormat(_LARGE, 176, _q5_k),
-    "Q6_K": BlockFormat(_LARGE, 210, _q6_k),
+    "Q4_0": BlockFormat(32, _block(_D, ("qs", "<u8", 2)), _q4_0),
+    "Q4_1": BlockFormat(32, _block(_D, _M, ("qs", "<u8", 2)), _q4_1),
+    "Q5_0": BlockFormat(32, _block(_D, ("qh", "u1", 4), ("qs", "<u8", 2)), _q5_0),
+    "Q5_1": BlockFormat(32, _block(_D, _M, ("qh", "u1", 4), ("qs", "<u8", 2)), _q5_1),
+    "Q8_0": BlockFormat(32, _block(_D, ("qs", "V32")), _q8_0),
+    "Q4_K": BlockFormat(256, _block(*_SCALES, ("qs", "<u8", (4, 4))), _q4_k),
+    "Q5_K": BlockFormat(256, _block(*_SCALES, ("qh", "u1", 32), ("qs", "<u8", (4, 4))), _q5_k),
+    "Q6_K": BlockFormat(
+        256, _block(("ql", "<u8", (2, 8)), ("qh", "u1", 64), ("scales", "i1", 16), _D), _q6_k
+    ),
 }
 """Formats that are read as codes, by llama.cpp's names."""

@@ -5,11 +5,8 @@ Layout: WQLinear_GEMM of AutoAWQ (awq/modules/linear/gemm.py). Method: Lin et al
 
 from typing import Final
 
-import torch
-from torch import Tensor
-
 from pagewire_worker.checkpoint.coded_matrix import CodedMatrix, of_unsigned
-from pagewire_worker.checkpoint.stored.packed_bits import unpacked
+from pagewire_worker.checkpoint.stored.packed_bits import unpacked_columns
 from pagewire_worker.checkpoint.stored.parts import StoredTensors, evenly, part
 
 _PACK: Final = 8
@@ -36,13 +33,6 @@ class AwqFormat:
             part(tensors, f"{prefix}.qzeros", (len(scales), num_words)) as zeros,
         ):
             evenly(prefix, num_inputs, len(scales), "inputs in groups")
-            codes = _columns(words).T.contiguous()
-            return of_unsigned(codes, 4, scales.T.contiguous(), _columns(zeros).T)
-
-
-def _columns(words: Tensor) -> Tensor:
-    """Return the integers [rows, outputs] of words [rows, outputs / 8]."""
-    nibbles = unpacked(words, 4, dim=1).view(len(words), -1, _PACK)
-    columns = torch.empty_like(nibbles)
-    columns[:, :, list(_ORDER)] = nibbles
-    return columns.flatten(1)
+            codes = unpacked_columns(words.T, 4, _ORDER)
+            zero_points = unpacked_columns(zeros.T, 4, _ORDER)
+            return of_unsigned(codes, 4, scales.T.contiguous(), zero_points)

@@ -15,7 +15,7 @@ from pagewire_worker.checkpoint.coded_matrix import (
 )
 from pagewire_worker.checkpoint.grouped import dequantized, size_if_in_order
 from pagewire_worker.checkpoint.stored.float8 import Float8Format
-from pagewire_worker.checkpoint.stored.packed_bits import WORD, unpacked
+from pagewire_worker.checkpoint.stored.packed_bits import WORD, unpacked, unpacked_columns
 from pagewire_worker.checkpoint.stored.parts import StoredTensors, evenly, part
 
 BITS = (4, 8)
@@ -68,7 +68,7 @@ def _packed(tensors: StoredTensors, prefix: str, shape: tuple[int, int]) -> Code
     shapes = [(num_outputs, num_words) for num_words in widths]
     with part(tensors, f"{prefix}.weight_packed", *shapes) as words:
         bits = widths[words.shape[1]]
-        codes = unpacked(words, bits, dim=1)[:, :num_inputs].contiguous()
+        codes = unpacked(words, bits)[:, :num_inputs].contiguous()
     return _integers(tensors, prefix, codes, bits, True)
 
 
@@ -111,7 +111,7 @@ def _zeros(
     with part(tensors, name) as stored:
         if stored.dtype == torch.int32 and is_packed:
             # Packed along the outputs.
-            return unpacked(stored, bits, dim=0)[: len(scales)].float()
+            return unpacked_columns(stored, bits)[: len(scales)].float()
         signed = stored.float().reshape(-1, scales.shape[1]).expand_as(scales)
         return signed + float(1 << (bits - 1))
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from pagewire_shared.errors import StartupError
 from pagewire_worker.checkpoint.coded_matrix import CodedMatrix, of_unsigned
 from pagewire_worker.checkpoint.grouped import dequantized, size_if_in_order
-from pagewire_worker.checkpoint.stored.packed_bits import WORD, unpacked
+from pagewire_worker.checkpoint.stored.packed_bits import WORD, unpacked, unpacked_columns
 from pagewire_worker.checkpoint.stored.parts import StoredTensors, evenly, part
 
 PACKS: Final = (4, 8, 16)
@@ -55,9 +55,9 @@ class GptqFormat:
             part(tensors, f"{prefix}.qzeros", (len(scales), out_words)) as packed_zeros,
         ):
             bits = WORD // pack
-            codes = unpacked(words, bits, dim=0).T.contiguous()
+            codes = unpacked(words.T, bits)
             zero_words = packed_zeros if self._is_v2 else packed_zeros + _ones(bits)
-            zeros = unpacked(zero_words, bits, dim=1).T
+            zeros = unpacked_columns(zero_words.T, bits)
             group_of = self._group_of(tensors, prefix, num_inputs, len(scales))
             if isinstance(group_of, int):
                 return of_unsigned(codes, bits, scales.T.contiguous(), zeros)

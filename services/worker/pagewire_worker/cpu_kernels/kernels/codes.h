@@ -131,6 +131,16 @@ using Codes4 = Codes<T, 4>;
 // Place of an input's nibble in its word, in bits.
 static inline int nibble_shift(int64_t k) { return (int)(k % CHUNK / 2 * 4 + k % 2 * 16); }
 
+// The word of eight codes, a byte each.
+static inline uint32_t word_of(const uint8_t* codes) {
+  uint64_t all;
+  __builtin_memcpy(&all, codes, 8);
+  uint64_t even = all & 0x000f000f000f000full, odd = all >> 8 & 0x000f000f000f000full;
+  even |= even >> 12 | even >> 24 | even >> 36;
+  odd |= odd >> 12 | odd >> 24 | odd >> 36;
+  return (uint32_t)(even & 0xffff) | (uint32_t)(odd & 0xffff) << 16;
+}
+
 // Pack the rows of one panel. `first_row` is that of the codes; some may lie behind their end.
 static inline void pack_panel_codes(const PackCodesArguments& a, int64_t first_row, uint8_t* out) {
   const PwLinear& linear = *a.linear;
@@ -138,27 +148,27 @@ static inline void pack_panel_codes(const PackCodesArguments& a, int64_t first_r
   const int64_t scale = scale_bytes(linear), head = coded_head_bytes(linear);
   const int64_t group_bytes = coded_group_bytes(linear);
   __builtin_memset(out, 0, (size_t)panel_bytes(linear));
-  for (int64_t lane = 0; lane < PANEL && first_row + lane < a.num_rows; lane++) {
-    const uint8_t* codes = a.codes + (first_row + lane) * size;
-    for (int64_t g = 0; g < num_groups; g++) {
-      uint8_t* to = out + g * group_bytes;
+  const int64_t num_rows = least(PANEL, a.num_rows - first_row);
+  for (int64_t g = 0; g < num_groups; g++) {
+    uint8_t *top = out + g * group_bytes, *to = top + head;
+    for (int64_t lane = 0; lane < num_rows; lane++) {
       const int64_t from = ((first_row + lane) * num_groups + g) * scale;
-      __builtin_memcpy(to + lane * scale, (const char*)a.scales + from, (size_t)scale);
+      __builtin_memcpy(top + lane * scale, (const char*)a.scales + from, (size_t)scale);
       if (linear.offset_kind != PW_NO_OFFSETS)
-        __builtin_memcpy(to + (PANEL + lane) * scale, (const char*)a.offsets + from, (size_t)scale);
-      to += head;
-      const uint8_t* row = codes + g * group;
-      if (linear.kind == PW_CODES8) {
-        for (int64_t k = 0; k < group; k += 2)
-          __builtin_memcpy(to + k * PANEL + lane * 2, row + k, 2);
-        continue;
-      }
-      for (int64_t k = 0; k < group; k += CHUNK) {
-        uint32_t word = 0;
-        for (int64_t i = 0; i < CHUNK; i++) word |= (uint32_t)(row[k + i] & 15) << nibble_shift(i);
+        __builtin_memcpy(top + (PANEL + lane) * scale, (const char*)a.offsets + from, (size_t)scale);
+    }
+    const uint8_t* codes = a.codes + first_row * size + g * group;
+    if (linear.kind == PW_CODES8) {
+      for (int64_t k = 0; k < group; k += 2)
+        for (int64_t lane = 0; lane < num_rows; lane++)
+          __builtin_memcpy(to + k * PANEL + lane * 2, codes + lane * size + k, 2);
+      continue;
+    }
+    for (int64_t k = 0; k < group; k += CHUNK)
+      for (int64_t lane = 0; lane < num_rows; lane++) {
+        const uint32_t word = word_of(codes + lane * size + k);
         __builtin_memcpy(to + k / 2 * PANEL + lane * 4, &word, 4);
       }
-    }
   }
 }
 
