@@ -33,7 +33,7 @@ static void argmax_share(PwPool* pool, int thread, const PwLinear& linear, Rows 
   alignas(64) float lanes[PANEL];
   for (int lane = 0; lane < PANEL; lane++) lanes[lane] = (float)lane;
   const V lane_numbers = load(lanes), nothing = set1(-__builtin_inff());
-  linear_share<T>(pool, 0, thread, linear, x, num_rows, false,
+  linear_share<T>(pool, 0, thread, linear, x, num_rows, false, false,
                   [=](int64_t row, int64_t panel, int num_panels, float* sums) {
                     Best& best = mine[row];
                     V values = load(best.values), columns = load(best.columns);

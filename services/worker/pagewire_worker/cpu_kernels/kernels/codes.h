@@ -6,6 +6,9 @@
 // group in floats; each group's sum is scaled once. A sum runs over K in ascending order, in one
 // register, and over groups in ascending order: its bits do not depend on the number of rows.
 //
+// With many rows the codes of an item are widened once, in memory, and then multiplied: the same
+// numbers in the same order.
+//
 // A panel is, per group, the scales of its 16 rows, their offsets if there are any, and the codes:
 // of 8 bits [group / 2][16][2], of 4 bits [group / 8][16] words of 32 bits. In a word, the inputs 0, 2,
 // 4 and 6 are the nibbles of the lower half, and the inputs 1, 3, 5 and 7 those of the upper half.
@@ -28,14 +31,26 @@ static inline float sum_of_group(const In* x, int64_t group) {
   return sum_of(sum);
 }
 
-// Codes of one width for input of type T.
+// What the sum of a group's inputs is multiplied with.
+static inline V added_of(const PwLinear& linear, const uint8_t* head, V scales) {
+  const V offsets = load_scales(head + PANEL * scale_bytes(linear), linear.scale_type);
+  return linear.offset_kind == PW_MINIMA ? offsets : sub(zero(), mul(offsets, scales));
+}
+
+// Codes of one width for input of type T; WIDENED for codes that are columns of T already.
+static constexpr int WIDENED = 0;
 template <class T, int BITS>
 struct Codes {
   typedef uint8_t Element;
   typedef typename T::Element Input;
   static constexpr int STEP = 8;
   static constexpr bool HAS_GROUPS = true;
-  static constexpr int64_t CHUNK_BYTES = CHUNK * PANEL * BITS / 8;
+  static constexpr int64_t CHUNK_BYTES =
+      BITS == WIDENED ? CHUNK / 2 * T::PAIR_BYTES : CHUNK * PANEL * BITS / 8;
+  // Bytes of a group.
+  static inline int64_t group_bytes(const PwLinear& linear) {
+    return coded_head_bytes(linear) + linear.group / CHUNK * CHUNK_BYTES;
+  }
   static constexpr int PER_PAIR = 2 / T::STEP;  // products of two inputs
   static constexpr int REGISTERS_PER_PANEL = PER_PAIR + (BITS == 4 ? 1 : 0);
 
@@ -48,7 +63,7 @@ struct Codes {
       VI words[NB];
 #pragma GCC unroll 8
       for (int n = 0; n < NB; n++) {
-        __builtin_prefetch(ahead[n] + at, 0, 2);
+        if constexpr (BITS != WIDENED) __builtin_prefetch(ahead[n] + at, 0, 2);
         if constexpr (BITS == 8) __builtin_prefetch(ahead[n] + at + 64, 0, 2);
         if constexpr (BITS == 4) words[n] = bytes(p[n] + at);
       }
@@ -59,6 +74,8 @@ struct Codes {
         for (int n = 0; n < NB; n++) {
           if constexpr (BITS == 4)
             T::next_pair(table, words[n], w[n]);
+          else if constexpr (BITS == WIDENED)
+            T::load_pair(p[n] + at + pair * T::PAIR_BYTES, w[n]);
           else
             T::byte_pair((const int8_t*)p[n] + at + pair * PANEL * 2, w[n]);
         }
@@ -83,11 +100,11 @@ struct Codes {
     const PwLinear& linear = *input.linear;
     const typename T::Table table = T::code_table(linear.table);
     const int64_t group = linear.group, size = linear.num_inputs;
-    const int64_t head = coded_head_bytes(linear), group_bytes = coded_group_bytes(linear);
-    const int64_t panel_end = size / group * group_bytes;
+    const int64_t head = coded_head_bytes(linear), step = group_bytes(linear);
+    const int64_t panel_end = size / group * step;
     for (int m = 0; m < M; m++)
       for (int n = 0; n < NB; n++) store(out + m * stride + n * PANEL, zero());
-    for (int64_t g = 0, at = 0; g < size / group; g++, at += group_bytes) {
+    for (int64_t g = 0, at = 0; g < size / group; g++, at += step) {
       // After the last groups of these panels, the first groups of the next panels are prefetched.
       const int64_t later = at + head + CODES_AHEAD;
       const uint8_t *p[NB], *ahead[NB];
@@ -112,8 +129,7 @@ struct Codes {
             store(sum, fma(sums[m][n], scales, load(sum)));
           continue;
         }
-        const V offsets = load_scales(top + PANEL * scale_bytes(linear), linear.scale_type);
-        const V added = linear.offset_kind == PW_MINIMA ? offsets : sub(zero(), mul(offsets, scales));
+        const V added = added_of(linear, top, scales);
         const float* totals = input.totals + g;
 #pragma GCC unroll 8
         for (int m = 0; m < M; m++, sum += stride, totals += size / group)
@@ -127,6 +143,46 @@ template <class T>
 using Codes8 = Codes<T, 8>;
 template <class T>
 using Codes4 = Codes<T, 4>;
+
+// The matrix as it is once it is widened.
+static inline PwLinear widened(const PwLinear& linear) {
+  PwLinear result = linear;
+  result.scale_type = PW_SCALE_FLOAT32;
+  if (linear.offset_kind != PW_NO_OFFSETS) result.offset_kind = PW_MINIMA;
+  return result;
+}
+
+// Widen one panel.
+template <class T, int BITS>
+static inline void widen_panel(const PwLinear& linear, const uint8_t* panel, uint8_t* out) {
+  typedef Codes<T, BITS> Source;
+  typedef Codes<T, WIDENED> Target;
+  const PwLinear wide = widened(linear);
+  const typename T::Table table = T::code_table(linear.table);
+  const int64_t head = coded_head_bytes(linear), wide_head = coded_head_bytes(wide);
+  for (int64_t g = 0; g < linear.num_inputs / linear.group; g++) {
+    const V scales = load_scales(panel, linear.scale_type);
+    store((float*)out, scales);
+    if (linear.offset_kind != PW_NO_OFFSETS)
+      store((float*)out + PANEL, added_of(linear, panel, scales));
+    const uint8_t* from = panel + head;
+    uint8_t* to = out + wide_head;
+    for (int64_t k = 0; k < linear.group; k += CHUNK, from += Source::CHUNK_BYTES) {
+      VI words;
+      if constexpr (BITS == 4) words = bytes(from);
+      for (int pair = 0; pair < CHUNK / 2; pair++, to += T::PAIR_BYTES) {
+        typename T::Columns w[Source::PER_PAIR];
+        if constexpr (BITS == 4)
+          T::next_pair(table, words, w);
+        else
+          T::byte_pair((const int8_t*)from + pair * PANEL * 2, w);
+        T::store_pair(to, w);
+      }
+    }
+    panel += Source::group_bytes(linear);
+    out += Target::group_bytes(wide);
+  }
+}
 
 // Place of an input's nibble in its word, in bits.
 static inline int nibble_shift(int64_t k) { return (int)(k % CHUNK / 2 * 4 + k % 2 * 16); }

@@ -100,43 +100,103 @@ struct Rows {
   const void* prepared;
 };
 
-// Call finish(row, first_panel, num_panels, sums) for each row of this thread's share of x W^T. The
-// sums are 16 floats per panel and may be overwritten.
+// Rows of an item from which on its codes are widened once, not once per tile.
+static constexpr int64_t WIDENING_ROWS = 48;
+
+// Whether a product of type T reads codes, and where to they are widened.
+template <class T>
+struct Widening {
+  static constexpr bool IS_CODES = false;
+};
+template <class T, int BITS>
+struct Widening<Codes<T, BITS>> {
+  static constexpr bool IS_CODES = true;
+  typedef Codes<T, WIDENED> Target;
+  static inline void widen(const PwLinear& linear, const uint8_t* panel, uint8_t* out) {
+    widen_panel<T, BITS>(linear, panel, out);
+  }
+};
+
+// The panels of an item of a product, and its rows.
+template <class T>
+struct Item {
+  const typename T::Element* panels[MAX_ITEM_PANELS];
+  int64_t first_panel;  // in the matrix
+  int num_panels;
+  int64_t begin, end;  // rows
+  int64_t next;        // distance of the panels that the thread probably takes next, in elements
+};
+
+// Call finish(row, first_panel, num_panels, sums) for each row of an item.
 template <class T, class Finish>
-static void linear_share(PwPool* pool, int phase, int thread, const PwLinear& linear, Rows x,
-                         int64_t num_rows, bool is_even, const Finish& finish) {
-  typedef typename T::Element Element;
+static inline void multiply_item(const PwLinear& linear, Rows x, const Item<T>& item,
+                                 const Finish& finish) {
   typedef typename T::Input Input;
   const int64_t size = linear.num_inputs, stride = row_stride<T>(linear);
-  const int64_t panel_size = panel_bytes(linear) / (int64_t)sizeof(Element);
+  const int64_t num_groups = size / linear.group, num_rows = item.end - item.begin;
   const Input* whole = (const Input*)(sizeof(Input) == 1 ? x.prepared : x.plain);
-  const int64_t num_groups = size / linear.group;
-  const Cut c = cut(linear.num_outputs / PANEL, num_rows, pool->num_threads, is_even);
+  const typename T::Element *ahead[MAX_ITEM_PANELS], *later[MAX_ITEM_PANELS];
   alignas(64) float sums[MAX_TILE_ROWS][MAX_ITEM_PANELS * PANEL];
-  for (int64_t item; (item = pool->next(phase, thread, c.num_items())) < c.num_items();) {
-    int64_t first_panel = item / c.num_row_blocks * c.width;
-    int num_panels = (int)least(c.width, c.num_panels - first_panel);
-    const Element *panels[MAX_ITEM_PANELS], *ahead[MAX_ITEM_PANELS], *later[MAX_ITEM_PANELS];
-    for (int n = 0; n < num_panels; n++)
-      panels[n] = (const Element*)linear.weight + (first_panel + n) * panel_size;
-    int64_t block = item % c.num_row_blocks, begin = block * c.num_rows;
-    int64_t end = least(begin + c.num_rows, num_rows);
-    int64_t most_rows = tile_rows(end - begin), num_tiles = ceil_div(end - begin, most_rows);
+  int64_t most_rows = tile_rows(num_rows), num_tiles = ceil_div(num_rows, most_rows);
+  for (int64_t t = 0, row = item.begin; row < item.end; t++, row += most_rows) {
+    int64_t rows = least(most_rows, item.end - row);
+    const Input* first = whole + row * stride;
+    const float* totals = T::HAS_GROUPS ? (const float*)x.prepared + row * num_groups : nullptr;
+    multiply_rows<T>(first, stride, (int)rows, size, {&linear, totals}, item.panels,
+                     item.num_panels, sums[0], MAX_ITEM_PANELS * PANEL,
+                     read_ahead<T>(t, num_tiles, size, item.next, item.panels, item.num_panels,
+                                   ahead, later));
+    for (int64_t m = 0; m < rows; m++) {
+      rescale<T>(linear, first + m * stride, item.first_panel, item.num_panels, sums[m]);
+      finish(row + m, item.first_panel, item.num_panels, sums[m]);
+    }
+  }
+}
+
+// The same, with the codes of the item widened before.
+template <class T, class Finish>
+static inline void widen_and_multiply(PwPool* pool, int thread, const PwLinear& linear, Rows x,
+                                      const Item<T>& item, const Finish& finish) {
+  typedef typename Widening<T>::Target Target;
+  const PwLinear wide = widened(linear);
+  const int64_t bytes = linear.num_inputs / linear.group * Target::group_bytes(wide);
+  uint8_t* memory = (uint8_t*)pool->memory(thread, (size_t)(bytes * MAX_ITEM_PANELS));
+  Item<Target> target = {{}, item.first_panel, item.num_panels, item.begin, item.end, 0};
+  for (int n = 0; n < item.num_panels; n++) {
+    target.panels[n] = memory + n * bytes;
+    Widening<T>::widen(linear, item.panels[n], memory + n * bytes);
+  }
+  multiply_item<Target>(wide, x, target, finish);
+}
+
+// Call finish(row, first_panel, num_panels, sums) for each row of this thread's share of x W^T. The
+// sums are 16 floats per panel and may be overwritten. `has_memory`: the pool's memory is free.
+template <class T, class Finish>
+static void linear_share(PwPool* pool, int phase, int thread, const PwLinear& linear, Rows x,
+                         int64_t num_rows, bool is_even, bool has_memory, const Finish& finish) {
+  typedef typename T::Element Element;
+  const int64_t panel_size = panel_bytes(linear) / (int64_t)sizeof(Element);
+  const Cut c = cut(linear.num_outputs / PANEL, num_rows, pool->num_threads, is_even);
+  for (int64_t number; (number = pool->next(phase, thread, c.num_items())) < c.num_items();) {
+    int64_t first_panel = number / c.num_row_blocks * c.width;
+    int64_t block = number % c.num_row_blocks, begin = block * c.num_rows;
     // The guess is that the thread takes adjacent items.
     bool is_last = first_panel + c.width >= c.num_panels || block + 1 < c.num_row_blocks;
-    int64_t next = is_last ? 0 : c.width * panel_size;
-    for (int64_t t = 0, row = begin; row < end; t++, row += most_rows) {
-      int64_t rows = least(most_rows, end - row);
-      const Input* first = whole + row * stride;
-      const float* totals = T::HAS_GROUPS ? (const float*)x.prepared + row * num_groups : nullptr;
-      multiply_rows<T>(first, stride, (int)rows, size, {&linear, totals}, panels, num_panels, sums[0],
-                       MAX_ITEM_PANELS * PANEL,
-                       read_ahead<T>(t, num_tiles, size, next, panels, num_panels, ahead, later));
-      for (int64_t m = 0; m < rows; m++) {
-        rescale<T>(linear, first + m * stride, first_panel, num_panels, sums[m]);
-        finish(row + m, first_panel, num_panels, sums[m]);
+    Item<T> item = {{},
+                    first_panel,
+                    (int)least(c.width, c.num_panels - first_panel),
+                    begin,
+                    least(begin + c.num_rows, num_rows),
+                    is_last ? 0 : c.width * panel_size};
+    for (int n = 0; n < item.num_panels; n++)
+      item.panels[n] = (const Element*)linear.weight + (first_panel + n) * panel_size;
+    if constexpr (Widening<T>::IS_CODES) {
+      if (has_memory && item.end - item.begin >= WIDENING_ROWS) {
+        widen_and_multiply(pool, thread, linear, x, item, finish);
+        continue;
       }
     }
+    multiply_item(linear, x, item, finish);
   }
 }
 
@@ -145,7 +205,7 @@ template <class T>
 static void store_share(PwPool* pool, int phase, int thread, const PwLinear& linear,
                         Rows x, int64_t num_rows, float* y, int64_t stride) {
   const float* bias = linear.bias;
-  linear_share<T>(pool, phase, thread, linear, x, num_rows, false,
+  linear_share<T>(pool, phase, thread, linear, x, num_rows, false, true,
                   [=](int64_t row, int64_t panel, int num_panels, float* sums) {
                     for (int n = 0; n < num_panels; n++) {
                       V sum = load(sums + n * PANEL);
@@ -162,7 +222,7 @@ static void add_share(PwPool* pool, int phase, int thread, const PwLinear& linea
                       Rows x, int64_t num_rows, float* y) {
   const float* bias = linear.bias;
   const int64_t stride = linear.num_outputs;
-  linear_share<T>(pool, phase, thread, linear, x, num_rows, false,
+  linear_share<T>(pool, phase, thread, linear, x, num_rows, false, true,
                   [=](int64_t row, int64_t panel, int num_panels, float* sums) {
                     for (int n = 0; n < num_panels; n++) {
                       V sum = load(sums + n * PANEL);
@@ -180,7 +240,7 @@ static void gate_up_share(PwPool* pool, int phase, int thread, const PwLinear& l
                           Rows x, int64_t num_rows, void* y) {
   const float* bias = linear.bias;
   const int64_t stride = linear.num_outputs / 2;
-  linear_share<T>(pool, phase, thread, linear, x, num_rows, true,
+  linear_share<T>(pool, phase, thread, linear, x, num_rows, true, true,
                   [=](int64_t row, int64_t panel, int num_panels, float* sums) {
                     for (int n = 0; n < num_panels; n += 2) {
                       V gate = load(sums + n * PANEL), up = load(sums + (n + 1) * PANEL);

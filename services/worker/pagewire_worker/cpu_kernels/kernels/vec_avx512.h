@@ -155,6 +155,15 @@ struct Float32 {
     look_up_pairs(table, words, w, w + 1);
   }
   static inline void byte_pair(const int8_t* p, Columns* w) { widen_pairs(p, w, w + 1); }
+  static constexpr int64_t PAIR_BYTES = 2 * PANEL * 4;
+  static inline void load_pair(const uint8_t* p, Columns* w) {
+    w[0] = load((const float*)p);
+    w[1] = load((const float*)p + PANEL);
+  }
+  static inline void store_pair(uint8_t* p, const Columns* w) {
+    store((float*)p, w[0]);
+    store((float*)p + PANEL, w[1]);
+  }
 };
 
 struct BFloat16 {
@@ -190,6 +199,11 @@ struct BFloat16 {
     __m512i high = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)p + 1));
     *w = _mm512_cvtne2ps_pbh(_mm512_cvtepi32_ps(high), _mm512_cvtepi32_ps(low));
   }
+  static constexpr int64_t PAIR_BYTES = 64;
+  static inline void load_pair(const uint8_t* p, Columns* w) { *w = columns((const Bf16*)p); }
+  static inline void store_pair(uint8_t* p, const Columns* w) {
+    _mm512_storeu_si512(p, (__m512i)*w);
+  }
 #else
   struct Columns {
     __m512 first, second;
@@ -214,6 +228,15 @@ struct BFloat16 {
   }
   static inline void byte_pair(const int8_t* p, Columns* w) {
     widen_pairs(p, &w->first, &w->second);
+  }
+  static constexpr int64_t PAIR_BYTES = 2 * PANEL * 4;
+  static inline void load_pair(const uint8_t* p, Columns* w) {
+    w->first = load((const float*)p);
+    w->second = load((const float*)p + PANEL);
+  }
+  static inline void store_pair(uint8_t* p, const Columns* w) {
+    store((float*)p, w->first);
+    store((float*)p + PANEL, w->second);
   }
 #endif
 };
