@@ -18,8 +18,6 @@ from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 
 STD = 0.02
-GROUP = 128
-"""Weights that share a scale in 4 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,37 +112,6 @@ def make_tensors(shape: Shape, seed: int) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def to_w4a16(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the weights with the layers' matrices in 4 bits, as compressed-tensors packs them."""
-    found: dict[str, torch.Tensor] = {}
-    for name, tensor in tensors.items():
-        if not name.endswith("_proj.weight"):
-            found[name] = tensor
-            continue
-        groups = tensor.float().unflatten(1, (-1, GROUP))
-        scales = groups.abs().amax(dim=2, keepdim=True) / 7
-        codes = ((groups / scales).round() + 8).to(torch.int64).flatten(1).unflatten(1, (-1, 8))
-        words = (codes << torch.arange(0, 32, 4)).sum(dim=2)
-        # The highest bit of a word is the sign of an int32.
-        found[f"{name}_packed"] = ((words + 2**31) % 2**32 - 2**31).to(torch.int32)
-        found[f"{name}_scale"] = scales.squeeze(2).to(torch.bfloat16)
-        found[f"{name}_shape"] = torch.tensor(tensor.shape)
-    return found
-
-
-W4A16_CONFIG = {
-    "quant_method": "compressed-tensors",
-    "format": "pack-quantized",
-    "ignore": ["lm_head"],
-    "config_groups": {
-        "group_0": {
-            "targets": ["Linear"],
-            "weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": GROUP},
-        }
-    },
-}
-
-
 def make_config(shape: Shape) -> dict[str, object]:
     """Return config.json."""
     return {
@@ -187,16 +154,12 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES, default="qwen2.5-0.5b")
     parser.add_argument("--out", type=Path, help="default: checkpoints/<shape>")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--w4a16", action="store_true", help="layers in 4 bits, groups of 128")
     arguments = parser.parse_args()
     shape = SHAPES[arguments.shape]
     folder: Path = arguments.out or Path("checkpoints") / arguments.shape
     folder.mkdir(parents=True, exist_ok=True)
-    tensors, config = make_tensors(shape, arguments.seed), make_config(shape)
-    if arguments.w4a16:
-        tensors, config["quantization_config"] = to_w4a16(tensors), W4A16_CONFIG
-    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    (folder / "config.json").write_text(json.dumps(config, indent=2))
+    save_file(make_tensors(shape, arguments.seed), folder / "model.safetensors", {"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(make_config(shape), indent=2))
     ends = {"eos_token_id": shape.vocab - 1, "bos_token_id": shape.vocab - 2}
     (folder / "generation_config.json").write_text(json.dumps(ends))
     make_tokenizer(shape.vocab).save(str(folder / "tokenizer.json"))

@@ -14,6 +14,7 @@ from typing import Final
 
 from pagewire_shared.errors import StartupError
 
+MAGIC: Final = b"GGUF"
 LAYOUT: Final = 1
 """Raised when folders of an earlier version cannot be used."""
 
@@ -42,6 +43,9 @@ def gguf_folder(file: Path) -> Path:
         StartupError: The file cannot be read or served, or the cache cannot be written.
     """
     file = file.resolve()
+    with file.open("rb") as opened:
+        if opened.read(len(MAGIC)) != MAGIC:
+            raise StartupError(f"--model: {file} is no GGUF file", field="model")
     found = file.stat()
     facts = f"{LAYOUT} {file} {found.st_size} {found.st_mtime_ns}"
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pagewire" / "gguf"

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pagewire_shared.errors import StartupError
 from pagewire_shared.model_files.config import context_of
-from pagewire_shared.model_files.folder import INDEX_NAME, SINGLE_NAME
+from pagewire_shared.model_files.folder import GGUF_NAME, INDEX_NAME, SINGLE_NAME
 from pagewire_shared.model_files.quantization import quantization_of
 
 DTYPE_BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "int4": 0.5, "fp8": 1}
@@ -27,7 +27,8 @@ class ModelSize:
 
     Attributes:
         num_parameters: Weights, as stored.
-        weight_bytes: Of the weights, in the type that they are computed in.
+        weight_bytes: Of the weights, in the type that they are computed in; of a quantized
+            checkpoint as they are stored, if CPUs keep them so.
         kv_token_bytes: Of the KV cache per token of a sequence.
         context: Longest sequence in tokens.
         sequence_bytes: KV cache of one sequence of that length; a sliding window bounds it.
@@ -79,6 +80,8 @@ def model_size(
     linear = quantization if quantization != "none" else chosen
     weights = num_embedding * DTYPE_BYTES[chosen]
     weights += (num_parameters - num_embedding) * DTYPE_BYTES[linear]
+    if quantization == "none" and _keeps_codes(config):
+        weights = sum(file.stat().st_size for file in _weight_files(folder)) or weights
     window = parts.get("sliding_window") if parts.get("use_sliding_window", True) else None
     kept = min(context, window) if isinstance(window, int) and window > 0 else context
     return ModelSize(
@@ -91,6 +94,15 @@ def model_size(
     )
 
 
+def _keeps_codes(config: Mapping[str, Any]) -> bool:
+    """Return whether the kernels for CPUs multiply with the integers of a checkpoint."""
+    settings = quantization_of(config) or {}
+    method, layout = settings.get("quant_method"), str(settings.get("format"))
+    if method == "compressed-tensors":
+        return layout.startswith(("pack", "int"))
+    return method in ("awq", "bitsandbytes", "gguf", "gptq") and not settings.get("desc_act")
+
+
 def _number(config: Mapping[str, Any], name: str) -> int:
     value = config.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -101,7 +113,7 @@ def _number(config: Mapping[str, Any], name: str) -> int:
 def _parameters(folder: Path, config: Mapping[str, Any]) -> tuple[int, int]:
     """Return the number of weights, and of those in the embedding, which stays unquantized."""
     files = _weight_files(folder)
-    # Packed integers do not tell the number of weights, and become plain ones in memory.
+    # Packed integers do not tell the number of weights.
     if not files or quantization_of(config) is not None:
         return _estimated(config)
     total = embedding = 0
@@ -120,8 +132,8 @@ def _weight_files(folder: Path) -> list[Path]:
     if index.is_file():
         names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
         return [folder / name for name in names if (folder / name).is_file()]
-    single = folder / SINGLE_NAME
-    return [single] if single.is_file() else []
+    files = (folder / name for name in (SINGLE_NAME, GGUF_NAME))
+    return [file for file in files if file.is_file()][:1]
 
 
 def _header(file: Path) -> dict[str, Any]:

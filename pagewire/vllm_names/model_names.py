@@ -23,7 +23,7 @@ _NO_CACHE_SCALES: Final = "scales of the KV cache are not read from files"
 
 _STORED: Final = (
     *("auto", "awq", "awq_marlin", "bitsandbytes", "compressed-tensors", "compressed_tensors"),
-    *("fbgemm_fp8", "gptq", "gptq_marlin"),
+    *("fbgemm_fp8", "gguf", "gptq", "gptq_marlin"),
 )
 """Names of formats that config.json says anyway."""
 
@@ -53,16 +53,16 @@ MODEL: Final = (
         name="quantization",
         here="quantization",
         text="formats that a checkpoint is stored in are read from its config.json: awq, gptq,"
-        " bitsandbytes, compressed-tensors and fp8; int8, int4 and fp8 quantize plain weights",
+        " bitsandbytes, compressed-tensors, fp8, gguf; int8, int4 and fp8 quantize plain weights",
         takes=("none", "int8", "int4", "fp8"),
         meanings=dict.fromkeys(_STORED, "none"),
     ),
     ForeignName(
         name="load_format",
         here="load_format",
-        text="weights come from safetensors only; pagewire convert makes them from other formats",
+        text="weights come from safetensors or a GGUF file; pagewire convert reads pickles",
         takes=("auto", "dummy"),
-        meanings={"safetensors": "auto"},
+        meanings={"safetensors": "auto", "gguf": "auto"},
     ),
     ForeignName(
         name="model_impl",

@@ -5,11 +5,8 @@ from typing import Final
 _TEMPERATURE: Final = "use --temperature of pagewire generate and chat, or the field of a request"
 
 LLAMA_CPP: Final[tuple[tuple[str, str], ...]] = (
-    ("-m", "write the model as MODEL, a folder or hub id"),
-    (
-        "-hf --hf-repo",
-        "write the hub id as MODEL; pagewire convert reads GGUF files",
-    ),
+    ("-m", "write the model as MODEL, a GGUF file, a folder or hub id"),
+    ("-hf --hf-repo", "write the hub id as MODEL, or the path of a GGUF file that you fetched"),
     ("-c --ctx-size", "use --max-model-len"),
     ("--n-predict --predict", "use --max-tokens of pagewire generate, or max_tokens"),
     ("-t --threads", "set PAGEWIRE_CPU_THREADS; physical cores by default"),

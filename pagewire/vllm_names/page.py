@@ -44,8 +44,7 @@ the text of its row. [vllm.md](../vllm.md) is the same for vLLM.
 
 What differs most:
 
-- A model is a folder or hub id with safetensors, not a GGUF file; `pagewire convert` makes
-  one of the other; see [models.md](../models.md).
+- A model is a folder, a hub id with safetensors, or a GGUF file; see [models.md](../models.md).
 - A server has the models that it was started with. It neither loads nor unloads them on request.
 - The API is OpenAI's, at port 8000; see [api.md](../api.md).
 

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from pagewire_worker.convert.gguf_folder import describe_gguf
 from pagewire_worker.cpu_kernels import selection as choice
 from pagewire_worker.cpu_kernels.library import instruction_sets
 from support.cells.exact_cells import SOLO, ExactCell
 from support.checkpoints.checkpoints import make_checkpoint
+from support.checkpoints.gguf_files import write_gguf
 from support.kernels.fused_kernels import needs_kernels
 from support.oracles.exact_requests import CHECKPOINTS, VOCAB, Case, check_batches, draw_requests
 
@@ -29,11 +31,15 @@ def prepare(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
 
     @functools.cache
     def make(name: str) -> Case:
-        folder = tmp_path_factory.mktemp("exact") / name
-        cell = ExactCell(
-            make_checkpoint(folder, vocab=VOCAB, layers=3, **CHECKPOINTS[name]),
-            num_threads=NUM_THREADS,
-        )
+        folder = tmp_path_factory.mktemp("exact")
+        stem, _, blocks = name.partition(" in ")
+        made = make_checkpoint(folder / "model", vocab=VOCAB, layers=3, **CHECKPOINTS[stem])
+        if blocks:
+            write_gguf(folder / "m.gguf", made, blocks)
+            made = folder / "gguf"
+            made.mkdir()
+            describe_gguf(folder / "m.gguf", made, is_linked=True)
+        cell = ExactCell(made, num_threads=NUM_THREADS)
         requests = draw_requests(len(name))
         alone = [cell.run([request], SOLO)[0] for request in requests]
         return cell, requests, alone
@@ -41,7 +47,7 @@ def prepare(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
     return make
 
 
-@pytest.mark.parametrize("name", sorted(CHECKPOINTS))
+@pytest.mark.parametrize("name", [*sorted(CHECKPOINTS), "qwen2 in Q4_1", "qwen3 in Q8_0"])
 def test_batches_equal_requests_alone(prepare: Callable[[str], Case], name: str) -> None:
     case = prepare(name)
     check_batches(case, 25, seed=1)
@@ -54,7 +60,7 @@ def test_batches_equal_requests_alone(prepare: Callable[[str], Case], name: str)
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(2, 6))
-@pytest.mark.parametrize("name", sorted(CHECKPOINTS))
+@pytest.mark.parametrize("name", [*sorted(CHECKPOINTS), "qwen2 in Q4_1"])
 def test_many_batches_equal_requests_alone(
     prepare: Callable[[str], Case], name: str, seed: int
 ) -> None:

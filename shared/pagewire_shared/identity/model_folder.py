@@ -54,6 +54,12 @@ def resolve_model(
         raise StartupError(f"--{flag}: {model} is a folder, without revisions", field=name)
     if local is not None:
         return local
+    if folder.suffix == ".gguf" and folder.is_file():
+        raise StartupError(
+            f"--{setting}: {model} is a GGUF file: pagewire serve takes it, and pagewire convert"
+            f" --keep-blocks {model} OUT makes a folder of it for one role",
+            field=setting,
+        )
     if not is_hub_id(model):
         raise StartupError(f"--{setting}: there is no folder {model}", field=setting)
     hub_id, _, own_revision = model.partition("@")

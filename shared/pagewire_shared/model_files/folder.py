@@ -24,10 +24,6 @@ _PICKLES: Final = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 def check_place(path: Path, shown: str) -> None:
     """Raise StartupError unless `path` is a folder with a config.json; `shown` names it."""
-    if path.suffix == ".gguf":
-        raise _fault(
-            f"{shown} is a GGUF file: pagewire convert {shown} OUT makes a checkpoint of it"
-        )
     if not path.exists():
         raise _fault(f"{shown} does not exist")
     if not path.is_dir():
@@ -37,7 +33,7 @@ def check_place(path: Path, shown: str) -> None:
     if (path / "adapter_config.json").is_file():
         raise _fault(_ADAPTER.format(shown))
     if gguf := _first(path, ["*.gguf"]):
-        raise _fault(f"{shown} holds {gguf}: pagewire convert {shown} OUT makes a checkpoint of it")
+        raise _fault(f"{shown} holds {gguf}: name the file, {shown}/{gguf}")
     raise _fault(f"{shown} has no config.json")
 
 
@@ -54,8 +50,7 @@ def check_weights(folder: Path, shown: str) -> None:
         )
     if gguf := _first(folder, ["*.gguf"]):
         raise _fault(
-            f"{shown} has no {SINGLE_NAME}, but {gguf}: pagewire convert {shown}/{gguf} OUT makes a"
-            " checkpoint of it"
+            f"{shown} has no {SINGLE_NAME}, but {gguf}: name the file, {shown}/{gguf}"
         )
     raise _fault(f"{shown} has neither {SINGLE_NAME} nor {INDEX_NAME}")
 

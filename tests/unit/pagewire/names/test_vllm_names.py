@@ -155,7 +155,7 @@ def test_neutral_values_of_refused_names_are_silent(row: ForeignName) -> None:
     ("given", "error"),
     [
         ({"dtype": "int3"}, "float16"),
-        ({"load_format": "bitsandbytes"}, "safetensors only"),
+        ({"load_format": "bitsandbytes"}, "safetensors or a GGUF file"),
         ({"kv_cache_dtype": "fp8_e5m2"}, "fp8_e4m3"),
         ({"device": "tpu"}, "CPUs and CUDA"),
         ({"attention_backend": "FLASHINFER"}, "triton"),
