@@ -49,9 +49,7 @@ def check_weights(folder: Path, shown: str) -> None:
             f" read: pagewire convert {shown} OUT writes safetensors"
         )
     if gguf := _first(folder, ["*.gguf"]):
-        raise _fault(
-            f"{shown} has no {SINGLE_NAME}, but {gguf}: name the file, {shown}/{gguf}"
-        )
+        raise _fault(f"{shown} has no {SINGLE_NAME}, but {gguf}: name the file, {shown}/{gguf}")
     raise _fault(f"{shown} has neither {SINGLE_NAME} nor {INDEX_NAME}")
 
 
