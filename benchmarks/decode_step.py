@@ -150,7 +150,7 @@ class Timed:
 def product_rows(backend: FusedBackend, num_rows: int) -> Iterator[Row]:
     """Yield the products of a step, each over the weights of all layers."""
     layers = backend._decoder.layers
-    for name in ("qkv", "output", "gate_up", "down"):
+    for name in ("qkv", "output", "up", "down"):
         linears = [getattr(layer, name) for layer in layers]
         yield product_row(backend, f"products: {name}, {len(layers)} layers", linears, num_rows)
 
@@ -182,11 +182,11 @@ def attention_row(backend: FusedBackend, ran: StepBatch) -> Row:
     num_layers = len(backend._decoder.layers)
 
     def run() -> None:
-        for layer in range(num_layers):
-            backend._pool.attend(model, arrays.structure, scratch.structure, layer)
+        for layer in backend._operations:
+            backend._pool.attend(model, arrays.structure, scratch.structure, layer.attention)
 
-    config = backend._decoder.config
-    per_token = 2 * config.num_kv_heads * config.head_dim * backend._decoder.dtype.itemsize
+    shape = backend._decoder.plan.attention
+    per_token = 2 * shape.num_kv_heads * shape.head_dim * backend._decoder.dtype.itemsize
     num_bytes = int(ran.attention.seq_lens.sum()) * per_token * num_layers
     return Row(f"attention, {num_layers} layers", median(run), num_bytes)
 

@@ -12,7 +12,7 @@ from limits import copy_rate, fp8_product_rate, host_copy_rates, product_rate
 from report import Report, Row
 from timing import enqueued_seconds, graph_of, host_seconds
 
-from pagewire_worker.triton_kernels.silu_mul import silu_mul
+from pagewire_worker.triton_kernels.activate import activate
 
 NODES = 200
 
@@ -40,7 +40,7 @@ def launches(device: torch.device) -> list[Row]:
     repeats = 200 if device.type == "cuda" else 5
     seconds: dict[str, float | None] = {
         "launch of an operator of torch, host": host_seconds(lambda: x.add_(1), device, repeats),
-        "launch of a Triton kernel, host": host_seconds(lambda: silu_mul(x), device, repeats),
+        "launch of a Triton kernel, host": host_seconds(lambda: activate(x), device, repeats),
         f"replay of a graph of {NODES} kernels, host": None,
         f"a kernel in a graph of {NODES}, device": None,
     }

@@ -15,11 +15,11 @@ from torch.nn import functional
 from pagewire_worker.attention.triton import TritonAttention
 from pagewire_worker.backend.attention import AttentionKind, AttentionMetadata, Int64Array
 from pagewire_worker.kv.kv_cache import CacheShape, KvCache, LayerCache
-from pagewire_worker.triton_kernels.add_rms_norm import add_rms_norm
+from pagewire_worker.triton_kernels.activate import activate
+from pagewire_worker.triton_kernels.add_norm import add_norm
 from pagewire_worker.triton_kernels.filter_thresholds import filter_thresholds
 from pagewire_worker.triton_kernels.rotary_kv_write import HeadNorms, rotary_kv_write
 from pagewire_worker.triton_kernels.sample_tokens import greedy_tokens, sample_tokens
-from pagewire_worker.triton_kernels.silu_mul import silu_mul
 
 BLOCK_SIZE = 16
 COLD_BYTES = 256 * 1024**2
@@ -157,14 +157,14 @@ def _glue(shape: Shape, num_rows: int, device: torch.device, dtype: torch.dtype)
     # The same sum again and again would overflow.
     nothing = torch.zeros_like(residual)
     yield Case(
-        f"add_rms_norm, {num_rows} rows",
-        [lambda: add_rms_norm(nothing, residual, norm, EPSILON)],
+        f"add_norm, {num_rows} rows",
+        [lambda: add_norm(nothing, residual, norm, EPSILON)],
         4 * residual.nbytes,
     )
     yield _rotary(shape, num_rows, device, dtype)
     gates = randn(num_rows, 2 * shape.intermediate)
     yield Case(
-        f"silu_mul, {num_rows} rows", [lambda: silu_mul(gates)], gates.nbytes + gates.nbytes // 2
+        f"activate, {num_rows} rows", [lambda: activate(gates)], gates.nbytes + gates.nbytes // 2
     )
 
 

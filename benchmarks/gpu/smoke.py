@@ -19,7 +19,7 @@ import torch
 from report import Report, Row
 from shapes import TOY
 
-from pagewire_worker.triton_kernels.silu_mul import silu_mul
+from pagewire_worker.triton_kernels.activate import activate
 
 SHAPE = replace(TOY, hidden=256, intermediate=512, layers=2, head_dim=64, vocab=2048)
 """As small as a model whose widths are those of real ones."""
@@ -37,7 +37,7 @@ def launch() -> list[Row]:
     x = torch.randn(3, 64, device=device)
     gate, up = x.chunk(2, dim=-1)
     expected = torch.nn.functional.silu(gate) * up
-    torch.testing.assert_close(silu_mul(x), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(activate(x), expected, rtol=1e-5, atol=1e-5)
     seconds = time.perf_counter() - began
     return [{"what": "first kernel: compiled, launched, compared", "seconds": seconds}]
 

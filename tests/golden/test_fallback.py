@@ -65,8 +65,7 @@ def prepare(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
         plain = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, attn_implementation="eager"
         )
-        model_impl = "transformers" if name == "llama" else "auto"
-        replica = load(folder, block_size=BLOCK_SIZE, model_impl=model_impl)
+        replica = load(folder, block_size=BLOCK_SIZE, model_impl="transformers")
         assert replica.model_runner.backend.kernel_set.startswith("transformers=")
         return Case(folder, plain.eval(), Driver.of(replica))
 

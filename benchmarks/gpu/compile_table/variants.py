@@ -12,12 +12,12 @@ from pagewire_worker.attention.triton import CHUNK_ROWS, EXACT_CHUNK_ROWS, Trito
 from pagewire_worker.backend.attention import AttentionKind, AttentionMetadata, Int64Array
 from pagewire_worker.kv.kv_cache import CacheShape, KvCache
 from pagewire_worker.layers.tile_linear import TileLinear
-from pagewire_worker.triton_kernels.add_rms_norm import add_rms_norm
+from pagewire_worker.triton_kernels.activate import activate
+from pagewire_worker.triton_kernels.add_norm import add_norm
 from pagewire_worker.triton_kernels.filter_thresholds import filter_thresholds
 from pagewire_worker.triton_kernels.quantize_rows import quantize_rows
 from pagewire_worker.triton_kernels.rotary_kv_write import HeadNorms, rotary_kv_write
 from pagewire_worker.triton_kernels.sample_tokens import greedy_tokens, sample_tokens
-from pagewire_worker.triton_kernels.silu_mul import silu_mul
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 FP8_CAPABILITY = 89
@@ -123,11 +123,11 @@ def _layers(dtype: str) -> Iterator[Variant]:
         rows, weight = torch.empty((3, hidden), dtype=kind), torch.empty(hidden, dtype=kind)
         index = torch.empty(2, dtype=torch.int64)
         name = f"hidden-{hidden} {dtype}"
-        yield Variant(f"{name} added", partial(add_rms_norm, rows, rows, weight, 1e-6))
-        yield Variant(f"{name} first", partial(add_rms_norm, None, rows, weight, 1e-6))
-        yield Variant(f"{name} last", partial(add_rms_norm, None, rows, weight, 1e-6, index))
+        yield Variant(f"{name} added", partial(add_norm, rows, rows, weight, 1e-6))
+        yield Variant(f"{name} first", partial(add_norm, None, rows, weight, 1e-6))
+        yield Variant(f"{name} last", partial(add_norm, None, rows, weight, 1e-6, index))
         yield Variant(name, partial(quantize_rows, rows), FP8_CAPABILITY)
-    yield Variant(f"12288 {dtype}", partial(silu_mul, torch.empty((3, 2 * 12288), dtype=kind)))
+    yield Variant(f"12288 {dtype}", partial(activate, torch.empty((3, 2 * 12288), dtype=kind)))
     for heads in ("32/8x128", "14/2x64"):
         for norms in (False, True):
             for fp8 in (False, True):

@@ -30,7 +30,7 @@ from pagewire_worker.cuda.triton_decoder import TritonDecoder, load_triton_decod
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_watch import LayerCalls
 from pagewire_worker.layers.linear import LinearKind
-from pagewire_worker.models.registry import read_model_config
+from pagewire_worker.models.registry import read_plan
 from pagewire_worker.models.torch_backend import TorchBackend
 from pagewire_worker.runner.model_runner import ModelRunner
 from pagewire_worker.sampling.grammar_bitmask import GrammarBitmask
@@ -214,20 +214,21 @@ def _decoder(shape: Shape, counts: Counts) -> TritonDecoder:
         return NoLinear(counts, len(weight))
 
     with tempfile.TemporaryDirectory() as parent:
-        config = read_model_config(write_checkpoint(shape, Path(parent)))
+        plan = read_plan(write_checkpoint(shape, Path(parent)))
     weights = RandomWeights(0, CPU, torch.bfloat16)
     return load_triton_decoder(
-        config, weights, LinearKind("none", no_linear, no_linear), MAX_MODEL_LEN
+        plan, weights, LinearKind("none", no_linear, no_linear), MAX_MODEL_LEN
     )
 
 
 def _executor(shape: Shape, work: Work, counts: Counts, graphs: NoGraphs) -> ModelRunner:
-    decoder, attention = _decoder(shape, counts), TritonAttention(CPU, AttentionKind())
+    kind = AttentionKind()
+    decoder, attention = _decoder(shape, counts), TritonAttention(CPU, kind)
     bounds = DecodeBounds(work.num_decodes + 1, MAX_MODEL_LEN)
     attention.reserve(shape.heads, shape.head_dim, bounds)
     # All sequences have the same block: nothing reads what is in it.
     cache = KvCache(
-        shape=decoder.config.cache_shape,
+        shape=decoder.plan.cache_shape,
         num_blocks=1,
         block_size=BLOCK_SIZE,
         device=CPU,
@@ -244,15 +245,16 @@ def _executor(shape: Shape, work: Work, counts: Counts, graphs: NoGraphs) -> Mod
     slots = SlotTable(limits, CPU, has_resident_tables=True)
     slots._host_tokens = None
     watch = LayerCalls(_nothing)
+    attentions = {kind: attention}
     eager = TorchBackend(
-        model=decoder, kv_cache=cache, attention=attention, linear_name="none", on_layer=watch
+        model=decoder, kv_cache=cache, attentions=attentions, linear_name="none", on_layer=watch
     )
     captured = None
     if work.is_captured:
         captured = DecodeGraphs(
             model=decoder,
             kv_cache=cache,
-            attention=attention,
+            attentions=attentions,
             bounds=bounds,
             capture=graphs,
             advance=_nothing,

@@ -104,11 +104,11 @@ def layer_kernels(shape: Shape, step: Step) -> Iterator[Kernel]:
     """Yield the kernels of all layers."""
     tokens, layers = step.num_tokens, shape.layers
     width = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
-    yield _glue("add_rms_norm", 4 * tokens * shape.hidden, 2 * layers)
+    yield _glue("add_norm", 4 * tokens * shape.hidden, 2 * layers)
     for name, (outputs, inputs) in matrices(shape).items():
         yield _product(name, outputs, inputs, tokens, layers)
     yield _glue("rotary_kv_write", 2 * tokens * width, layers)
-    yield _glue("silu_mul", 3 * tokens * shape.intermediate, layers)
+    yield _glue("activate", 3 * tokens * shape.intermediate, layers)
     if step.num_decodes:
         yield from _decode_attention(shape, step)
     if step.prompts:
@@ -128,7 +128,7 @@ def outer_kernels(shape: Shape, step: Step) -> Iterator[Kernel]:
     yield Kernel(name="embedding", kind=Kind.TORCH, num_passing=2 * hidden)
     yield Kernel(name="add", kind=Kind.TORCH, num_passing=3 * hidden)
     rows, vocab = step.num_outputs, shape.vocab
-    yield _glue("add_rms_norm, the last", 2 * rows * shape.hidden, 1)
+    yield _glue("add_norm, the last", 2 * rows * shape.hidden, 1)
     yield _product("logits", vocab, shape.hidden, rows, 1)
     logits, noise = rows * vocab * ELEMENT, 0.0
     if step.is_sampled:

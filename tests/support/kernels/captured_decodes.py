@@ -61,13 +61,13 @@ def capture_decodes(model_runner: ModelRunner) -> CountedGraphs:
     eager, table = model_runner.backend, model_runner._slots
     watch = eager._on_layer
     bounds = DecodeBounds(table.limits.num_slots, table.limits.max_model_len)
-    scratch = eager._attention.scratch
+    scratch = next(iter(eager._attentions.values())).scratch
     capture_as = RecordedCapture if are_checked() else NoCapture
     capture = capture_as((scratch.sums, scratch.greatest, scratch.total))
     graphs = CountedGraphs(
         model=eager._model,
         kv_cache=eager.kv_cache,
-        attention=eager._attention,
+        attentions=eager._attentions,
         bounds=bounds,
         capture=capture,
         advance=lambda: None,

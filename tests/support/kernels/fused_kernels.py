@@ -1,5 +1,6 @@
 """Single kernels on random data, and what plain float64 makes of the same."""
 
+import ctypes
 import functools
 from dataclasses import dataclass
 from typing import Any
@@ -118,13 +119,19 @@ class PagedAttention:
         self.key = torch.full(size, float("nan"), dtype=shape.dtype)
         self.value = torch.full(size, float("nan"), dtype=shape.dtype)
         self._norms = norms
-        layer = abi.Layer(
-            query_norm=pointer(None if norms is None else norms[0]),
-            key_norm=pointer(None if norms is None else norms[1]),
+        query_norm, key_norm = (
+            (None, None) if norms is None else (_head_norm(weight) for weight in norms)
+        )
+        self._attention = abi.AttentionArgs(
+            query_norm=query_norm,
+            key_norm=key_norm,
+            cosines=pointer(self.cosines),
+            sines=pointer(self.sines),
             key=pointer(self.key),
             value=pointer(self.value),
+            window=shape.window,
+            score_scale=shape.head_dim**-0.5,
         )
-        self._layers = (abi.Layer * 1)(layer)
         self._model = abi.Model(
             type=TYPES[shape.dtype],
             num_layers=1,
@@ -132,12 +139,6 @@ class PagedAttention:
             num_kv_heads=shape.num_kv_heads,
             head_dim=shape.head_dim,
             block_size=shape.block_size,
-            window=shape.window,
-            norm_epsilon=1e-6,
-            score_scale=shape.head_dim**-0.5,
-            cosines=pointer(self.cosines),
-            sines=pointer(self.sines),
-            layers=self._layers,
         )
 
     def run(self, batch: "Batch", heads: Tensor) -> Tensor:
@@ -154,9 +155,12 @@ class PagedAttention:
             (batch.num_tokens, self.shape.num_heads, self.shape.head_dim), dtype=self.shape.dtype
         )
         attended = torch.full_like(query, float("nan"))
-        scratch = abi.Scratch(qkv=pointer(heads), query=pointer(query), attended=pointer(attended))
-        self._pool.rotate_and_store(self._model, batch.structure, scratch, 0)
-        self._pool.attend(self._model, batch.structure, scratch, 0)
+        products, scratch = heads.clone(), abi.Scratch()  # the kernel changes them
+        scratch.buffers[abi.PRODUCTS] = pointer(products)
+        scratch.buffers[abi.QUERY] = pointer(query)
+        scratch.buffers[abi.ATTENDED] = pointer(attended)
+        self._pool.rotate_and_store(self._model, batch.structure, scratch, self._attention)
+        self._pool.attend(self._model, batch.structure, scratch, self._attention)
         self.query = query
         return attended
 
@@ -177,6 +181,10 @@ class PagedAttention:
             panels = blocks.view(*blocks.shape[:3], shape.head_dim // 16, 16 // step, 16, step)
             tokens = panels.permute(0, 2, 4, 6, 1, 3, 5)
         return tokens.reshape(-1, shape.num_kv_heads, shape.head_dim)[:length]
+
+
+def _head_norm(weight: Tensor) -> Any:
+    return ctypes.pointer(abi.NormArgs(pointer(weight), None, 1e-6, len(weight), False))
 
 
 def position_of(block: Tensor, at: int, *, is_key: bool) -> Tensor:

@@ -16,7 +16,7 @@ from pagewire_worker.cpu_kernels.library import KernelPool
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_watch import LayerCalls
 from pagewire_worker.loading.native_source import FusedModel, NativeSource
-from pagewire_worker.models.registry import read_model_config
+from pagewire_worker.models.registry import read_plan
 
 CPU = torch.device("cpu")
 MAX_LEN = 512
@@ -64,7 +64,7 @@ def silent() -> LayerCalls:
 
 def fused_model(folder: Path, pool: KernelPool, dtype: torch.dtype) -> FusedModel:
     """Load a checkpoint for the kernels of one instruction set."""
-    config = read_model_config(folder)
+    config = read_plan(folder)
     reader = SafetensorsReader(folder, CPU, dtype)
     decoder = load_decoder(config, reader, pool, dtype, "none", MAX_LEN)
     reader.finish()
@@ -83,7 +83,7 @@ def torch_model(folder: Path, dtype: torch.dtype, block_size: int) -> LoadedRepl
         cpu_backend="torch",
         on_progress=lambda fraction: None,
     )
-    return NativeSource(folder, read_model_config(folder)).load(settings)
+    return NativeSource(folder, read_plan(folder)).load(settings)
 
 
 def over_cache(

@@ -10,14 +10,14 @@ from pagewire_worker.triton_kernels.quantize_rows import LEAST_LARGEST
 from pagewire_worker.triton_kernels.rotary_kv_write import FP8_MAX, HeadNorms
 
 
-def add_rms_norm_oracle(
+def add_norm_oracle(
     x: Tensor | None,
     residual: Tensor,
     weight: Tensor,
     epsilon: float,
     rows: Tensor | None = None,
 ) -> Tensor:
-    """Compute the same as `add_rms_norm`, in torch."""
+    """Compute the same as `add_norm`, in torch."""
     if x is not None:
         residual += x
     wide = (residual if rows is None else residual.index_select(0, rows)).float()
@@ -116,8 +116,8 @@ def sample_tokens_oracle(
     return torch.where(is_random, gumbel_argmax(scaled, noise), logits.argmax(dim=1))
 
 
-def silu_mul_oracle(gate_up: Tensor) -> Tensor:
-    """Compute the same as `silu_mul`, in torch."""
+def activate_oracle(gate_up: Tensor) -> Tensor:
+    """Compute the same as `activate`, in torch."""
     gate, up = gate_up.float().chunk(2, dim=-1)
     return (functional.silu(gate) * up).to(gate_up.dtype)
 

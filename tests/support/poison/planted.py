@@ -61,22 +61,22 @@ BOUNDS = [
         "weights_without_mask",
         "A norm reads behind the end of its weights; what it read is not stored.",
         {
-            (KERNELS + "add_rms_norm", "tl.load(weight + columns, mask=is_inside, other=0.0)"): (
+            (KERNELS + "add_norm", "tl.load(weight + columns, mask=is_inside, other=0.0)"): (
                 "tl.load(weight + columns)"
             )
         },
-        _SUITE + "test_far_strides.py::test_rows_far_apart[add_rms_norm]",
+        _SUITE + "test_far_strides.py::test_rows_far_apart[add_norm]",
     ),
     planted(
         "store_without_mask",
         "The last block of a row is stored whole, over the next row.",
         {
             (
-                KERNELS + "silu_mul",
+                KERNELS + "activate",
                 "value.to(product.dtype.element_ty), mask=is_inside)",
             ): "value.to(product.dtype.element_ty))"
         },
-        _SUITE + "test_silu_mul.py",
+        _SUITE + "test_activate.py",
     ),
     planted(
         "table_read_past_its_end",
@@ -164,11 +164,11 @@ STRIDES = [
         "rows_in_32_bits",
         "A norm counts elements in 32 bits.",
         {
-            (KERNELS + "add_rms_norm", "output_row = tl.program_id(0).to(tl.int64)"): (
+            (KERNELS + "add_norm", "output_row = tl.program_id(0).to(tl.int64)"): (
                 "output_row = tl.program_id(0)"
             )
         },
-        _SUITE + "test_far_strides.py::test_rows_far_apart[add_rms_norm]",
+        _SUITE + "test_far_strides.py::test_rows_far_apart[add_norm]",
     ),
     planted(
         "heads_in_32_bits",

@@ -19,7 +19,7 @@ from pagewire_worker.checkpoint.random_weights import RandomWeights
 from pagewire_worker.kv.kv_cache import bytes_per_block
 from pagewire_worker.layers.linear import pick_linear
 from pagewire_worker.models.decoder import load_decoder
-from pagewire_worker.models.registry import read_model_config
+from pagewire_worker.models.registry import read_plan
 
 SMALL, LARGE = SHAPES["qwen3-0.6b"], SHAPES["qwen3-8b"]
 H200 = Limits(copy=4.3e12, products=788e12)
@@ -45,7 +45,7 @@ class Counted(RandomWeights):
 @pytest.mark.parametrize("is_tied", [True, False])
 def test_a_shape_has_the_weights_that_a_model_loads(is_tied, tmp_path):
     shape = replace(TOY, tied=is_tied, layers=3)
-    config = read_model_config(write_checkpoint(shape, tmp_path))
+    config = read_plan(write_checkpoint(shape, tmp_path))
     cpu = torch.device("cpu")
     weights = Counted(0, cpu, torch.float32)
     load_decoder(config, weights, pick_linear("torch", cpu, torch.float32), 16, cpu)

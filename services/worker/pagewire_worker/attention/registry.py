@@ -1,7 +1,8 @@
 """Maps names to attention implementations."""
 
 import logging
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -9,6 +10,7 @@ from pagewire_worker.attention.reference import ReferenceAttention
 from pagewire_worker.attention.sdpa import SdpaAttention
 from pagewire_worker.attention.windowed import WindowedAttention
 from pagewire_worker.backend.attention import AttentionBackend, AttentionKind
+from pagewire_worker.backend.backend import SharingAttention
 from pagewire_worker.triton_kernels.availability import check_triton, why_no_kernels
 
 _logger = logging.getLogger(__name__)
@@ -80,3 +82,35 @@ def make_attention(
         exact: Whether to be batch invariant, if the implementation can; this is slower.
     """
     return FACTORIES[AUTO if name == "auto" else name](device, dtype, block_size, kind, exact)
+
+
+def make_attentions(
+    name: str,
+    device: torch.device,
+    dtype: torch.dtype,
+    block_size: int,
+    kinds: Sequence[AttentionKind],
+    *,
+    exact: bool = False,
+) -> dict[AttentionKind, AttentionBackend]:
+    """Return an implementation for each of `kinds`; they share the scratch memory.
+
+    Args:
+        kinds: Of the layers of a model, some of them equal.
+        name, exact: As of `make_attention`.
+    """
+    made = {
+        kind: make_attention(name, device, dtype, block_size, kind, exact=exact)
+        for kind in dict.fromkeys(kinds)
+    }
+    # The kind that sees the most positions needs the most memory.
+    owner, *others = sorted(made, key=_seen_positions, reverse=True)
+    for other in others:
+        one = made[other]
+        if isinstance(one, SharingAttention):
+            one.share_scratch(made[owner])
+    return made
+
+
+def _seen_positions(kind: AttentionKind) -> float:
+    return math.inf if kind.window is None else kind.window

@@ -90,6 +90,7 @@ class TritonAttention:
         self._split_plan = SplitPlan() if split_plan is None else split_plan
         self._chunk_rows = chunk_rows
         self._scratch: Partials | None = None
+        self._owner: TritonAttention | None = None
 
     @property
     def name(self) -> str:
@@ -105,19 +106,30 @@ class TritonAttention:
     @property
     def scratch(self) -> Partials:
         """The reserved memory."""
-        assert self._scratch is not None, "nobody has reserved scratch memory"
-        return self._scratch
+        scratch = self._reserved
+        assert scratch is not None, "nobody has reserved scratch memory"
+        return scratch
+
+    @property
+    def _reserved(self) -> Partials | None:
+        return self._scratch if self._owner is None else self._owner._scratch
+
+    def share_scratch(self, owner: "TritonAttention") -> None:
+        """Use the memory of `owner`, whose sequences have as many splits or more."""
+        self._owner = owner
 
     def reserve(
         self, num_heads: int, head_dim: int, bounds: DecodeBounds, most_bytes: int | None = None
     ) -> None:
-        """Allocate the scratch memory of all later steps and graphs, once.
+        """Allocate the scratch memory of all later steps and graphs, once; its owner does it.
 
         Args:
             bounds: Upper bounds of decodes.
             most_bytes: Upper bound of the memory, unless one sequence takes more; MAX_PARTIAL_BYTES
                 by default.
         """
+        if self._owner is not None:
+            return
         most = self._most_splits(bounds.max_model_len)
         allowed = MAX_PARTIAL_BYTES if most_bytes is None else most_bytes
         fitting = allowed // (FLOAT_BYTES * num_heads * (head_dim + 2))
@@ -164,8 +176,8 @@ class TritonAttention:
 
     def scratch_for(self, num_splits: int, num_heads: int, head_dim: int) -> Partials:
         """Return the reserved memory; without it, as much as a step needs, within bounds."""
-        if self._scratch is not None:
-            return self._scratch
+        if self._reserved is not None:
+            return self._reserved
         fitting = MAX_PARTIAL_BYTES // (FLOAT_BYTES * num_heads * (head_dim + 2))
         return Partials.allocate(min(num_splits, fitting), num_heads, head_dim, self._device)
 

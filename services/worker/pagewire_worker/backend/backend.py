@@ -1,7 +1,7 @@
 """Interface between the model runner and an implementation of the model."""
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -56,6 +56,15 @@ class ReservingAttention(Protocol):
         Args:
             bounds: Most that decodes may be.
         """
+        ...
+
+
+@runtime_checkable
+class SharingAttention(Protocol):
+    """Attention that uses the scratch memory of another one."""
+
+    def share_scratch(self, owner: Any) -> None:
+        """Use the memory of `owner`, an implementation of the same class, from now on."""
         ...
 
 

@@ -1,6 +1,7 @@
 """A matrix of small integers with a scale for each group of inputs, as its format stores it."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -43,6 +44,11 @@ class CodedMatrix:
     def group(self) -> int:
         """Inputs that share a scale."""
         return self.codes.shape[1] // self.scales.shape[1]
+
+    def select(self, rows: Callable[[Tensor], Tensor]) -> "CodedMatrix":
+        """Return a matrix of some rows; `rows` gives them for tensors of any type."""
+        offsets = None if self.offsets is None else rows(self.offsets)
+        return replace(self, codes=rows(self.codes), scales=rows(self.scales), offsets=offsets)
 
     def dense(self) -> Tensor:
         """Return the matrix in float32, [outputs, inputs]."""

@@ -6,15 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pagewire_shared.errors import StartupError
+from pagewire_worker.families.registry import GGUF
 
 Metadata = Mapping[str, Any]
-
-ARCHITECTURES: Final = {
-    "llama": "LlamaForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-}
-"""general.architecture to the class of transformers; Mistral's files say llama, too."""
 
 _ENDS: Final = {
     "output.weight": "lm_head.weight",
@@ -69,11 +63,10 @@ def config_of(
         StartupError: The architecture, or something that it does, is not converted.
     """
     name = metadata.get("general.architecture")
-    architecture = ARCHITECTURES.get(str(name))
+    architecture = GGUF.get(str(name))
     if architecture is None:
         raise StartupError(
-            f"GGUF files of the architecture {name!r} are not converted;"
-            f" {', '.join(ARCHITECTURES)} are"
+            f"GGUF files of the architecture {name!r} are not converted; {', '.join(GGUF)} are"
         )
 
     def value(key: str, default: Any = None) -> Any:

@@ -1,6 +1,9 @@
 """The structures of kernels/abi.h for ctypes, field by field."""
 
 import ctypes
+from collections.abc import Mapping
+
+from pagewire_worker.families.plan import Activation
 
 FLOAT32 = 0
 BFLOAT16 = 1
@@ -35,20 +38,64 @@ class LinearArgs(ctypes.Structure):
     )
 
 
+class NormArgs(ctypes.Structure):
+    """PwNorm."""
+
+    _fields_ = (
+        ("weight", ctypes.c_void_p),
+        ("bias", ctypes.c_void_p),
+        ("epsilon", ctypes.c_float),
+        ("size", ctypes.c_int32),
+        ("is_centered", ctypes.c_int32),
+    )
+
+
+class AttentionArgs(ctypes.Structure):
+    """PwAttention."""
+
+    _fields_ = (
+        ("query_norm", ctypes.POINTER(NormArgs)),
+        ("key_norm", ctypes.POINTER(NormArgs)),
+        ("cosines", ctypes.c_void_p),
+        ("sines", ctypes.c_void_p),
+        ("key", ctypes.c_void_p),
+        ("value", ctypes.c_void_p),
+        ("window", ctypes.c_int32),
+        ("score_scale", ctypes.c_float),
+        ("softcap", ctypes.c_float),
+    )
+
+
+ACTIVATIONS: Mapping[Activation, int] = {"silu": 0, "gelu": 1, "gelu_tanh": 2}
+
+RESIDUAL, PRODUCTS, NORMED, QUERY, ATTENDED, ACTIVATED, PREPARED = range(7)
+"""Buffers of a step."""
+
+NORM, ROUND, ADD_NORM, PREPARE, STORE, ADD, GATE, ACTIVATE, ROTATE, ATTEND = range(10)
+"""Kinds of operations."""
+
+
+class Operation(ctypes.Structure):
+    """PwOperation."""
+
+    _fields_ = (
+        ("kind", ctypes.c_int32),
+        ("input", ctypes.c_int32),
+        ("output", ctypes.c_int32),
+        ("activation", ctypes.c_int32),
+        ("factor", ctypes.c_float),
+        ("linear", ctypes.POINTER(LinearArgs)),
+        ("norm", ctypes.POINTER(NormArgs)),
+        ("attention", ctypes.POINTER(AttentionArgs)),
+    )
+
+
 class Layer(ctypes.Structure):
     """PwLayer."""
 
     _fields_ = (
-        ("attention_norm", ctypes.c_void_p),
-        ("mlp_norm", ctypes.c_void_p),
-        ("query_norm", ctypes.c_void_p),
-        ("key_norm", ctypes.c_void_p),
-        ("qkv", LinearArgs),
-        ("output", LinearArgs),
-        ("gate_up", LinearArgs),
-        ("down", LinearArgs),
-        ("key", ctypes.c_void_p),
-        ("value", ctypes.c_void_p),
+        ("operations", ctypes.POINTER(Operation)),
+        ("num_operations", ctypes.c_int64),
     )
 
 
@@ -59,19 +106,13 @@ class Model(ctypes.Structure):
         ("type", ctypes.c_int32),
         ("num_layers", ctypes.c_int32),
         ("hidden", ctypes.c_int32),
-        ("intermediate", ctypes.c_int32),
         ("num_heads", ctypes.c_int32),
         ("num_kv_heads", ctypes.c_int32),
         ("head_dim", ctypes.c_int32),
         ("block_size", ctypes.c_int32),
-        ("window", ctypes.c_int32),
-        ("norm_epsilon", ctypes.c_float),
-        ("score_scale", ctypes.c_float),
-        ("cosines", ctypes.c_void_p),
-        ("sines", ctypes.c_void_p),
-        ("norm", ctypes.c_void_p),
+        ("embedding_factor", ctypes.c_float),
+        ("norm", NormArgs),
         ("embedding", LinearArgs),
-        ("vocabulary", LinearArgs),
         ("layers", ctypes.POINTER(Layer)),
     )
 
@@ -98,20 +139,12 @@ class Batch(ctypes.Structure):
 class Scratch(ctypes.Structure):
     """PwScratch."""
 
-    _fields_ = (
-        ("residual", ctypes.c_void_p),
-        ("qkv", ctypes.c_void_p),
-        ("normed", ctypes.c_void_p),
-        ("query", ctypes.c_void_p),
-        ("attended", ctypes.c_void_p),
-        ("activated", ctypes.c_void_p),
-        ("prepared", ctypes.c_void_p),
-    )
+    _fields_ = (("buffers", ctypes.c_void_p * 7),)
 
 
-_POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
+_POINTER, _INT, _LONG, _FLOAT = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_float
 _STEP = (_POINTER, ctypes.POINTER(Model), ctypes.POINTER(Batch), ctypes.POINTER(Scratch))
-_LINEAR = ctypes.POINTER(LinearArgs)
+_LINEAR, _ATTENTION = ctypes.POINTER(LinearArgs), ctypes.POINTER(AttentionArgs)
 _PRODUCT = (_POINTER, _INT, _LINEAR, _POINTER, _LONG, _POINTER)
 
 FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
@@ -130,12 +163,13 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "pw_step": (None, (*_STEP, _INT, _INT, _POINTER)),
     "pw_linear": (None, (*_PRODUCT, _POINTER, _LONG)),
     "pw_argmax": (None, (*_PRODUCT, _LONG, _POINTER)),
-    "pw_gate_up": (None, (*_PRODUCT, _POINTER)),
-    "pw_rotate_and_store": (None, (*_STEP, _INT)),
-    "pw_attend": (None, (*_STEP, _INT)),
-    "pw_norm": (
+    "pw_finish_logits": (None, (_POINTER, _POINTER, _LONG, _FLOAT, _FLOAT)),
+    "pw_activate": (
         None,
-        (_POINTER, _INT, _POINTER, _POINTER, ctypes.c_float, _LONG, _LONG, _POINTER),
+        (_POINTER, _INT, _LINEAR, _INT, _INT, _POINTER, _LONG, _POINTER, _POINTER),
     ),
+    "pw_rotate_and_store": (None, (*_STEP, _ATTENTION)),
+    "pw_attend": (None, (*_STEP, _ATTENTION)),
+    "pw_norm": (None, (_POINTER, _INT, _POINTER, ctypes.POINTER(NormArgs), _LONG, _POINTER)),
 }
 """Name to (result, arguments) of every function of abi.h."""

@@ -11,11 +11,14 @@ from pagewire_worker.backend.attention import Int64Array
 from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.cpu_kernels import abi
-from pagewire_worker.cpu_kernels.decoder import FusedDecoder, FusedLayer
+from pagewire_worker.cpu_kernels.decoder import FusedDecoder
 from pagewire_worker.cpu_kernels.library import TYPES, KernelPool, pointer
-from pagewire_worker.cpu_kernels.packing import PackedWeights, Part, Storage, WeightArena, pack
-from pagewire_worker.kv.kv_cache import KvCache, LayerCache
+from pagewire_worker.cpu_kernels.operations import LayerOperations
+from pagewire_worker.cpu_kernels.packing import Part, Storage, WeightArena, pack
+from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_watch import LayerWatch
+from pagewire_worker.models.load_parts import embedding_factor
+from pagewire_worker.sampling.sampler import likeliest
 
 CALL_SECONDS = 0.1
 """Approximate limit of one call: the worker reports progress between two calls."""
@@ -38,14 +41,19 @@ class FusedBackend:
         self._pool = pool
         self._probe = numerics_probe(pool, decoder.dtype)
         self._on_layer = on_layer
+        multiplier = decoder.plan.residual_multiplier
+        self._operations = [
+            LayerOperations(layer, cache, multiplier)
+            for layer, cache in zip(decoder.layers, kv_cache.layers, strict=True)
+        ]
         self._layers = (abi.Layer * len(decoder.layers))(
-            *map(_layer_structure, decoder.layers, kv_cache.layers)
+            *(one.structure() for one in self._operations)
         )
         self._model = _model_structure(decoder, kv_cache, self._layers)
         self._vocabulary = decoder.vocabulary.structure()
         self._scratch = _Scratch(decoder, 0)
         self._prepared_states = torch.empty(0, dtype=torch.uint8)
-        storages = [linear.storage for linear in _linears(decoder.layers[0])]
+        storages = [linear.storage for linear in decoder.layers[0].linears]
         self._layer_bytes = sum(storage.num_bytes for storage in storages)
         self._layer_weights = sum(one.num_outputs * one.num_inputs for one in storages)
 
@@ -67,7 +75,7 @@ class FusedBackend:
     @property
     def embedding_size(self) -> int:
         """Length of a hidden state."""
-        return self._decoder.config.hidden_size
+        return self._decoder.plan.hidden_size
 
     def forward(self, batch: StepBatch) -> Tensor:
         """Run one step and return the hidden states after the last norm, [outputs, hidden]."""
@@ -107,10 +115,17 @@ class FusedBackend:
             pointer(logits),
             stride,
         )
-        return logits[:, : self._decoder.config.vocab_size]
+        spec = self._decoder.plan.logits
+        if not spec.is_plain:
+            softcap = spec.softcap or 0.0
+            self._pool.finish_logits(pointer(logits), logits.numel(), spec.divisor, softcap)
+        return logits[:, : self._decoder.plan.vocab_size]
 
     def greedy(self, hidden: Tensor) -> SampledTokens:
         """Return the most likely token per row of [rows, hidden], the lowest id of equal ones."""
+        if not self._decoder.plan.logits.is_plain:
+            # Different products may give equal logits, and the lowest id of equal ones counts.
+            return likeliest(self.logits(hidden))
         token_ids = torch.empty(len(hidden), dtype=torch.int64)
         self._pool.argmax(
             TYPES[self._decoder.dtype],
@@ -118,7 +133,7 @@ class FusedBackend:
             pointer(hidden.contiguous()),
             len(hidden),
             self._prepared(len(hidden)),
-            self._decoder.config.vocab_size,
+            self._decoder.plan.vocab_size,
             pointer(token_ids),
         )
         return SampledTokens(token_ids.clamp(min=0), faults=token_ids < 0)
@@ -142,23 +157,25 @@ class _Scratch:
     """Memory for the activations of `num_tokens` tokens."""
 
     def __init__(self, decoder: FusedDecoder, num_tokens: int) -> None:
-        config, dtype = decoder.config, decoder.dtype
-        num_query = config.num_heads * config.head_dim
-        num_heads = config.num_heads + 2 * config.num_kv_heads
-        row_bytes = max(
-            one.storage.prepared_row_bytes for layer in decoder.layers for one in _linears(layer)
-        )
+        plan, dtype = decoder.plan, decoder.dtype
+        hidden, sizes = plan.hidden_size, plan.attention.sizes
+        linears = [linear for layer in decoder.layers for linear in layer.linears]
+        row_bytes = max(one.storage.prepared_row_bytes for one in linears)
+        row_sizes = {
+            abi.RESIDUAL: (hidden, torch.float32),
+            abi.PRODUCTS: (max(hidden, sum(sizes)), torch.float32),
+            abi.NORMED: (hidden, dtype),
+            abi.QUERY: (sizes[0], dtype),
+            abi.ATTENDED: (sizes[0], dtype),
+            abi.ACTIVATED: (plan.inner_size, dtype),
+            abi.PREPARED: (row_bytes, torch.uint8),
+        }
         self.num_tokens = num_tokens
         self._tensors = [
-            torch.empty(num_tokens * config.hidden_size, dtype=torch.float32),
-            torch.empty(num_tokens * num_heads * config.head_dim, dtype=torch.float32),
-            torch.empty(num_tokens * config.hidden_size, dtype=dtype),
-            torch.empty(num_tokens * num_query, dtype=dtype),
-            torch.empty(num_tokens * num_query, dtype=dtype),
-            torch.empty(num_tokens * config.intermediate_size, dtype=dtype),
-            torch.empty(num_tokens * row_bytes, dtype=torch.uint8),
+            torch.empty(num_tokens * size, dtype=kind)
+            for _, (size, kind) in sorted(row_sizes.items())
         ]
-        self.structure = abi.Scratch(*map(pointer, self._tensors))
+        self.structure = abi.Scratch(tuple(map(pointer, self._tensors)))
 
 
 class BatchArrays:
@@ -184,47 +201,22 @@ class BatchArrays:
         )
 
 
-def _linears(layer: FusedLayer) -> tuple[PackedWeights, ...]:
-    return layer.qkv, layer.output, layer.gate_up, layer.down
-
-
-def _layer_structure(layer: FusedLayer, cache: LayerCache) -> abi.Layer:
-    return abi.Layer(
-        pointer(layer.attention_norm),
-        pointer(layer.mlp_norm),
-        pointer(layer.query_norm),
-        pointer(layer.key_norm),
-        layer.qkv.structure(),
-        layer.output.structure(),
-        layer.gate_up.structure(),
-        layer.down.structure(),
-        pointer(cache.key),
-        pointer(cache.value),
-    )
-
-
 def _model_structure(
     decoder: FusedDecoder, kv_cache: KvCache, layers: "ctypes.Array[abi.Layer]"
 ) -> abi.Model:
-    config = decoder.config
+    plan = decoder.plan
     return abi.Model(
-        TYPES[decoder.dtype],
-        config.num_layers,
-        config.hidden_size,
-        config.intermediate_size,
-        config.num_heads,
-        config.num_kv_heads,
-        config.head_dim,
-        kv_cache.block_size,
-        config.sliding_window or 0,
-        config.rms_norm_eps,
-        config.head_dim**-0.5,
-        pointer(decoder.cosines),
-        pointer(decoder.sines),
-        pointer(decoder.norm),
-        decoder.embedding.structure(),
-        decoder.vocabulary.structure(),
-        layers,
+        type=TYPES[decoder.dtype],
+        num_layers=len(plan.layers),
+        hidden=plan.hidden_size,
+        num_heads=plan.attention.num_heads,
+        num_kv_heads=plan.attention.num_kv_heads,
+        head_dim=plan.attention.head_dim,
+        block_size=kv_cache.block_size,
+        embedding_factor=embedding_factor(plan, decoder.dtype),
+        norm=decoder.norm.structure(),
+        embedding=decoder.embedding.structure(),
+        layers=layers,
     )
 
 
@@ -242,7 +234,8 @@ def numerics_probe(pool: KernelPool, dtype: torch.dtype) -> str:
     gated = torch.empty(_ROWS, _OUTPUTS // 2, dtype=dtype)
     structure, kind = linear.structure(), TYPES[dtype]
     pool.linear(kind, structure, pointer(x), _ROWS, None, pointer(sums), _OUTPUTS)
-    pool.gate_up(kind, structure, pointer(x), _ROWS, None, pointer(gated))
+    silu = abi.ACTIVATIONS["silu"]
+    pool.activate(kind, structure, silu, True, pointer(x), _ROWS, None, pointer(gated))
     both = (sums, gated.float())
     return hashlib.sha256(b"".join(one.numpy().tobytes() for one in both)).hexdigest()[:16]
 

@@ -1,4 +1,4 @@
-"""Loads a checkpoint of the Llama family, packed for the kernels.
+"""Loads the parts of a plan, packed for the kernels.
 
 Tensors are read from the mapped file, packed by all threads, and released at once: there is never a
 second copy of the weights.
@@ -7,15 +7,15 @@ second copy of the weights.
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from pagewire_worker.checkpoint.coded_matrix import CodedMatrix
-from pagewire_worker.checkpoint.model_config import ModelConfig
 from pagewire_worker.checkpoint.weights import WeightReader
 from pagewire_worker.cpu_kernels import abi
-from pagewire_worker.cpu_kernels.library import TYPES, KernelPool
+from pagewire_worker.cpu_kernels.library import TYPES, KernelPool, pointer
 from pagewire_worker.cpu_kernels.packing import (
     PANEL,
     PackedWeights,
@@ -24,24 +24,70 @@ from pagewire_worker.cpu_kernels.packing import (
     WeightArena,
     pack,
 )
-from pagewire_worker.layers.rotary import rotary_angles
+from pagewire_worker.families.plan import (
+    BranchNorms,
+    LayerSpec,
+    LinearSpec,
+    ModelPlan,
+    NormSpec,
+)
+from pagewire_worker.layers.rotary import rotary_tables, shared_tables
+from pagewire_worker.models.load_parts import in_order
 
 PIECE_BYTES = 256 * 1024**2
 """Bytes that are reserved at once for matrices."""
 
+Rotary = tuple[Tensor, Tensor]
+"""Cosines and sines, float32 [positions, head_dim / 2] each."""
+
+
+@dataclass(frozen=True, slots=True)
+class FusedNorm:
+    """A norm; its tensors are float32 and have their offset already."""
+
+    spec: NormSpec
+    weight: Tensor
+    bias: Tensor | None
+
+    def structure(self) -> abi.NormArgs:
+        """Return the structure for the kernels; valid while this object lives."""
+        spec = self.spec
+        tensors = pointer(self.weight), pointer(self.bias)
+        return abi.NormArgs(*tensors, spec.epsilon, spec.size, spec.is_centered)
+
+
+@dataclass(frozen=True, slots=True)
+class FusedNormPair:
+    """The norms before and behind a part of a layer."""
+
+    before: FusedNorm | None
+    after: FusedNorm | None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusedLayer:
-    """Weights of one layer; norms are float32."""
+    """Weights of one layer.
 
-    attention_norm: Tensor
-    mlp_norm: Tensor
-    query_norm: Tensor | None
-    key_norm: Tensor | None
+    Attributes:
+        up: With a gate, panels of gate and up alternate.
+        rotary: None for no rotation.
+    """
+
+    spec: LayerSpec
+    attention_norms: FusedNormPair
+    mlp_norms: FusedNormPair
+    query_norm: FusedNorm | None
+    key_norm: FusedNorm | None
     qkv: PackedWeights
     output: PackedWeights
-    gate_up: PackedWeights
+    up: PackedWeights
     down: PackedWeights
+    rotary: Rotary | None
+
+    @property
+    def linears(self) -> tuple[PackedWeights, ...]:
+        """All matrices."""
+        return self.qkv, self.output, self.up, self.down
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,22 +96,18 @@ class FusedDecoder:
 
     Attributes:
         embedding, vocabulary: The same matrix if the model ties them.
-        norm: [hidden] float32.
-        cosines, sines: [positions, head_dim / 2] float32.
     """
 
-    config: ModelConfig
+    plan: ModelPlan
     dtype: torch.dtype
     embedding: PackedWeights
     vocabulary: PackedWeights
-    norm: Tensor
-    cosines: Tensor
-    sines: Tensor
+    norm: FusedNorm
     layers: tuple[FusedLayer, ...]
 
 
 def load_decoder(
-    config: ModelConfig,
+    plan: ModelPlan,
     weights: WeightReader,
     pool: KernelPool,
     dtype: torch.dtype,
@@ -79,25 +121,25 @@ def load_decoder(
             them, and plain ones are of type `dtype`.
         num_positions: Longest context.
     """
-    packer = _Packer(config, weights, pool, _Kinds.of(quantization, dtype))
-    embedding = packer.vocabulary_matrix("model.embed_tokens.weight")
-    layers = tuple(packer.layer(f"model.layers.{index}") for index in range(config.num_layers))
-    norm = packer.norm("model.norm", config.hidden_size)
-    if config.is_tied:
-        vocabulary = embedding
-        weights.ignore("lm_head.weight")
-    else:
-        vocabulary = packer.vocabulary_matrix("lm_head.weight")
-    angles = rotary_angles(config.rope, config.head_dim, num_positions)
+    packer = _Packer(plan, weights, pool, _Kinds.of(quantization, dtype))
+    for name in plan.unused:
+        weights.ignore(name)
+    embedding = packer.vocabulary_matrix(plan.embedding)
+    tables = shared_tables(
+        [layer.attention.rope for layer in plan.layers],
+        lambda rope: rotary_tables(rope, num_positions),
+    )
+    layers = [packer.layer(*one) for one in zip(plan.layers, tables, strict=True)]
+    norm = packer.norm(plan.norm)
+    output = plan.logits.name
+    vocabulary = embedding if output is None else packer.vocabulary_matrix(output)
     return FusedDecoder(
-        config=config,
+        plan=plan,
         dtype=dtype,
         embedding=embedding,
         vocabulary=vocabulary,
         norm=norm,
-        cosines=angles.cos(),
-        sines=angles.sin(),
-        layers=layers,
+        layers=tuple(layers),
     )
 
 
@@ -121,70 +163,79 @@ class _Kinds:
 
 class _Packer:
     def __init__(
-        self, config: ModelConfig, weights: WeightReader, pool: KernelPool, kinds: _Kinds
+        self, plan: ModelPlan, weights: WeightReader, pool: KernelPool, kinds: _Kinds
     ) -> None:
-        self._config = config
+        self._plan = plan
         self._weights = weights
         self._pool = pool
         self._kinds = kinds
         self._arena = WeightArena(PIECE_BYTES)
 
     def vocabulary_matrix(self, name: str) -> PackedWeights:
-        shape = (self._config.vocab_size, self._config.hidden_size)
-        with self._matrix(name, shape) as rows:
+        shape = (self._plan.vocab_size, self._plan.hidden_size)
+        with self._matrix(f"{name}.weight", shape) as rows:
             parts = [Part(rows)]
             storage = Storage.of_parts(self._kinds.vocabulary, *shape, parts)
             return pack(self._pool, self._arena, storage, parts)
 
-    def norm(self, prefix: str, size: int) -> Tensor:
-        with self._weights.borrow(f"{prefix}.weight", (size,)) as weight:
-            return weight.float().clone()
+    def norm(self, spec: NormSpec, order: Sequence[int] | None = None) -> FusedNorm:
+        shape, bias = (spec.size,), None
+        with self._weights.borrow(f"{spec.name}.weight", shape) as stored:
+            weight = in_order(stored, order).float() + spec.offset
+        if spec.is_centered:
+            with self._weights.borrow(f"{spec.name}.bias", shape) as stored:
+                bias = stored.float().clone()
+        return FusedNorm(spec, weight, bias)
 
-    def layer(self, prefix: str) -> FusedLayer:
-        config = self._config
-        hidden, inner = config.hidden_size, config.intermediate_size
-        num_query = config.num_heads * config.head_dim
-        num_key = config.num_kv_heads * config.head_dim
-        attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
-        query_panels, key_panels = num_query // PANEL, num_key // PANEL
-        qkv = [
-            _Piece(f"{attention}.q_proj", num_query, 0),
-            _Piece(f"{attention}.k_proj", num_key, query_panels),
-            _Piece(f"{attention}.v_proj", num_key, query_panels + key_panels),
-        ]
-        gate_up = [
-            _Piece(f"{mlp}.gate_proj", inner, 0, panel_step=2),
-            _Piece(f"{mlp}.up_proj", inner, 1, panel_step=2),
-        ]
-        output = [_Piece(f"{attention}.o_proj", hidden)]
-        down = [_Piece(f"{mlp}.down_proj", hidden)]
+    def layer(self, spec: LayerSpec, rotary: Rotary | None) -> FusedLayer:
+        attention, mlp = spec.attention, spec.mlp
+        query_norm, key_norm = (
+            None if one is None else self.norm(one, attention.order_of(one.size))
+            for one in (attention.query_norm, attention.key_norm)
+        )
+        order = attention.order_of(attention.qkv.num_outputs)
         return FusedLayer(
-            attention_norm=self.norm(f"{prefix}.input_layernorm", hidden),
-            mlp_norm=self.norm(f"{prefix}.post_attention_layernorm", hidden),
-            query_norm=self._head_norm(f"{attention}.q_norm"),
-            key_norm=self._head_norm(f"{attention}.k_norm"),
-            qkv=self._linear(qkv, hidden, config.has_qkv_bias),
-            output=self._linear(output, num_query, config.has_output_bias),
-            gate_up=self._linear(gate_up, hidden, config.has_mlp_bias),
-            down=self._linear(down, inner, config.has_mlp_bias),
+            spec=spec,
+            attention_norms=self._norm_pair(spec.attention_norms),
+            mlp_norms=self._norm_pair(spec.mlp_norms),
+            query_norm=query_norm,
+            key_norm=key_norm,
+            qkv=self._linear(attention.qkv, order),
+            output=self._linear(attention.output),
+            up=self._linear(mlp.up, gate_size=mlp.size if mlp.is_gated else None),
+            down=self._linear(mlp.down),
+            rotary=rotary,
         )
 
-    def _head_norm(self, prefix: str) -> Tensor | None:
-        return self.norm(prefix, self._config.head_dim) if self._config.has_qk_norm else None
+    def _norm_pair(self, norms: BranchNorms) -> FusedNormPair:
+        before, after = (
+            None if one is None else self.norm(one) for one in (norms.before, norms.after)
+        )
+        return FusedNormPair(before, after)
 
-    def _linear(self, pieces: "Sequence[_Piece]", num_inputs: int, has_bias: bool) -> PackedWeights:
-        num_outputs = sum(piece.num_outputs for piece in pieces)
+    def _linear(
+        self,
+        spec: LinearSpec,
+        order: Sequence[int] | None = None,
+        *,
+        gate_size: int | None = None,
+    ) -> PackedWeights:
+        pieces = _pieces(spec, order, gate_size)
         with ExitStack() as borrowed:
 
-            def part(piece: _Piece, name: str, shape: tuple[int, ...]) -> Part:
-                found = self._matrix(f"{piece.prefix}.{name}", shape)
-                rows = borrowed.enter_context(found)
-                return Part(rows, piece.first_panel, piece.panel_step)
+            def parts(end: str, *inputs: int) -> list[Part]:
+                stored = [
+                    borrowed.enter_context(self._matrix(f"{name}.{end}", (size, *inputs)))
+                    for name, size in spec.parts
+                ]
+                return [piece.part(stored[piece.tensor]) for piece in pieces]
 
-            parts = [part(piece, "weight", (piece.num_outputs, num_inputs)) for piece in pieces]
-            biases = [part(piece, "bias", (piece.num_outputs,)) for piece in pieces if has_bias]
-            storage = Storage.of_parts(self._kinds.layers, num_outputs, num_inputs, parts)
-            return pack(self._pool, self._arena, storage, parts, biases)
+            weights = parts("weight", spec.num_inputs)
+            biases = parts("bias") if spec.has_bias else []
+            storage = Storage.of_parts(
+                self._kinds.layers, spec.num_outputs, spec.num_inputs, weights
+            )
+            return pack(self._pool, self._arena, storage, weights, biases)
 
     def _matrix(
         self, name: str, shape: tuple[int, ...]
@@ -195,11 +246,46 @@ class _Packer:
         return self._weights.borrow(name, shape)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Piece:
-    """One linear layer of the checkpoint, and the panels that it fills in a merged one."""
+    """Rows of a tensor of the checkpoint, and the panels that they fill in a merged matrix.
 
-    prefix: str
-    num_outputs: int
-    first_panel: int = 0
-    panel_step: int = 1
+    Attributes:
+        tensor: Number of the tensor.
+        order: The rows within these, in the order of the panels; None for theirs.
+    """
+
+    tensor: int
+    rows: slice
+    order: Sequence[int] | None
+    first_panel: int
+    panel_step: int
+
+    def part(self, stored: Tensor | CodedMatrix) -> Part:
+        place = (self.first_panel, self.panel_step)
+        if isinstance(stored, CodedMatrix):
+            return Part(stored.select(lambda one: in_order(one[self.rows], self.order)), *place)
+        return Part(in_order(stored[self.rows], self.order), *place)
+
+
+def _pieces(spec: LinearSpec, order: Sequence[int] | None, gate_size: int | None) -> list[_Piece]:
+    """Cut the tensors of a matrix at the end of its gates, if there are any."""
+    pieces, begin = [], 0
+    for number, (_, size) in enumerate(spec.parts):
+        end = begin + size
+        cuts = [begin, gate_size, end] if gate_size and begin < gate_size < end else [begin, end]
+        for first, last in pairwise(cuts):
+            moved = None if order is None else [row - first for row in order[first:last]]
+            is_up = gate_size is not None and first >= gate_size
+            half = first - gate_size if gate_size is not None and is_up else first
+            pieces.append(
+                _Piece(
+                    tensor=number,
+                    rows=slice(first - begin, last - begin),
+                    order=moved,
+                    first_panel=half // PANEL if gate_size is None else half // PANEL * 2 + is_up,
+                    panel_step=1 if gate_size is None else 2,
+                )
+            )
+        begin = end
+    return pieces

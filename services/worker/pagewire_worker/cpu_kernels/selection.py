@@ -6,7 +6,6 @@ import torch
 
 from pagewire_shared.errors import StartupError
 from pagewire_worker.backend.source import LoadSettings
-from pagewire_worker.checkpoint.model_config import ModelConfig
 from pagewire_worker.cpu_kernels.isa_selection import choose_instruction_set
 from pagewire_worker.cpu_kernels.library import (
     TYPES,
@@ -15,6 +14,7 @@ from pagewire_worker.cpu_kernels.library import (
     instruction_sets,
 )
 from pagewire_worker.cpu_kernels.packing import PANEL
+from pagewire_worker.families.plan import ModelPlan
 from pagewire_worker.host.cpu import has_amx
 from pagewire_worker.host.kept_facts import cache_folder
 from pagewire_worker.models.variants import FUSED, decoders_with, variants_of
@@ -40,21 +40,21 @@ MAX_QUERY_GROUPS = 64
 _logger = logging.getLogger(__name__)
 
 
-def choose_kernels(config: ModelConfig, settings: LoadSettings) -> KernelPool | None:
+def choose_kernels(plan: ModelPlan, settings: LoadSettings) -> KernelPool | None:
     """Return threads for the kernels where they run the model, None where torch does.
 
     Raises:
         StartupError: `settings` asks for the kernels, and they do not run it.
     """
     wanted = settings.cpu_backend
-    is_quantized = decoders_with(config.architecture, settings.quantization) == {FUSED}
+    is_quantized = decoders_with(plan.architecture, settings.quantization) == {FUSED}
     if is_quantized and wanted == "torch":
         raise _refused(settings, "--cpu-backend torch does not quantize")
     if wanted == "torch" or (
         wanted == "auto" and settings.device.type != "cpu" and not is_quantized
     ):
         return None
-    reason = _why_not(config, settings)
+    reason = _why_not(plan, settings)
     if reason is None:
         try:
             return _pool(settings)
@@ -104,10 +104,10 @@ def _refused(settings: LoadSettings, reason: str) -> StartupError:
     )
 
 
-def _why_not(config: ModelConfig, settings: LoadSettings) -> str | None:
-    variants = variants_of(config.architecture, FUSED)
+def _why_not(plan: ModelPlan, settings: LoadSettings) -> str | None:
+    variants = variants_of(plan.architecture, FUSED)
     if not variants:
-        return f"they have no decoder for {config.architecture}"
+        return f"they have no decoder for {plan.architecture}"
     (variant,) = variants
     if settings.device.type not in variant.devices:
         return f"the device is {settings.device.type}"
@@ -124,18 +124,19 @@ def _why_not(config: ModelConfig, settings: LoadSettings) -> str | None:
         return "--kv-cache-dtype is another type than theirs"
     if settings.dtype not in TYPES:
         return f"they do not compute in {str(settings.dtype).removeprefix('torch.')}"
+    attention = plan.attention
     sizes = {
         "--block-size": settings.block_size,
-        "hidden_size": config.hidden_size,
-        "intermediate_size": config.intermediate_size,
-        "head_dim": config.head_dim,
+        "hidden_size": plan.hidden_size,
+        "intermediate_size": plan.inner_size,
+        "head_dim": attention.head_dim,
     }
     for name, size in sizes.items():
         if size % PANEL:
             return f"{name} ({size}) is no multiple of {PANEL}"
-    if config.head_dim > MAX_HEAD_DIM or config.num_query_groups > MAX_QUERY_GROUPS:
+    if attention.head_dim > MAX_HEAD_DIM or attention.num_query_groups > MAX_QUERY_GROUPS:
         return (
-            f"head_dim ({config.head_dim}) or query heads per KV head "
-            f"({config.num_query_groups}) are more than {MAX_HEAD_DIM} or {MAX_QUERY_GROUPS}"
+            f"head_dim ({attention.head_dim}) or query heads per KV head "
+            f"({attention.num_query_groups}) are more than {MAX_HEAD_DIM} or {MAX_QUERY_GROUPS}"
         )
     return None

@@ -1,15 +1,16 @@
 """A model backend that runs decodes as CUDA graphs, and all other steps through TorchBackend."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
+from pagewire_worker.backend.attention import AttentionKind
 from pagewire_worker.backend.backend import DecodeBounds, StepBatch
 from pagewire_worker.backend.sampled_tokens import SampledTokens
-from pagewire_worker.checkpoint.model_config import ModelConfig
 from pagewire_worker.cuda.capture import CudaCapture
 from pagewire_worker.cuda.decode_graphs import CapturableAttention, DecodeGraphs, decode_buckets
+from pagewire_worker.families.plan import ModelPlan
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_watch import LayerWatch
 from pagewire_worker.models.torch_backend import DecoderModel, TorchBackend
@@ -87,7 +88,7 @@ ROWS_AT_ONCE = 8
 def captured(
     eager: TorchBackend,
     model: DecoderModel,
-    attention: CapturableAttention,
+    attentions: Mapping[AttentionKind, CapturableAttention],
     bounds: DecodeBounds,
     on_layer: LayerWatch,
     advance: Callable[[], None],
@@ -95,7 +96,7 @@ def captured(
     """Return `eager` with the decodes of `model` captured.
 
     Args:
-        model, attention: The model and attention of `eager`.
+        model, attentions: The model and attention of `eager`.
         bounds: Upper bounds of captured decodes.
         on_layer: Called for each layer of a step.
         advance: Called during the capture, as a sign of progress.
@@ -103,7 +104,7 @@ def captured(
     graphs = DecodeGraphs(
         model=model,
         kv_cache=eager.kv_cache,
-        attention=attention,
+        attentions=attentions,
         bounds=bounds,
         capture=CudaCapture(),
         advance=advance,
@@ -111,9 +112,9 @@ def captured(
     return CudaBackend(eager, graphs, on_layer)
 
 
-def graph_bytes(config: ModelConfig, bounds: DecodeBounds, block_size: int) -> int:
+def graph_bytes(plan: ModelPlan, bounds: DecodeBounds, block_size: int) -> int:
     """Return roughly the memory of `captured`; `block_size` is that of the cache."""
-    widest = max(config.intermediate_size * 2, config.num_heads * config.head_dim * 3)
+    widest = max(plan.inner_size * 2, plan.attention.sizes[0] * 3)
     values = bounds.max_num_seqs * widest * ROWS_AT_ONCE * FLOAT_BYTES
     graphs = len(decode_buckets(bounds.max_num_seqs)) * BYTES_PER_GRAPH
     tables = bounds.max_num_seqs * -(-bounds.max_model_len // block_size) * TABLE_ENTRY_BYTES

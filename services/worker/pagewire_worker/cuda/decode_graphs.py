@@ -3,7 +3,7 @@
 import bisect
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -11,7 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pagewire_worker.backend.attention import AttentionMetadata, Int64Array, StepAttention
+from pagewire_worker.backend.attention import (
+    AttentionKind,
+    AttentionMetadata,
+    Int64Array,
+    StepAttention,
+)
 from pagewire_worker.backend.backend import DecodeBounds, StepBatch
 from pagewire_worker.backend.device_copy import rows_to_device, to_device
 from pagewire_worker.cuda.capture import Capture, CapturedWork
@@ -161,8 +166,8 @@ class DecodeGraphs:
     """Captures all buckets when it is made, the largest first: smaller ones reuse its memory.
 
     Args:
-        model, kv_cache, attention: The captured model. All buckets share the reserved scratch
-            memory of `attention`.
+        model, kv_cache, attentions: The captured model. All buckets and all kinds of attention
+            share one reserved scratch memory.
         bounds: The largest bucket.
         advance: Called after each bucket, to report progress.
     """
@@ -172,14 +177,14 @@ class DecodeGraphs:
         *,
         model: DecoderModel,
         kv_cache: KvCache,
-        attention: CapturableAttention,
+        attentions: Mapping[AttentionKind, CapturableAttention],
         bounds: DecodeBounds,
         capture: Capture,
         advance: Callable[[], None],
     ) -> None:
         self._model = model
         self._kv_cache = kv_cache
-        self._attention = attention
+        self._attentions = attentions
         self._bounds = bounds
         self._device = kv_cache.layers[0].key.device
         max_blocks = -(-bounds.max_model_len // kv_cache.block_size)
@@ -202,14 +207,18 @@ class DecodeGraphs:
             return False
         if bucket_of(self._buckets, len(batch.token_ids)) is None:
             return False
-        return self._attention.takes_at_once(batch.attention.seq_lens)
+        seq_lens = batch.attention.seq_lens
+        return all(one.takes_at_once(seq_lens) for one in self._attentions.values())
 
     def run(self, batch: StepBatch) -> Tensor:
         """Return the states of such a batch, [sequences, hidden]; valid until the next call."""
         num_seqs = len(batch.token_ids)
         size = bucket_of(self._buckets, num_seqs)
         assert size is not None
-        counts = self._attention.seen_splits(batch.attention.seq_lens)
+        seq_lens = batch.attention.seq_lens
+        seen = [one.seen_splits(seq_lens) for one in self._attentions.values()]
+        # A kind with a window leaves some of the memory that it is given unused.
+        counts: Int64Array = np.maximum.reduce(seen)
         self._inputs.fill(batch, size, counts)
         graph = self._graphs[size]
         graph.work.replay()
@@ -220,18 +229,21 @@ class DecodeGraphs:
     def _captured(self, size: int, capture: Capture) -> _Graph:
         self._inputs.clear(size)
         batch = self._inputs.batch(size)
-        attend = self._attention.prepare_decodes(
-            self._inputs.sequences(size),
-            self._inputs.first_splits(size),
-            self._bounds.max_model_len,
-        )
+        attends = {
+            kind: one.prepare_decodes(
+                self._inputs.sequences(size),
+                self._inputs.first_splits(size),
+                self._bounds.max_model_len,
+            )
+            for kind, one in self._attentions.items()
+        }
         states: list[Tensor] = []
 
         def work() -> None:
             layers = self._kv_cache.layers
             assert batch.faults is not None
             batch.faults.zero_()
-            states[:] = [self._model.forward(batch, layers, attend, lambda: None)]
+            states[:] = [self._model.forward(batch, layers, attends, lambda: None)]
 
         assert batch.faults is not None
         return _Graph(capture(work), states, batch.faults)

@@ -1,37 +1,114 @@
 """The decoder of models/decoder.py on Triton kernels.
 
-Between its matrix products and attention, a layer takes four kernels.
+Between its matrix products and attention, a layer of the usual form takes four kernels.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pagewire_worker.backend.attention import StepAttention
+from pagewire_worker.backend.attention import AttentionKind, StepAttention
 from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.checkpoint.dtypes import FP8
-from pagewire_worker.checkpoint.model_config import ModelConfig
 from pagewire_worker.checkpoint.weights import WeightReader
+from pagewire_worker.families.plan import (
+    AttentionSpec,
+    BranchNorms,
+    LayerSpec,
+    ModelPlan,
+    NormSpec,
+)
 from pagewire_worker.kv.kv_cache import LayerCache
-from pagewire_worker.layers.linear import Linear, LinearFactory, LinearKind
-from pagewire_worker.layers.rotary import rotary_angles
-from pagewire_worker.models.layer_linears import LayerLinears, load_layer_linears, load_output
-from pagewire_worker.triton_kernels.add_rms_norm import add_rms_norm
+from pagewire_worker.layers.linear import Linear, LinearKind
+from pagewire_worker.layers.logits import finish_logits
+from pagewire_worker.layers.rotary import RotaryTable, shared_tables
+from pagewire_worker.models.load_parts import (
+    LayerLinears,
+    embedding_factor,
+    load_embedding,
+    load_layer_linears,
+    load_norm_tensors,
+    load_output,
+)
+from pagewire_worker.triton_kernels.activate import activate
+from pagewire_worker.triton_kernels.add_norm import add_norm
 from pagewire_worker.triton_kernels.rotary_kv_write import HeadNorms, rotary_kv_write
-from pagewire_worker.triton_kernels.silu_mul import silu_mul
 
 
 @dataclass(frozen=True, slots=True)
-class TritonLayer:
-    """Weights of one transformer block."""
+class AddNorm:
+    """A norm with its weights; see add_norm."""
 
-    attention_norm: Tensor
-    mlp_norm: Tensor
-    head_norms: HeadNorms | None
+    weight: Tensor
+    epsilon: float
+    bias: Tensor | None
+
+    def __call__(self, x: Tensor | None, residual: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Add `x` to `residual` in place and return the sum's norm, [rows, size]."""
+        return add_norm(x, residual, self.weight, self.epsilon, rows, self.bias)
+
+
+@dataclass(frozen=True, slots=True)
+class NormPair:
+    """The norms before and behind a part of a layer."""
+
+    before: AddNorm | None
+    after: AddNorm | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TritonLayer:
+    """Weights of one transformer block.
+
+    Attributes:
+        head_norms: Of each head of queries and keys.
+        whole_norms: Of the queries of all heads together, and of the keys.
+        rotary: None for no rotation.
+    """
+
+    spec: LayerSpec
     linears: LayerLinears
+    attention_norms: NormPair
+    mlp_norms: NormPair
+    head_norms: HeadNorms | None
+    whole_norms: tuple[AddNorm, AddNorm] | None
+    rotary: RotaryTable | None
+
+
+class ResidualStream:
+    """The hidden states of a step, and the output of the last part, which is added later.
+
+    Args:
+        multiplier: Of outputs before they are added.
+    """
+
+    def __init__(self, hidden: Tensor, multiplier: float) -> None:
+        self._hidden = hidden
+        self._added: Tensor | None = None
+        self._multiplier = multiplier
+
+    def enter(self, norm: AddNorm | None) -> Tensor:
+        """Add the last output, and return the input of the next part."""
+        added, self._added = self._added, None
+        if norm is not None:
+            return norm(added, self._hidden)
+        if added is not None:
+            self._hidden += added
+        return self._hidden
+
+    def leave(self, output: Tensor, norm: AddNorm | None) -> None:
+        """Keep the output of a part."""
+        if norm is not None:
+            output = norm(None, output)
+        self._added = output if self._multiplier == 1.0 else output * self._multiplier
+
+    def finish(self, norm: AddNorm, rows: Tensor) -> Tensor:
+        """Return the normalised states of `rows`, [n, hidden]."""
+        self.enter(None)
+        return norm(None, self._hidden, rows)
 
 
 class TritonDecoder:
@@ -43,21 +120,18 @@ class TritonDecoder:
     def __init__(
         self,
         *,
-        config: ModelConfig,
+        plan: ModelPlan,
         embedding: Tensor,
         layers: Sequence[TritonLayer],
-        norm: Tensor,
+        norm: AddNorm,
         output: Linear,
-        angles: Tensor,
     ) -> None:
-        self.config = config
+        self.plan = plan
         self._embedding = embedding
+        self._factor = embedding_factor(plan, embedding.dtype)
         self._layers = layers
         self._norm = norm
         self._output = output
-        both = torch.cat((angles, angles), dim=-1)
-        self._cosines = both.cos().to(embedding)
-        self._sines = both.sin().to(embedding)
         # An 8-bit cache stores keys and values unscaled: no checkpoint has scales for them.
         self._fp8_scales = torch.ones(2, dtype=torch.float32, device=embedding.device)
 
@@ -65,18 +139,24 @@ class TritonDecoder:
         self,
         batch: StepBatch,
         caches: Sequence[LayerCache],
-        attend: StepAttention,
+        attends: Mapping[AttentionKind, StepAttention],
         on_layer: Callable[[], None],
     ) -> Tensor:
         """Run one flat batch; arguments and result as of Decoder.forward."""
-        residual = functional.embedding(batch.token_ids, self._embedding)
-        added: Tensor | None = None
+        hidden = functional.embedding(batch.token_ids, self._embedding)
+        if self._factor != 1.0:
+            hidden *= self._factor
+        stream = ResidualStream(hidden, self.plan.residual_multiplier)
         for layer, cache in zip(self._layers, caches, strict=True):
-            added = self._compute(layer, added, residual, cache, batch, attend)
+            attend = attends[layer.spec.attention.kind]
+            attended = self._attend(layer, stream, cache, batch, attend)
+            stream.leave(layer.linears.output(attended), layer.attention_norms.after)
+            normed = stream.enter(layer.mlp_norms.before)
+            mlp = layer.spec.mlp
+            activated = activate(layer.linears.up(normed), mlp.activation, is_gated=mlp.is_gated)
+            stream.leave(layer.linears.down(activated), layer.mlp_norms.after)
             on_layer()
-        assert added is not None
-        residual += added
-        return add_rms_norm(None, residual, self._norm, self.config.rms_norm_eps, batch.output_rows)
+        return stream.finish(self._norm, batch.output_rows)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits [rows, vocab] in float32 for hidden states that `forward` returned."""
@@ -84,73 +164,98 @@ class TritonDecoder:
 
     def narrow_logits(self, hidden: Tensor) -> Tensor:
         """Return the logits in the type of the model."""
-        return self._output(hidden)
+        return finish_logits(self.plan.logits, self._output(hidden))
 
-    def _compute(
+    def _attend(
         self,
         layer: TritonLayer,
-        added: Tensor | None,
-        residual: Tensor,
+        stream: ResidualStream,
         cache: LayerCache,
         batch: StepBatch,
         attend: StepAttention,
     ) -> Tensor:
-        """Add the output of the layer before to the residual, and return this layer's output."""
-        epsilon = self.config.rms_norm_eps
-        normed = add_rms_norm(added, residual, layer.attention_norm, epsilon)
+        """Return what all heads of a layer saw, [tokens, heads * head_dim]."""
+        qkv = layer.linears.qkv(stream.enter(layer.attention_norms.before))
+        if layer.whole_norms is not None:
+            query_key = qkv.split(layer.spec.attention.sizes, dim=1)[:2]
+            for part, norm in zip(query_key, layer.whole_norms, strict=True):
+                part.copy_(norm(None, part))
+        rotary = layer.rotary
         query = rotary_kv_write(
-            layer.linears.qkv(normed),
+            qkv,
             batch.positions,
             batch.slot_mapping,
-            self._cosines,
-            self._sines,
+            None if rotary is None else rotary.cosines,
+            None if rotary is None else rotary.sines,
             cache.key,
             cache.value,
             layer.head_norms,
             self._fp8_scales if cache.key.dtype == FP8 else None,
             batch.faults,
         )
-        attended = attend(query, cache).view(len(query), -1)
-        normed = add_rms_norm(layer.linears.output(attended), residual, layer.mlp_norm, epsilon)
-        return layer.linears.down(silu_mul(layer.linears.gate_up(normed)))
+        return attend(query, cache).view(len(query), -1)
 
 
 def load_triton_decoder(
-    config: ModelConfig,
+    plan: ModelPlan,
     weights: WeightReader,
     linears: LinearKind,
     num_positions: int,
 ) -> TritonDecoder:
     """Build the decoder from a checkpoint. Raises StartupError naming the tensor at fault."""
-    embedding = weights.take("model.embed_tokens.weight", (config.vocab_size, config.hidden_size))
-    layers = [
-        _load_layer(config, weights, linears.layer, f"model.layers.{index}")
-        for index in range(config.num_layers)
-    ]
-    norm = weights.take("model.norm.weight", (config.hidden_size,))
-    output = load_output(config, weights, linears.output, embedding)
-    angles = rotary_angles(config.rope, config.head_dim, num_positions)
-    return TritonDecoder(
-        config=config, embedding=embedding, layers=layers, norm=norm, output=output, angles=angles
+    embedding = load_embedding(plan, weights)
+    tables = shared_tables(
+        [layer.attention.rope for layer in plan.layers],
+        lambda rope: RotaryTable(rope, num_positions, embedding.device, embedding.dtype),
     )
+    layers = [
+        _load_layer(spec, weights, linears, table)
+        for spec, table in zip(plan.layers, tables, strict=True)
+    ]
+    norm = _load_norm(plan.norm, weights)
+    output = load_output(plan, weights, linears.output, embedding)
+    return TritonDecoder(plan=plan, embedding=embedding, layers=layers, norm=norm, output=output)
 
 
 def _load_layer(
-    config: ModelConfig, weights: WeightReader, make_linear: LinearFactory, prefix: str
+    spec: LayerSpec, weights: WeightReader, linears: LinearKind, rotary: RotaryTable | None
 ) -> TritonLayer:
-    hidden = (config.hidden_size,)
+    norms = _load_head_norms(spec.attention, weights)
+    is_whole = norms is not None and spec.attention.has_whole_norms
     return TritonLayer(
-        weights.take(f"{prefix}.input_layernorm.weight", hidden),
-        weights.take(f"{prefix}.post_attention_layernorm.weight", hidden),
-        _load_head_norms(config, weights, f"{prefix}.self_attn"),
-        load_layer_linears(config, weights, make_linear, prefix),
+        spec=spec,
+        linears=load_layer_linears(spec, weights, linears.layer),
+        attention_norms=_load_pair(spec.attention_norms, weights),
+        mlp_norms=_load_pair(spec.mlp_norms, weights),
+        head_norms=(
+            HeadNorms(norms[0].weight, norms[1].weight, norms[0].epsilon)
+            if norms is not None and not is_whole
+            else None
+        ),
+        whole_norms=norms if is_whole else None,
+        rotary=rotary,
     )
 
 
-def _load_head_norms(config: ModelConfig, weights: WeightReader, prefix: str) -> HeadNorms | None:
-    if not config.has_qk_norm:
+def _load_head_norms(spec: AttentionSpec, weights: WeightReader) -> tuple[AddNorm, AddNorm] | None:
+    if spec.query_norm is None or spec.key_norm is None:
         return None
     query, key = (
-        weights.take(f"{prefix}.{name}.weight", (config.head_dim,)) for name in ("q_norm", "k_norm")
+        _load_norm(one, weights, spec.order_of(one.size))
+        for one in (spec.query_norm, spec.key_norm)
     )
-    return HeadNorms(query, key, config.rms_norm_eps)
+    return query, key
+
+
+def _load_pair(norms: BranchNorms, weights: WeightReader) -> NormPair:
+    before, after = (
+        None if one is None else _load_norm(one, weights) for one in (norms.before, norms.after)
+    )
+    return NormPair(before, after)
+
+
+def _load_norm(
+    spec: NormSpec, weights: WeightReader, order: Sequence[int] | None = None
+) -> AddNorm:
+    tensors = load_norm_tensors(spec, weights, order)
+    return AddNorm(tensors.weight, spec.epsilon, tensors.bias)

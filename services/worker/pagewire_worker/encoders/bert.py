@@ -7,11 +7,11 @@ from pagewire_shared.errors import StartupError
 from pagewire_worker.backend.head import num_labels_of
 from pagewire_worker.encoders.spec import (
     EmbeddingSpec,
+    EncoderLayerSpec,
+    EncoderLinearSpec,
+    EncoderNormSpec,
     EncoderSpec,
     HeadSpec,
-    LayerSpec,
-    LinearSpec,
-    NormSpec,
     dtype_name,
     integer,
     number,
@@ -68,7 +68,7 @@ def _read(
         activation=str(data.get("hidden_act", "gelu")),
         embedding=EmbeddingSpec(
             tokens=f"{prefix}embeddings.word_embeddings.weight",
-            norm=NormSpec(f"{prefix}embeddings.LayerNorm"),
+            norm=EncoderNormSpec(f"{prefix}embeddings.LayerNorm"),
             positions=f"{prefix}embeddings.position_embeddings.weight",
             num_positions=num_positions,
             position_offset=offset,
@@ -87,17 +87,17 @@ def _read(
     )
 
 
-def _layer(data: Mapping[str, Any], prefix: str) -> LayerSpec:
+def _layer(data: Mapping[str, Any], prefix: str) -> EncoderLayerSpec:
     hidden, inner = integer(data, "hidden_size"), integer(data, "intermediate_size")
     attention = f"{prefix}.attention"
     parts = tuple(f"{attention}.self.{name}" for name in ("query", "key", "value"))
-    return LayerSpec(
-        query_key_value=LinearSpec(parts, hidden, hidden),
-        output=LinearSpec((f"{attention}.output.dense",), hidden, hidden),
-        attention_norm=NormSpec(f"{attention}.output.LayerNorm"),
-        up=LinearSpec((f"{prefix}.intermediate.dense",), hidden, inner),
-        down=LinearSpec((f"{prefix}.output.dense",), inner, hidden),
-        mlp_norm=NormSpec(f"{prefix}.output.LayerNorm"),
+    return EncoderLayerSpec(
+        query_key_value=EncoderLinearSpec(parts, hidden, hidden),
+        output=EncoderLinearSpec((f"{attention}.output.dense",), hidden, hidden),
+        attention_norm=EncoderNormSpec(f"{attention}.output.LayerNorm"),
+        up=EncoderLinearSpec((f"{prefix}.intermediate.dense",), hidden, inner),
+        down=EncoderLinearSpec((f"{prefix}.output.dense",), inner, hidden),
+        mlp_norm=EncoderNormSpec(f"{prefix}.output.LayerNorm"),
     )
 
 
@@ -106,10 +106,10 @@ def _pooler_head(data: Mapping[str, Any]) -> HeadSpec:
     hidden = integer(data, "hidden_size")
     return HeadSpec(
         kind="cls",
-        dense=LinearSpec(("bert.pooler.dense",), hidden, hidden),
+        dense=EncoderLinearSpec(("bert.pooler.dense",), hidden, hidden),
         activation="tanh",
         norm=None,
-        output=LinearSpec(("classifier",), hidden, num_labels_of(data)),
+        output=EncoderLinearSpec(("classifier",), hidden, num_labels_of(data)),
     )
 
 
@@ -118,8 +118,8 @@ def _first_token_head(data: Mapping[str, Any]) -> HeadSpec:
     hidden = integer(data, "hidden_size")
     return HeadSpec(
         kind="cls",
-        dense=LinearSpec(("classifier.dense",), hidden, hidden),
+        dense=EncoderLinearSpec(("classifier.dense",), hidden, hidden),
         activation="tanh",
         norm=None,
-        output=LinearSpec(("classifier.out_proj",), hidden, num_labels_of(data)),
+        output=EncoderLinearSpec(("classifier.out_proj",), hidden, num_labels_of(data)),
     )

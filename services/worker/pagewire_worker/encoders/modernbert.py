@@ -9,11 +9,11 @@ from pagewire_shared.sampling.pooling import PoolingKind
 from pagewire_worker.backend.head import num_labels_of
 from pagewire_worker.encoders.spec import (
     EmbeddingSpec,
+    EncoderLayerSpec,
+    EncoderLinearSpec,
+    EncoderNormSpec,
     EncoderSpec,
     HeadSpec,
-    LayerSpec,
-    LinearSpec,
-    NormSpec,
     dtype_name,
     integer,
     number,
@@ -38,28 +38,30 @@ def read_modernbert(data: Mapping[str, Any], architecture: str) -> EncoderSpec:
         activation=str(data.get("hidden_activation", "gelu")),
         embedding=EmbeddingSpec(
             tokens=f"{prefix}embeddings.tok_embeddings.weight",
-            norm=NormSpec(f"{prefix}embeddings.norm", has_norm_bias),
+            norm=EncoderNormSpec(f"{prefix}embeddings.norm", has_norm_bias),
         ),
         layers=tuple(_layer(data, prefix, index, has_norm_bias) for index in range(num_layers)),
-        final_norm=NormSpec(f"{prefix}final_norm", has_norm_bias),
+        final_norm=EncoderNormSpec(f"{prefix}final_norm", has_norm_bias),
         head=_head(data, has_norm_bias) if is_classifier else None,
         unused=(),
         dtype=dtype_name(data),
     )
 
 
-def _layer(data: Mapping[str, Any], prefix: str, index: int, has_norm_bias: bool) -> LayerSpec:
+def _layer(
+    data: Mapping[str, Any], prefix: str, index: int, has_norm_bias: bool
+) -> EncoderLayerSpec:
     hidden, inner = integer(data, "hidden_size"), integer(data, "intermediate_size")
     has_bias, has_mlp_bias = bool(data.get("attention_bias")), bool(data.get("mlp_bias"))
     name, is_local = f"{prefix}layers.{index}", _is_local(data, index)
-    return LayerSpec(
-        query_key_value=LinearSpec((f"{name}.attn.Wqkv",), hidden, 3 * hidden, has_bias),
-        output=LinearSpec((f"{name}.attn.Wo",), hidden, hidden, has_bias),
+    return EncoderLayerSpec(
+        query_key_value=EncoderLinearSpec((f"{name}.attn.Wqkv",), hidden, 3 * hidden, has_bias),
+        output=EncoderLinearSpec((f"{name}.attn.Wo",), hidden, hidden, has_bias),
         # The embeddings have a norm already.
-        attention_norm=NormSpec(f"{name}.attn_norm", has_norm_bias) if index else None,
-        up=LinearSpec((f"{name}.mlp.Wi",), hidden, 2 * inner, has_mlp_bias),
-        down=LinearSpec((f"{name}.mlp.Wo",), inner, hidden, has_mlp_bias),
-        mlp_norm=NormSpec(f"{name}.mlp_norm", has_norm_bias),
+        attention_norm=EncoderNormSpec(f"{name}.attn_norm", has_norm_bias) if index else None,
+        up=EncoderLinearSpec((f"{name}.mlp.Wi",), hidden, 2 * inner, has_mlp_bias),
+        down=EncoderLinearSpec((f"{name}.mlp.Wo",), inner, hidden, has_mlp_bias),
+        mlp_norm=EncoderNormSpec(f"{name}.mlp_norm", has_norm_bias),
         is_pre_norm=True,
         is_gated=True,
         window=integer(data, "local_attention", 128) // 2 if is_local else None,
@@ -96,8 +98,8 @@ def _head(data: Mapping[str, Any], has_norm_bias: bool) -> HeadSpec:
         raise StartupError(f"config.json: classifier_pooling {kind!r} is not supported")
     return HeadSpec(
         kind=_KINDS[kind],
-        dense=LinearSpec(("head.dense",), hidden, hidden, bool(data.get("classifier_bias"))),
+        dense=EncoderLinearSpec(("head.dense",), hidden, hidden, bool(data.get("classifier_bias"))),
         activation=str(data.get("classifier_activation", "gelu")),
-        norm=NormSpec("head.norm", has_norm_bias),
-        output=LinearSpec(("classifier",), hidden, num_labels_of(data)),
+        norm=EncoderNormSpec("head.norm", has_norm_bias),
+        output=EncoderLinearSpec(("classifier",), hidden, num_labels_of(data)),
     )

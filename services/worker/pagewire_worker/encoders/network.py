@@ -13,9 +13,15 @@ from torch.nn import functional
 
 from pagewire_shared.errors import StartupError
 from pagewire_worker.backend.head import ClassificationHead, linear_step
-from pagewire_worker.checkpoint.model_config import RopeConfig
 from pagewire_worker.checkpoint.weights import WeightReader
-from pagewire_worker.encoders.spec import EncoderSpec, HeadSpec, LayerSpec, LinearSpec, NormSpec
+from pagewire_worker.encoders.spec import (
+    EncoderLayerSpec,
+    EncoderLinearSpec,
+    EncoderNormSpec,
+    EncoderSpec,
+    HeadSpec,
+)
+from pagewire_worker.families.plan import RopeSpec
 from pagewire_worker.layers.rotary import RotaryTable, Rotation
 
 Map = Callable[[Tensor], Tensor]
@@ -34,7 +40,7 @@ ACTIVATIONS: Mapping[str, Map] = {
 class EncoderLayer:
     """One layer with its weights."""
 
-    spec: LayerSpec
+    spec: EncoderLayerSpec
     query_key_value: Map
     output: Map
     attention_norm: Map
@@ -161,7 +167,7 @@ class _Loader:
         self._weights = weights
         self._device = device
 
-    def linear(self, spec: LinearSpec) -> Map:
+    def linear(self, spec: EncoderLinearSpec) -> Map:
         shape, size = (spec.num_outputs, spec.num_inputs), (spec.num_outputs,)
         weight = self._weights.take_stacked([(f"{name}.weight", shape) for name in spec.names])
         bias = None
@@ -169,7 +175,7 @@ class _Loader:
             bias = self._weights.take_stacked([(f"{name}.bias", size) for name in spec.names])
         return linear_step(weight, bias)
 
-    def norm(self, spec: NormSpec | None) -> Map:
+    def norm(self, spec: EncoderNormSpec | None) -> Map:
         if spec is None:
             return lambda x: x
         size, eps = (self._spec.hidden_size,), self._spec.norm_eps
@@ -182,7 +188,7 @@ class _Loader:
             return None
         return self._weights.take(name, (num_rows, self._spec.hidden_size))
 
-    def layer(self, spec: LayerSpec, rotary: RotaryTable | None) -> EncoderLayer:
+    def layer(self, spec: EncoderLayerSpec, rotary: RotaryTable | None) -> EncoderLayer:
         return EncoderLayer(
             spec=spec,
             query_key_value=self.linear(spec.query_key_value),
@@ -214,14 +220,19 @@ def load_encoder(
     for name in spec.unused:
         weights.ignore(name)
     tokens = weights.take(embedding.tokens, (spec.vocab_size, spec.hidden_size))
+    head_dim = spec.hidden_size // spec.num_heads
     thetas = {layer.rope_theta for layer in spec.layers if layer.rope_theta is not None}
     rotaries = {
         theta: RotaryTable(
-            rope=RopeConfig(theta),
-            head_dim=spec.hidden_size // spec.num_heads,
-            num_positions=num_positions,
-            device=device,
-            dtype=tokens.dtype,
+            RopeSpec(
+                head_dim=head_dim,
+                rotary_dim=head_dim,
+                max_positions=spec.max_positions,
+                theta=theta,
+            ),
+            num_positions,
+            device,
+            tokens.dtype,
         )
         for theta in thetas
     }

@@ -12,7 +12,7 @@ from pagewire_shared.sampling.pooling import PoolingKind
 
 
 @dataclass(frozen=True, slots=True)
-class LinearSpec:
+class EncoderLinearSpec:
     """A linear layer; several names are stacked, the first one first.
 
     `num_outputs` is the size of each.
@@ -25,7 +25,7 @@ class LinearSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class NormSpec:
+class EncoderNormSpec:
     """A layer norm (Ba et al., 2016)."""
 
     name: str
@@ -44,7 +44,7 @@ class EmbeddingSpec:
     """
 
     tokens: str
-    norm: NormSpec
+    norm: EncoderNormSpec
     positions: str | None = None
     num_positions: int = 0
     position_offset: int = 0
@@ -53,7 +53,7 @@ class EmbeddingSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayerSpec:
+class EncoderLayerSpec:
     """One layer: attention and MLP, each with a norm before it or behind its sum.
 
     Attributes:
@@ -64,12 +64,12 @@ class LayerSpec:
         rope_theta: Base of rotary positions; None for none.
     """
 
-    query_key_value: LinearSpec
-    output: LinearSpec
-    attention_norm: NormSpec | None
-    up: LinearSpec
-    down: LinearSpec
-    mlp_norm: NormSpec
+    query_key_value: EncoderLinearSpec
+    output: EncoderLinearSpec
+    attention_norm: EncoderNormSpec | None
+    up: EncoderLinearSpec
+    down: EncoderLinearSpec
+    mlp_norm: EncoderNormSpec
     is_pre_norm: bool = False
     is_gated: bool = False
     window: int | None = None
@@ -85,10 +85,10 @@ class HeadSpec:
     """
 
     kind: PoolingKind
-    dense: LinearSpec
+    dense: EncoderLinearSpec
     activation: str
-    norm: NormSpec | None
-    output: LinearSpec
+    norm: EncoderNormSpec | None
+    output: EncoderLinearSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +111,8 @@ class EncoderSpec:
     norm_eps: float
     activation: str
     embedding: EmbeddingSpec
-    layers: tuple[LayerSpec, ...]
-    final_norm: NormSpec | None
+    layers: tuple[EncoderLayerSpec, ...]
+    final_norm: EncoderNormSpec | None
     head: HeadSpec | None
     unused: tuple[str, ...]
     dtype: str | None

@@ -1,21 +1,24 @@
-"""Rotary position embedding (Su et al., 2021) with the scalings "linear" and "llama3".
+"""Tables of rotary position embeddings (Su et al., 2021), and the rotation by torch.
 
 Cosines and sines of all positions are computed once in float32; a step only gathers their rows.
 """
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from pagewire_worker.checkpoint.model_config import RopeConfig
+from pagewire_worker.families.plan import RopeSpec
+from pagewire_worker.layers.rope_scaling import scaled_frequencies
+
+Table = TypeVar("Table")
 
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """Cosines and sines of one step, each [tokens, 1, head_dim], of the model's type."""
+    """Cosines and sines of one step, each [tokens, 1, head_dim]."""
 
     cosines: Tensor
     sines: Tensor
@@ -23,67 +26,63 @@ class Rotation:
     def rotate(self, x: Tensor) -> Tensor:
         """Rotate [tokens, heads, head_dim]; dimension i is paired with i + head_dim / 2."""
         first, second = x.chunk(2, dim=-1)
-        return x * self.cosines + torch.cat((-second, first), dim=-1) * self.sines
+        rotated = x * self.cosines + torch.cat((-second, first), dim=-1) * self.sines
+        return rotated.to(x.dtype)
 
 
 class RotaryTable:
-    """Cosines and sines of every position of the context."""
+    """Cosines and sines of every position of the context.
+
+    Args:
+        dtype: Type of the states that are rotated.
+    """
 
     def __init__(
-        self,
-        *,
-        rope: RopeConfig,
-        head_dim: int,
-        num_positions: int,
-        device: torch.device,
-        dtype: torch.dtype,
+        self, rope: RopeSpec, num_positions: int, device: torch.device, dtype: torch.dtype
     ) -> None:
-        angles = rotary_angles(rope, head_dim, num_positions)
-        angles = torch.cat((angles, angles), dim=-1)
-        self._cosines = angles.cos().to(device, dtype)
-        self._sines = angles.sin().to(device, dtype)
+        kept = torch.float32 if rope.rounds_late else dtype
+        cosines, sines = rotary_tables(rope, num_positions)
+        self.cosines = torch.cat((cosines, cosines), dim=-1).to(device, kept)
+        self.sines = torch.cat((sines, sines), dim=-1).to(device, kept)
 
     def at(self, positions: Tensor) -> Rotation:
         """Return the rotation of `positions` [tokens]."""
         return Rotation(
-            self._cosines.index_select(0, positions).unsqueeze(1),
-            self._sines.index_select(0, positions).unsqueeze(1),
+            self.cosines.index_select(0, positions).unsqueeze(1),
+            self.sines.index_select(0, positions).unsqueeze(1),
         )
 
 
-def rotary_angles(rope: RopeConfig, head_dim: int, num_positions: int) -> Tensor:
-    """Return the angles of the first positions, float32 [num_positions, head_dim / 2]."""
-    frequencies = SCALINGS[rope.rope_type](_frequencies(rope.theta, head_dim), rope.factors)
-    return torch.outer(torch.arange(num_positions, dtype=torch.float32), frequencies)
+def rotary_tables(rope: RopeSpec, num_positions: int) -> tuple[Tensor, Tensor]:
+    """Return cosines and sines of the first positions, float32 [num_positions, head_dim / 2].
+
+    Dimensions that are not rotated have the cosine 1 and the sine 0. Raises StartupError if the
+    scaling does not reach so far.
+    """
+    frequencies, factor = scaled_frequencies(rope, num_positions)
+    angles = torch.outer(torch.arange(num_positions, dtype=torch.float32), frequencies)
+    cosines, sines = angles.cos(), angles.sin()
+    if factor != 1.0:
+        cosines, sines = cosines * factor, sines * factor
+    num_rest = (rope.head_dim - rope.rotary_dim) // 2
+    if num_rest:
+        rest = torch.ones(num_positions, num_rest)
+        cosines = torch.cat((cosines, rest), dim=-1)
+        sines = torch.cat((sines, torch.zeros_like(rest)), dim=-1)
+    return cosines, sines
 
 
-def _frequencies(theta: float, head_dim: int) -> Tensor:
-    exponents = torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim
-    return 1.0 / (theta**exponents)
+def shared_tables(
+    ropes: Sequence[RopeSpec | None], make: Callable[[RopeSpec], Table]
+) -> list[Table | None]:
+    """Return what `make` makes of each spec; equal specs share it, and None stays None."""
+    made: list[tuple[RopeSpec, Table]] = []
 
+    def table(rope: RopeSpec) -> Table:
+        for known, one in made:
+            if known == rope:
+                return one
+        made.append((rope, make(rope)))
+        return made[-1][1]
 
-def _scale_nothing(frequencies: Tensor, factors: Mapping[str, float]) -> Tensor:
-    return frequencies
-
-
-def _scale_linearly(frequencies: Tensor, factors: Mapping[str, float]) -> Tensor:
-    return frequencies / factors["factor"]
-
-
-def _scale_llama3(frequencies: Tensor, factors: Mapping[str, float]) -> Tensor:
-    """Llama 3.1: long waves are stretched, short ones kept, those between interpolated."""
-    factor, low, high = factors["factor"], factors["low_freq_factor"], factors["high_freq_factor"]
-    original = factors["original_max_position_embeddings"]
-    wavelengths = 2 * math.pi / frequencies
-    stretched = frequencies / factor
-    smooth = (original / wavelengths - low) / (high - low)
-    between = (1 - smooth) * stretched + smooth * frequencies
-    scaled = torch.where(wavelengths > original / low, stretched, between)
-    return torch.where(wavelengths < original / high, frequencies, scaled)
-
-
-SCALINGS: Mapping[str, Callable[[Tensor, Mapping[str, float]], Tensor]] = {
-    "default": _scale_nothing,
-    "linear": _scale_linearly,
-    "llama3": _scale_llama3,
-}
+    return [None if rope is None else table(rope) for rope in ropes]

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from pagewire_shared.errors import StartupError
-from pagewire_worker.attention.registry import AUTO, make_attention, pick_attention
+from pagewire_worker.attention.registry import AUTO, make_attentions, pick_attention
 from pagewire_worker.backend.attention import AttentionBackend, AttentionKind
 from pagewire_worker.backend.backend import DecodeBounds, ModelBackend, ReservingAttention
 from pagewire_worker.backend.head import ClassificationHead
@@ -20,13 +20,13 @@ from pagewire_worker.backend.source import (
 )
 from pagewire_worker.checkpoint.dtypes import FP8
 from pagewire_worker.checkpoint.load_format import open_weights
-from pagewire_worker.checkpoint.model_config import ModelConfig
 from pagewire_worker.checkpoint.weights import WeightReader
 from pagewire_worker.cpu_kernels.backend import FusedBackend
 from pagewire_worker.cpu_kernels.decoder import FusedDecoder
 from pagewire_worker.cpu_kernels.decoder import load_decoder as load_fused_decoder
 from pagewire_worker.cpu_kernels.library import KernelPool
 from pagewire_worker.cpu_kernels.selection import choose_kernels
+from pagewire_worker.families.plan import ModelPlan
 from pagewire_worker.kv.kv_cache import CacheShape, KvCache
 from pagewire_worker.kv.layer_watch import LayerWatch
 from pagewire_worker.layers.fp8 import Capability, check_fp8_cache, device_capability
@@ -39,12 +39,12 @@ from pagewire_worker.models.variants import attention_names, find_variant
 
 _logger = logging.getLogger(__name__)
 
-Builder = Callable[[ModelConfig, WeightReader, LinearKind, int, torch.device], DecoderModel]
-"""(shape, weights, linear layers, longest position, device) -> model."""
+Builder = Callable[[ModelPlan, WeightReader, LinearKind, int, torch.device], DecoderModel]
+"""(plan, weights, linear layers, longest position, device) -> model."""
 
 
 def _build_triton(
-    config: ModelConfig,
+    plan: ModelPlan,
     weights: WeightReader,
     linears: LinearKind,
     num_positions: int,
@@ -52,7 +52,7 @@ def _build_triton(
 ) -> DecoderModel:
     from pagewire_worker.cuda.triton_decoder import load_triton_decoder
 
-    return load_triton_decoder(config, weights, linears, num_positions)
+    return load_triton_decoder(plan, weights, linears, num_positions)
 
 
 DECODERS: Mapping[str, Builder] = {"torch": load_decoder, "triton": _build_triton}
@@ -64,7 +64,7 @@ class NativeModel(Uncaptured):
     """A decoder with its weights."""
 
     decoder: DecoderModel
-    attention: AttentionBackend
+    attentions: Mapping[AttentionKind, AttentionBackend]
     linears: LinearKind
     classifier: ClassificationHead | None
 
@@ -76,24 +76,25 @@ class NativeModel(Uncaptured):
     @property
     def cache_shape(self) -> CacheShape:
         """The shape of the KV cache per position."""
-        return self.decoder.config.cache_shape
+        return self.decoder.plan.cache_shape
 
     def reserve(self, bounds: DecodeBounds) -> None:
         """Allocate the scratch memory of attention."""
-        if isinstance(self.attention, ReservingAttention):
-            config = self.decoder.config
-            self.attention.reserve(config.num_heads, config.head_dim, bounds)
+        shape = self.decoder.plan.attention
+        for attention in self.attentions.values():
+            if isinstance(attention, ReservingAttention):
+                attention.reserve(shape.num_heads, shape.head_dim, bounds)
 
     def backend(self, kv_cache: KvCache, on_layer: LayerWatch) -> ModelBackend:
         """Return the decoder over `kv_cache`."""
-        parts = (self.decoder, self.attention, self.linears)
+        is_exact = self.decoder.is_batch_invariant and self.linears.is_batch_invariant
         return TorchBackend(
             model=self.decoder,
             kv_cache=kv_cache,
-            attention=self.attention,
+            attentions=self.attentions,
             linear_name=self.linears.name,
             on_layer=on_layer,
-            is_exact=all(part.is_batch_invariant for part in parts),
+            is_exact=is_exact and all(one.is_batch_invariant for one in self.attentions.values()),
         )
 
 
@@ -110,7 +111,7 @@ class CudaModel(NativeModel):
 
         if self.enforce_eager:
             return 0
-        return graph_bytes(self.decoder.config, bounds, self.block_size)
+        return graph_bytes(self.decoder.plan, bounds, self.block_size)
 
     def captured(
         self,
@@ -126,13 +127,16 @@ class CudaModel(NativeModel):
         assert isinstance(backend, TorchBackend)
         if self.enforce_eager:
             return CudaBackend(backend, None, on_layer)
-        if not isinstance(self.attention, CapturableAttention):
-            raise StartupError(
-                f"--attention-backend: {self.attention.name} cannot be captured in graphs, "
-                "give it --enforce-eager",
-                field="attention_backend",
-            )
-        return captured(backend, self.decoder, self.attention, bounds, on_layer, advance)
+        capturable: dict[AttentionKind, CapturableAttention] = {}
+        for kind, attention in self.attentions.items():
+            if not isinstance(attention, CapturableAttention):
+                raise StartupError(
+                    f"--attention-backend: {attention.name} cannot be captured in graphs, "
+                    "give it --enforce-eager",
+                    field="attention_backend",
+                )
+            capturable[kind] = attention
+        return captured(backend, self.decoder, capturable, bounds, on_layer, advance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +155,7 @@ class FusedModel(Uncaptured):
     @property
     def cache_shape(self) -> CacheShape:
         """The shape of the KV cache per position."""
-        return self.decoder.config.cache_shape
+        return self.decoder.plan.cache_shape
 
     def backend(self, kv_cache: KvCache, on_layer: LayerWatch) -> ModelBackend:
         """Return the decoder over `kv_cache`."""
@@ -163,60 +167,61 @@ class NativeSource:
     """A checkpoint whose config.json the native decoder computes."""
 
     folder: Path
-    config: ModelConfig
+    plan: ModelPlan
     form: CheckpointForm | None = None
 
     @property
     def summary(self) -> ModelSummary:
         """A description for the log."""
         return ModelSummary(
-            architecture=self.form.architecture if self.form else self.config.architecture,
-            vocab_size=self.config.vocab_size,
-            max_positions=self.config.max_position_embeddings,
-            dtype=self.config.dtype,
+            architecture=self.form.architecture if self.form else self.plan.architecture,
+            vocab_size=self.plan.vocab_size,
+            max_positions=self.plan.max_positions,
+            dtype=self.plan.dtype,
         )
 
     def load(self, settings: LoadSettings) -> LoadedReplicaModel:
         """Read the weights. Raises StartupError naming the tensor at fault."""
-        pool = choose_kernels(self.config, settings)
+        pool = choose_kernels(self.plan, settings)
         if pool is not None:
             return self._load_fused(pool, settings)
         capability = device_capability(settings.device)
         name = self._attention_name(settings, capability)
         variant = find_variant(
-            architecture=self.config.architecture,
+            architecture=self.plan.architecture,
             device=settings.device.type,
             attention=name,
             quantization=settings.quantization,
         )
         layers = variant.linears[settings.quantization]
-        linears = choose_linears(layers, self.config, settings, capability)
-        attention = make_attention(
+        linears = choose_linears(layers, self.plan, settings, capability)
+        attentions = make_attentions(
             name,
             settings.device,
             settings.dtype,
             settings.block_size,
-            AttentionKind(window=self.config.sliding_window),
+            self.plan.kinds,
             exact=linears.is_batch_invariant,
         )
         if settings.cache_dtype == FP8:
-            check_fp8_cache(settings.device, capability, attention)
+            for attention in attentions.values():
+                check_fp8_cache(settings.device, capability, attention)
         reader = open_weights(self.folder, settings)
         build = DECODERS[variant.decoder]
         weights = self._decoder_weights(reader)
-        decoder = build(self.config, weights, linears, settings.max_model_len, settings.device)
+        decoder = build(self.plan, weights, linears, settings.max_model_len, settings.device)
         head = self._load_head(reader)
         reader.finish()
         if settings.device.type in variant.graphs:
             return CudaModel(
                 decoder=decoder,
-                attention=attention,
+                attentions=attentions,
                 linears=linears,
                 classifier=head,
                 enforce_eager=settings.enforce_eager,
                 block_size=settings.block_size,
             )
-        return NativeModel(decoder, attention, linears, head)
+        return NativeModel(decoder, attentions, linears, head)
 
     def _attention_name(self, settings: LoadSettings, capability: Capability | None) -> str:
         """Return the implementation of attention that is asked for, or for "auto" the fastest."""
@@ -224,7 +229,7 @@ class NativeSource:
             return settings.attention_backend
         picked = pick_attention("auto", capability)
         name = AUTO if picked == "auto" else picked
-        architecture = self.config.architecture
+        architecture = self.plan.architecture
         if name == AUTO or name in attention_names(architecture, settings.device.type):
             return name
         _logger.info("%s attends by %s: no decoder of it takes %s", architecture, AUTO, name)
@@ -233,7 +238,7 @@ class NativeSource:
     def _load_fused(self, pool: KernelPool, settings: LoadSettings) -> LoadedReplicaModel:
         reader = open_weights(self.folder, settings)
         decoder = load_fused_decoder(
-            self.config,
+            self.plan,
             self._decoder_weights(reader),
             pool,
             settings.dtype,
@@ -248,4 +253,4 @@ class NativeSource:
         return reader if self.form is None else self.form.decoder_weights(reader)
 
     def _load_head(self, reader: WeightReader) -> ClassificationHead | None:
-        return None if self.form is None else self.form.load_head(reader, self.config.hidden_size)
+        return None if self.form is None else self.form.load_head(reader, self.plan.hidden_size)

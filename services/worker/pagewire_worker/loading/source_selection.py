@@ -11,11 +11,11 @@ from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.model_files import overridden
 from pagewire_shared.model_files.config import read_config, refuse_unsupported
 from pagewire_worker.backend.source import ModelSource
-from pagewire_worker.checkpoint.window import UnsupportedModelError
 from pagewire_worker.encoders.families import encoder_spec
+from pagewire_worker.families.fields import UnsupportedModelError
 from pagewire_worker.loading.encoder_source import EncoderSource
 from pagewire_worker.loading.native_source import NativeSource
-from pagewire_worker.models.registry import native_config, native_form
+from pagewire_worker.models.registry import native_form, native_plan
 
 NO_OVERRIDES: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -53,7 +53,7 @@ def choose_source(
     reason = "--model-impl says so"
     if model_impl != "transformers":
         try:
-            native = NativeSource(folder, native_config(data), native_form(data))
+            native = NativeSource(folder, native_plan(data), native_form(data))
         except UnsupportedModelError as error:
             if model_impl == "native":
                 raise

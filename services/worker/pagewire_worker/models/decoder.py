@@ -1,127 +1,152 @@
-"""The decoder that Llama, Mistral, Qwen2 and Qwen3 share.
+"""The decoder in torch: it computes the parts that a plan lists.
 
-It sees tensors only; the model runner handles requests and plans. Weights are read by name and
-shape, so this file also lists the content of a checkpoint.
+It sees tensors only; the model runner handles requests and plans.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pagewire_worker.backend.attention import StepAttention
+from pagewire_worker.backend.attention import AttentionKind, StepAttention
 from pagewire_worker.backend.backend import StepBatch
-from pagewire_worker.checkpoint.model_config import ModelConfig
 from pagewire_worker.checkpoint.weights import WeightReader
+from pagewire_worker.families.plan import (
+    AttentionSpec,
+    BranchNorms,
+    LayerSpec,
+    MlpSpec,
+    ModelPlan,
+    NormSpec,
+)
 from pagewire_worker.kv.kv_cache import LayerCache
-from pagewire_worker.layers.linear import Linear, LinearFactory, LinearKind
-from pagewire_worker.layers.rotary import RotaryTable, Rotation
-from pagewire_worker.models.layer_linears import load_layer_linears, load_output
+from pagewire_worker.layers.activation import ACTIVATIONS
+from pagewire_worker.layers.linear import Linear, LinearKind
+from pagewire_worker.layers.logits import finish_logits
+from pagewire_worker.layers.norm import LayerNorm, Norm, RmsNorm
+from pagewire_worker.layers.rotary import RotaryTable, Rotation, shared_tables
+from pagewire_worker.models.load_parts import (
+    LayerLinears,
+    embedding_factor,
+    load_embedding,
+    load_layer_linears,
+    load_norm_tensors,
+    load_output,
+)
 
 
-class RmsNorm:
-    """x / rms(x) * weight over the last dimension.
+@dataclass(frozen=True, slots=True)
+class LayerInputs:
+    """What a layer reads besides the hidden states; `faults` as in StepBatch."""
 
-    The product with the weight is taken after rounding to the type of `x`, as in published models.
-    """
-
-    __slots__ = ("_epsilon", "_weight")
-
-    def __init__(self, weight: Tensor, epsilon: float) -> None:
-        self._weight = weight
-        self._epsilon = epsilon
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Normalise [..., size]."""
-        wide = x.float()
-        scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + self._epsilon)
-        return self._weight * (wide * scale).to(x.dtype)
+    rotation: Rotation | None
+    slot_mapping: Tensor
+    cache: LayerCache
+    attend: StepAttention
+    faults: Tensor | None = None
 
 
 class SelfAttention:
-    """Grouped-query attention (Ainslie et al., 2023) over a paged cache."""
+    """Grouped-query attention over a paged cache."""
 
-    __slots__ = ("_config", "_key_norm", "_output", "_qkv", "_query_norm")
+    __slots__ = ("_key_norm", "_output", "_qkv", "_query_norm", "_spec")
 
     def __init__(
         self,
         *,
-        config: ModelConfig,
-        qkv: Linear,
-        output: Linear,
-        query_norm: RmsNorm | None,
-        key_norm: RmsNorm | None,
+        spec: AttentionSpec,
+        linears: LayerLinears,
+        query_norm: Norm | None,
+        key_norm: Norm | None,
     ) -> None:
-        self._config = config
-        self._qkv = qkv
-        self._output = output
+        self._spec = spec
+        self._qkv = linears.qkv
+        self._output = linears.output
         self._query_norm = query_norm
         self._key_norm = key_norm
 
-    def __call__(
-        self,
-        x: Tensor,
-        rotation: Rotation,
-        slot_mapping: Tensor,
-        cache: LayerCache,
-        attend: StepAttention,
-        faults: Tensor | None = None,
-    ) -> Tensor:
+    def __call__(self, x: Tensor, inputs: LayerInputs) -> Tensor:
         """Map [tokens, hidden] to [tokens, hidden]; writes keys and values before it reads them."""
-        config = self._config
-        num_tokens = x.shape[0]
-        heads = self._qkv(x).view(num_tokens, -1, config.head_dim)
-        sizes = (config.num_heads, config.num_kv_heads, config.num_kv_heads)
+        spec, num_tokens = self._spec, x.shape[0]
+        heads = self._qkv(x).view(num_tokens, -1, spec.head_dim)
+        sizes = (spec.num_heads, spec.num_kv_heads, spec.num_kv_heads)
         query, key, value = heads.split(sizes, dim=1)
-        if self._query_norm is not None and self._key_norm is not None:
-            query, key = self._query_norm(query), self._key_norm(key)
-        cache.write(slot_mapping, rotation.rotate(key), value, faults)
-        attended = attend(rotation.rotate(query), cache)
+        query = _normed(self._query_norm, spec.query_norm, query)
+        key = _normed(self._key_norm, spec.key_norm, key)
+        if inputs.rotation is not None:
+            query, key = inputs.rotation.rotate(query), inputs.rotation.rotate(key)
+        inputs.cache.write(inputs.slot_mapping, key, value, inputs.faults)
+        attended = inputs.attend(query, inputs.cache)
         return self._output(attended.reshape(num_tokens, -1))
 
 
-class GatedMlp:
-    """down(silu(gate(x)) * up(x))."""
+def _normed(norm: Norm | None, spec: NormSpec | None, heads: Tensor) -> Tensor:
+    if norm is None or spec is None:
+        return heads
+    return norm(heads.reshape(len(heads), -1, spec.size)).view(heads.shape)
 
-    __slots__ = ("_down", "_gate_up")
 
-    def __init__(self, gate_up: Linear, down: Linear) -> None:
-        self._gate_up = gate_up
-        self._down = down
+class Mlp:
+    """down(activation(gate(x)) * up(x)), or without a gate down(activation(up(x)))."""
+
+    __slots__ = ("_activation", "_down", "_is_gated", "_up")
+
+    def __init__(self, spec: MlpSpec, linears: LayerLinears) -> None:
+        self._activation = ACTIVATIONS[spec.activation]
+        self._is_gated = spec.is_gated
+        self._up = linears.up
+        self._down = linears.down
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map [tokens, hidden] to [tokens, hidden]."""
-        gate, up = self._gate_up(x).chunk(2, dim=-1)
-        return self._down(functional.silu(gate) * up)
+        up = self._up(x)
+        if not self._is_gated:
+            return self._down(self._activation(up))
+        gate, up = up.chunk(2, dim=-1)
+        return self._down(self._activation(gate) * up)
 
 
+@dataclass(frozen=True, slots=True)
+class ResidualBranch:
+    """A part of a layer with its norms, added to the residual.
+
+    Attributes:
+        multiplier: Of the part before it is added.
+    """
+
+    before: Norm | None
+    after: Norm | None
+    multiplier: float
+
+    def __call__(self, hidden: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
+        """Map [tokens, hidden] to [tokens, hidden]."""
+        added = part(hidden if self.before is None else self.before(hidden))
+        if self.after is not None:
+            added = self.after(added)
+        return hidden + (added if self.multiplier == 1.0 else added * self.multiplier)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderLayer:
-    """One transformer block with norms before attention and MLP."""
+    """One transformer block.
 
-    __slots__ = ("_attention", "_attention_norm", "_mlp", "_mlp_norm")
+    Attributes:
+        rotary: None for no rotation.
+    """
 
-    def __init__(
-        self, attention_norm: RmsNorm, attention: SelfAttention, mlp_norm: RmsNorm, mlp: GatedMlp
-    ) -> None:
-        self._attention_norm = attention_norm
-        self._attention = attention
-        self._mlp_norm = mlp_norm
-        self._mlp = mlp
+    attention: SelfAttention
+    attention_branch: ResidualBranch
+    mlp: Mlp
+    mlp_branch: ResidualBranch
+    kind: AttentionKind
+    rotary: RotaryTable | None
 
-    def __call__(
-        self,
-        hidden: Tensor,
-        rotation: Rotation,
-        slot_mapping: Tensor,
-        cache: LayerCache,
-        attend: StepAttention,
-        faults: Tensor | None = None,
-    ) -> Tensor:
-        """Map [tokens, hidden] to [tokens, hidden]; `faults` as in StepBatch."""
-        normed = self._attention_norm(hidden)
-        hidden = hidden + self._attention(normed, rotation, slot_mapping, cache, attend, faults)
-        return hidden + self._mlp(self._mlp_norm(hidden))
+    def __call__(self, hidden: Tensor, inputs: LayerInputs) -> Tensor:
+        """Map [tokens, hidden] to [tokens, hidden]."""
+        hidden = self.attention_branch(hidden, lambda x: self.attention(x, inputs))
+        return self.mlp_branch(hidden, self.mlp)
 
 
 class Decoder:
@@ -133,40 +158,43 @@ class Decoder:
     def __init__(
         self,
         *,
-        config: ModelConfig,
+        plan: ModelPlan,
         embedding: Tensor,
         layers: Sequence[DecoderLayer],
-        norm: RmsNorm,
+        norm: Norm,
         output: Linear,
-        rotary: RotaryTable,
     ) -> None:
-        self.config = config
+        self.plan = plan
         self._embedding = embedding
+        self._factor = embedding_factor(plan, embedding.dtype)
         self._layers = layers
         self._norm = norm
         self._output = output
-        self._rotary = rotary
 
     def forward(
         self,
         batch: StepBatch,
         caches: Sequence[LayerCache],
-        attend: StepAttention,
+        attends: Mapping[AttentionKind, StepAttention],
         on_layer: Callable[[], None],
     ) -> Tensor:
         """Run one flat batch.
 
         Args:
             caches: One per layer.
-            attend: Attention, prepared for the sequences of this step.
+            attends: Attention of each kind, prepared for the sequences of this step.
 
         Returns:
             Hidden states after the last norm, [outputs, hidden].
         """
         hidden = functional.embedding(batch.token_ids, self._embedding)
-        rotation = self._rotary.at(batch.positions)
-        for layer, cache in zip(self._layers, caches, strict=True):
-            hidden = layer(hidden, rotation, batch.slot_mapping, cache, attend, batch.faults)
+        if self._factor != 1.0:
+            hidden = hidden * self._factor
+        rotations = _rotations([layer.rotary for layer in self._layers], batch.positions)
+        for layer, cache, rotation in zip(self._layers, caches, rotations, strict=True):
+            attend = attends[layer.kind]
+            inputs = LayerInputs(rotation, batch.slot_mapping, cache, attend, batch.faults)
+            hidden = layer(hidden, inputs)
             on_layer()
         return self._norm(hidden.index_select(0, batch.output_rows))
 
@@ -176,59 +204,70 @@ class Decoder:
 
     def narrow_logits(self, hidden: Tensor) -> Tensor:
         """Return the logits in the type of the model."""
-        return self._output(hidden)
+        return finish_logits(self.plan.logits, self._output(hidden))
+
+
+def _rotations(tables: Sequence[RotaryTable | None], positions: Tensor) -> list[Rotation | None]:
+    """Return the rotation of each layer; layers that share a table share it."""
+    made = {id(table): table.at(positions) for table in tables if table is not None}
+    return [made.get(id(table)) for table in tables]
 
 
 def load_decoder(
-    config: ModelConfig,
+    plan: ModelPlan,
     weights: WeightReader,
     linears: LinearKind,
     num_positions: int,
     device: torch.device,
 ) -> Decoder:
     """Build the decoder from a checkpoint. Raises StartupError naming the tensor at fault."""
-    embedding = weights.take("model.embed_tokens.weight", (config.vocab_size, config.hidden_size))
+    embedding = load_embedding(plan, weights)
+    tables = shared_tables(
+        [layer.attention.rope for layer in plan.layers],
+        lambda rope: RotaryTable(rope, num_positions, device, embedding.dtype),
+    )
     layers = [
-        _load_layer(config, weights, linears.layer, f"model.layers.{index}")
-        for index in range(config.num_layers)
+        _load_layer(plan, spec, weights, linears, table)
+        for spec, table in zip(plan.layers, tables, strict=True)
     ]
-    norm = _load_norm(config, weights, "model.norm", config.hidden_size)
-    output = load_output(config, weights, linears.output, embedding)
-    rotary = RotaryTable(
-        rope=config.rope,
-        head_dim=config.head_dim,
-        num_positions=num_positions,
-        device=device,
-        dtype=embedding.dtype,
-    )
-    return Decoder(
-        config=config, embedding=embedding, layers=layers, norm=norm, output=output, rotary=rotary
-    )
+    norm = _load_norm(plan.norm, weights)
+    output = load_output(plan, weights, linears.output, embedding)
+    return Decoder(plan=plan, embedding=embedding, layers=layers, norm=norm, output=output)
 
 
 def _load_layer(
-    config: ModelConfig, weights: WeightReader, make_linear: LinearFactory, prefix: str
+    plan: ModelPlan,
+    spec: LayerSpec,
+    weights: WeightReader,
+    linears: LinearKind,
+    rotary: RotaryTable | None,
 ) -> DecoderLayer:
-    linears = load_layer_linears(config, weights, make_linear, prefix)
-    norms = [
-        _load_norm(config, weights, f"{prefix}.self_attn.{name}", config.head_dim)
-        if config.has_qk_norm
-        else None
-        for name in ("q_norm", "k_norm")
-    ]
+    parts, attention = load_layer_linears(spec, weights, linears.layer), spec.attention
+
+    def branch(norms: BranchNorms) -> ResidualBranch:
+        before, after = (
+            None if one is None else _load_norm(one, weights) for one in (norms.before, norms.after)
+        )
+        return ResidualBranch(before, after, plan.residual_multiplier)
+
+    query_norm, key_norm = (
+        None if one is None else _load_norm(one, weights, attention.order_of(one.size))
+        for one in (attention.query_norm, attention.key_norm)
+    )
     return DecoderLayer(
-        _load_norm(config, weights, f"{prefix}.input_layernorm", config.hidden_size),
-        SelfAttention(
-            config=config,
-            qkv=linears.qkv,
-            output=linears.output,
-            query_norm=norms[0],
-            key_norm=norms[1],
+        attention=SelfAttention(
+            spec=attention, linears=parts, query_norm=query_norm, key_norm=key_norm
         ),
-        _load_norm(config, weights, f"{prefix}.post_attention_layernorm", config.hidden_size),
-        GatedMlp(linears.gate_up, linears.down),
+        attention_branch=branch(spec.attention_norms),
+        mlp=Mlp(spec.mlp, parts),
+        mlp_branch=branch(spec.mlp_norms),
+        kind=attention.kind,
+        rotary=rotary,
     )
 
 
-def _load_norm(config: ModelConfig, weights: WeightReader, prefix: str, size: int) -> RmsNorm:
-    return RmsNorm(weights.take(f"{prefix}.weight", (size,)), config.rms_norm_eps)
+def _load_norm(spec: NormSpec, weights: WeightReader, order: Sequence[int] | None = None) -> Norm:
+    tensors = load_norm_tensors(spec, weights, order)
+    if tensors.bias is not None:
+        return LayerNorm(tensors.weight, tensors.bias, spec.epsilon)
+    return RmsNorm(tensors.weight, spec.epsilon)

@@ -7,33 +7,31 @@ from collections.abc import Callable, Mapping
 
 from pagewire_shared.errors import StartupError
 from pagewire_worker.backend.source import LoadSettings
-from pagewire_worker.checkpoint.model_config import ModelConfig
+from pagewire_worker.families.plan import ModelPlan
 from pagewire_worker.layers.fp8 import Capability, check_fp8
 from pagewire_worker.layers.linear import LinearKind, TorchLinear, pick_linear
 from pagewire_worker.models.variants import BY_FLAG
 
-LinearMaker = Callable[[ModelConfig, LoadSettings, Capability | None], LinearKind]
-"""(shape, settings, compute capability of the device) -> layers."""
+LinearMaker = Callable[[ModelPlan, LoadSettings, Capability | None], LinearKind]
+"""(plan, settings, compute capability of the device) -> layers."""
 
 
 def choose_linears(
-    name: str, config: ModelConfig, settings: LoadSettings, capability: Capability | None
+    name: str, plan: ModelPlan, settings: LoadSettings, capability: Capability | None
 ) -> LinearKind:
     """Return the layers called `name`, one of LINEARS.
 
     Raises:
         StartupError: They do not do for this model or on this device.
     """
-    return LINEARS[name](config, settings, capability)
+    return LINEARS[name](plan, settings, capability)
 
 
-def _by_flag(
-    config: ModelConfig, settings: LoadSettings, capability: Capability | None
-) -> LinearKind:
+def _by_flag(plan: ModelPlan, settings: LoadSettings, capability: Capability | None) -> LinearKind:
     return pick_linear(settings.linear_backend, settings.device, settings.dtype)
 
 
-def _fp8(config: ModelConfig, settings: LoadSettings, capability: Capability | None) -> LinearKind:
+def _fp8(plan: ModelPlan, settings: LoadSettings, capability: Capability | None) -> LinearKind:
     """Return 8-bit floats in transformer blocks; logits come from weights of the model's type."""
     check_fp8(
         "--quantization: fp8",
@@ -49,22 +47,19 @@ def _fp8(config: ModelConfig, settings: LoadSettings, capability: Capability | N
     if settings.dtype not in TYPES:
         dtype = str(settings.dtype).removeprefix("torch.")
         raise _refused(f"the model computes in {dtype}; give it --dtype bfloat16 or float16")
-    for name, size in _sizes(config).items():
+    for name, size in _sizes(plan).items():
         if size % MULTIPLE:
             raise _refused(f"{name} ({size}) is no multiple of {MULTIPLE}")
     return LinearKind("fp8", Fp8Linear, TorchLinear)
 
 
-def _sizes(config: ModelConfig) -> dict[str, int]:
+def _sizes(plan: ModelPlan) -> dict[str, int]:
     """Return what inputs and outputs of the layers are made of."""
     return {
-        "hidden_size": config.hidden_size,
-        "intermediate_size": config.intermediate_size,
-        "num_attention_heads * head_dim": config.num_heads * config.head_dim,
-        "(num_attention_heads + 2 * num_key_value_heads) * head_dim": (
-            config.num_heads + 2 * config.num_kv_heads
-        )
-        * config.head_dim,
+        "hidden_size": plan.hidden_size,
+        "intermediate_size": plan.inner_size,
+        "num_attention_heads * head_dim": plan.attention.sizes[0],
+        "(num_attention_heads + 2 * num_key_value_heads) * head_dim": sum(plan.attention.sizes),
     }
 
 

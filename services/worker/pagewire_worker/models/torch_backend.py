@@ -1,15 +1,15 @@
 """The model in plain torch operations, on any device: the reference for all other backends."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from torch import Tensor
 
-from pagewire_worker.backend.attention import AttentionBackend, StepAttention
+from pagewire_worker.backend.attention import AttentionBackend, AttentionKind, StepAttention
 from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.checkpoint.dtypes import FP8
-from pagewire_worker.checkpoint.model_config import ModelConfig
+from pagewire_worker.families.plan import ModelPlan
 from pagewire_worker.kv.kv_cache import KvCache, LayerCache
 from pagewire_worker.sampling.sampler import likeliest
 
@@ -18,8 +18,8 @@ class DecoderModel(Protocol):
     """A decoder with its weights; see Decoder for the methods."""
 
     @property
-    def config(self) -> ModelConfig:
-        """Shape of the model."""
+    def plan(self) -> ModelPlan:
+        """The parts of the model."""
         ...
 
     @property
@@ -36,7 +36,7 @@ class DecoderModel(Protocol):
         self,
         batch: StepBatch,
         caches: Sequence[LayerCache],
-        attend: StepAttention,
+        attends: Mapping[AttentionKind, StepAttention],
         on_layer: Callable[[], None],
     ) -> Tensor:
         """Run one flat batch."""
@@ -55,6 +55,7 @@ class TorchBackend:
     """Runs a Decoder eagerly.
 
     Args:
+        attentions: Attention of each kind that the layers have.
         linear_name: Name of the linear implementation the decoder was built with.
         on_layer: Called after each layer, to report progress.
         is_exact: Whether decoder, attention and linear layers are all batch invariant.
@@ -65,14 +66,14 @@ class TorchBackend:
         *,
         model: DecoderModel,
         kv_cache: KvCache,
-        attention: AttentionBackend,
+        attentions: Mapping[AttentionKind, AttentionBackend],
         linear_name: str,
         on_layer: Callable[[], None],
         is_exact: bool = False,
     ) -> None:
         self._model = model
         self._kv_cache = kv_cache
-        self._attention = attention
+        self._attentions = attentions
         self._linear_name = linear_name
         self._on_layer = on_layer
         self._is_exact = is_exact
@@ -85,7 +86,8 @@ class TorchBackend:
     @property
     def kernel_set(self) -> str:
         """Names of the implementations in use."""
-        names = f"{self._model.name},attention={self._attention.name},linear={self._linear_name}"
+        attention = "+".join(sorted({one.name for one in self._attentions.values()}))
+        names = f"{self._model.name},attention={attention},linear={self._linear_name}"
         # Named for 8-bit floats only; otherwise the cache has the type of the model.
         stored = self._kv_cache.layers[0].key.dtype
         return f"{names},kv={str(stored).removeprefix('torch.')}" if stored == FP8 else names
@@ -98,12 +100,12 @@ class TorchBackend:
     @property
     def embedding_size(self) -> int:
         """Length of a hidden state."""
-        return self._model.config.hidden_size
+        return self._model.plan.hidden_size
 
     def forward(self, batch: StepBatch) -> Tensor:
         """Run one step and return the hidden states after the last norm, [outputs, hidden]."""
-        attend = self._attention.prepare(batch.attention)
-        return self._model.forward(batch, self._kv_cache.layers, attend, self._on_layer)
+        attends = {kind: one.prepare(batch.attention) for kind, one in self._attentions.items()}
+        return self._model.forward(batch, self._kv_cache.layers, attends, self._on_layer)
 
     def greedy(self, hidden: Tensor) -> SampledTokens:
         """Return the most likely token per row of [rows, hidden], the lowest id of equal ones."""

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pagewire_shared.errors import StartupError
-from pagewire_worker.checkpoint.window import UnsupportedModelError
+from pagewire_worker.families.fields import UnsupportedModelError
+from pagewire_worker.families.registry import FAMILIES
 
 FUSED = "fused"
 """The kernels for CPUs: a decoder with attention and linear layers of its own."""
@@ -36,19 +37,20 @@ class Variant:
     graphs: tuple[str, ...] = ()
 
 
-LLAMA_FAMILY = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+ALL_FAMILIES = tuple(FAMILIES)
+"""A row without a family, for a part that its decoder does not compute, leaves it out here."""
 
 VARIANTS: tuple[Variant, ...] = (
     Variant(
         decoder=FUSED,
-        architectures=LLAMA_FAMILY,
+        architectures=ALL_FAMILIES,
         devices=("cpu",),
         attention=(FUSED,),
         linears={"none": FUSED, "int8": FUSED, "int4": FUSED},
     ),
     Variant(
         decoder="triton",
-        architectures=LLAMA_FAMILY,
+        architectures=ALL_FAMILIES,
         devices=("cpu", "cuda"),
         attention=("triton",),
         linears={"none": BY_FLAG, "fp8": "fp8"},
@@ -56,7 +58,7 @@ VARIANTS: tuple[Variant, ...] = (
     ),
     Variant(
         decoder="torch",
-        architectures=LLAMA_FAMILY,
+        architectures=ALL_FAMILIES,
         devices=("cpu", "cuda"),
         attention=("reference", "sdpa"),
         linears={"none": BY_FLAG, "fp8": "fp8"},

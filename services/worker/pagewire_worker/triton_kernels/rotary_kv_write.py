@@ -35,8 +35,8 @@ def rotary_kv_write(
     qkv: Tensor,
     positions: Tensor,
     slot_mapping: Tensor,
-    cosines: Tensor,
-    sines: Tensor,
+    cosines: Tensor | None,
+    sines: Tensor | None,
     key_cache: Tensor,
     value_cache: Tensor,
     norms: HeadNorms | None = None,
@@ -55,10 +55,11 @@ def rotary_kv_write(
         slot_mapping: [tokens] int64, block * block_size + offset, each at most once. A negative
             entry is a padding row: nothing is written, and its position is any row of the tables.
         cosines, sines: [positions, head_dim] contiguous, of any floating type. Both halves of a row
-            are the same (layers/rotary.py): only the first is read.
+            are the same (layers/rotary.py): only the first is read. None: nothing is rotated.
         key_cache, value_cache: [num_blocks, block_size, kv_heads, head_dim], of the type of `qkv`
             or float8_e4m3fn. Any strides, the same for both, but the last dimension is contiguous.
-        norms: Of the type of `qkv`; None for no norms.
+        norms: Of the type of `qkv`, or float32 for products that are rounded late; None for no
+            norms.
         scales: [2] float32 on the device, with fp8 caches only: keys are divided by the first and
             values by the second, then limited to the range of fp8.
         faults: [tokens] int64: set to 1 for tokens whose keys or values are not finite, or would
@@ -72,10 +73,8 @@ def rotary_kv_write(
     num_heads = qkv.shape[1] // head_dim - 2 * num_kv_heads
     assert qkv.shape[1] == (num_heads + 2 * num_kv_heads) * head_dim
     _check_tokens(num_tokens, positions, slot_mapping, faults)
-    for table in (cosines, sines):
-        _check_tensor(table, (len(cosines), head_dim), cosines.dtype)
-    for weight in (norms.query, norms.key) if norms else ():
-        _check_tensor(weight, (head_dim,), qkv.dtype)
+    _check_tables(cosines, sines, head_dim)
+    _check_norms(norms, head_dim, qkv.dtype)
     _check_heads(qkv, key_cache, value_cache, scales)
     queries = torch.empty((num_tokens, num_heads, head_dim), dtype=qkv.dtype, device=qkv.device)
     heads = min(triton.next_power_of_2(max(num_heads, num_kv_heads)), _MAX_HEADS_PER_PROGRAM)
@@ -114,6 +113,18 @@ def _check_tensor(tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) ->
     assert tensor.is_contiguous()
 
 
+def _check_tables(cosines: Tensor | None, sines: Tensor | None, head_dim: int) -> None:
+    if cosines is not None and sines is not None:
+        for table in (cosines, sines):
+            _check_tensor(table, (len(cosines), head_dim), cosines.dtype)
+
+
+def _check_norms(norms: HeadNorms | None, head_dim: int, dtype: torch.dtype) -> None:
+    for weight in (norms.query, norms.key) if norms else ():
+        assert weight.dtype in (dtype, torch.float32)
+        _check_tensor(weight, (head_dim,), weight.dtype)
+
+
 def _check_tokens(num_tokens: int, *arrays: Tensor | None) -> None:
     for array in arrays:
         if array is not None:
@@ -149,17 +160,18 @@ def _rotary_kv_write(
     slot = tl.load(slot_mapping + token)
     place = slot // BLOCK_SIZE * block_stride + slot % BLOCK_SIZE * token_stride + pairs
     num_kept = tl.where(slot >= 0, NUM_KV_HEADS, 0)  # of padding none
+    dtype: tl.constexpr = qkv.dtype.element_ty
     if group < QUERY_GROUPS:
         head, mask = _heads(group, NUM_HEADS, pairs, HEAD_DIM)
         first, second = _load(row + head * HEAD_DIM, mask, HEAD_DIM)
-        first, second = _norm(first, second, query_norm, epsilon, HEAD_DIM)
+        first, second = _norm(first, second, query_norm, epsilon, dtype, HEAD_DIM)
         first, second = _rotate(first, second, cosines, sines, angles, HEAD_DIM)
         target = queries + (token * NUM_HEADS + head) * HEAD_DIM + pairs
         _store(target, first, second, None, 0, mask, None, token, HEAD_DIM)
     elif group < QUERY_GROUPS + KV_GROUPS:
         head, mask = _heads(group - QUERY_GROUPS, num_kept, pairs, HEAD_DIM)
         first, second = _load(row + (NUM_HEADS + head) * HEAD_DIM, mask, HEAD_DIM)
-        first, second = _norm(first, second, key_norm, epsilon, HEAD_DIM)
+        first, second = _norm(first, second, key_norm, epsilon, dtype, HEAD_DIM)
         first, second = _rotate(first, second, cosines, sines, angles, HEAD_DIM)
         key = key_cache + place + head * head_stride
         _store(key, first, second, scales, 0, mask, faults, token, HEAD_DIM)
@@ -192,24 +204,29 @@ def _load(first, mask, HEAD_DIM: tl.constexpr):
 
 
 @triton.jit
-def _norm(first, second, weight, epsilon, HEAD_DIM: tl.constexpr):
+def _norm(first, second, weight, epsilon, dtype: tl.constexpr, HEAD_DIM: tl.constexpr):
     if weight is not None:
-        dtype = weight.dtype.element_ty
         pairs = _pairs(first.shape[0], first.shape[1])
         squares = tl.sum(first * first + second * second, axis=1) / HEAD_DIM
         scale = tl.rsqrt(squares + epsilon)[:, None]
         weights = _load(weight + pairs, pairs < HEAD_DIM // 2, HEAD_DIM)
-        first = ((first * scale).to(dtype).to(tl.float32) * weights[0]).to(dtype).to(tl.float32)
-        second = ((second * scale).to(dtype).to(tl.float32) * weights[1]).to(dtype).to(tl.float32)
+        first, second = first * scale, second * scale
+        # A wider weight is multiplied before rounding.
+        if weight.dtype.element_ty == dtype:
+            first, second = first.to(dtype).to(tl.float32), second.to(dtype).to(tl.float32)
+        first = (first * weights[0]).to(dtype).to(tl.float32)
+        second = (second * weights[1]).to(dtype).to(tl.float32)
     return first, second
 
 
 @triton.jit
 def _rotate(first, second, cosines, sines, angles, HEAD_DIM: tl.constexpr):
-    mask = _pairs(first.shape[0], first.shape[1]) < HEAD_DIM // 2
-    cosine = tl.load(cosines + angles, mask=mask, other=0.0).to(tl.float32)
-    sine = tl.load(sines + angles, mask=mask, other=0.0).to(tl.float32)
-    return first * cosine - second * sine, second * cosine + first * sine
+    if cosines is not None:
+        mask = _pairs(first.shape[0], first.shape[1]) < HEAD_DIM // 2
+        cosine = tl.load(cosines + angles, mask=mask, other=0.0).to(tl.float32)
+        sine = tl.load(sines + angles, mask=mask, other=0.0).to(tl.float32)
+        first, second = first * cosine - second * sine, second * cosine + first * sine
+    return first, second
 
 
 @triton.jit

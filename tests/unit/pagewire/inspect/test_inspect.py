@@ -17,7 +17,7 @@ from pagewire.models import BUILTIN_FOLDER
 from pagewire_shared.errors import StartupError
 from pagewire_shared.model_files.config import read_config
 from pagewire_worker.kv.kv_cache import bytes_per_block
-from pagewire_worker.models.registry import read_model_config
+from pagewire_worker.models.registry import read_plan
 from support.checkpoints.checkpoints import make_checkpoint
 
 LLAMA_7B = {
@@ -38,7 +38,7 @@ def test_the_sum_is_that_of_the_worker(tmp_path: Path, window: int | None) -> No
     folder = make_checkpoint(tmp_path / "m", architecture="Qwen3ForCausalLM")
     data = read_config(folder)
     size = model_size(folder, data, dtype="bfloat16", quantization="none", max_len=256)
-    shape = read_model_config(folder).cache_shape
+    shape = read_plan(folder).cache_shape
     assert size.kv_token_bytes * 16 == bytes_per_block(shape, 16, torch.bfloat16)
     assert size.sequence_bytes == size.kv_token_bytes * 256
     stored = sum(file.stat().st_size for file in folder.glob("*.safetensors"))

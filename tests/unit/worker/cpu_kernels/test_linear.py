@@ -92,7 +92,8 @@ def test_gate_and_up(pool: KernelPool, dtype: torch.dtype, rows: int, has_bias: 
     x = torch.randn(rows, 64).to(dtype)
     y = torch.full((rows, 176), float("nan"), dtype=dtype)
     structure = (linear := merged(pool, gate, up, biases)).structure()
-    pool.gate_up(TYPES[dtype], structure, pointer(x), rows, None, pointer(y))
+    silu = abi.ACTIVATIONS["silu"]
+    pool.activate(TYPES[dtype], structure, silu, True, pointer(x), rows, None, pointer(y))
     assert linear.storage.num_outputs == 352
     sides = [x.double() @ weight.double().T for weight in (gate, up)]
     if has_bias:
@@ -137,7 +138,8 @@ def test_a_norm(pool: KernelPool, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     x, weight = torch.randn(37, 208) * 3, torch.randn(208)
     y = torch.empty(37, 208, dtype=dtype)
-    pool.norm(TYPES[dtype], pointer(x), pointer(weight), 1e-6, 37, 208, pointer(y))
+    norm = abi.NormArgs(pointer(weight), None, 1e-6, 208, False)
+    pool.norm(TYPES[dtype], pointer(x), norm, 37, pointer(y))
     wide = x.double()
     exact = wide / (wide.square().mean(1, keepdim=True) + 1e-6).sqrt() * weight.double()
     assert ((y.double() - exact).abs() <= ROUNDING[dtype] * exact.abs() + 1e-6).all()

@@ -11,7 +11,6 @@ import torch
 
 from pagewire_shared.errors import StartupError
 from pagewire_worker.backend.source import LoadSettings
-from pagewire_worker.checkpoint.model_config import ModelConfig, RopeConfig
 from pagewire_worker.cpu_kernels import build, library
 from pagewire_worker.cpu_kernels import isa_selection as isa_choice
 from pagewire_worker.cpu_kernels import selection as choice
@@ -28,29 +27,30 @@ from pagewire_worker.cpu_kernels.library import (
     load_library,
 )
 from pagewire_worker.cpu_kernels.selection import AMX_HINT, AMX_LOSS, MEASURED_LOSS, choose_kernels
+from pagewire_worker.families.plan import ModelPlan
+from pagewire_worker.models.registry import native_plan
 from support.cells.worker_driver import load
 from support.kernels.fused_kernels import has_kernels, needs_kernels
 
-MODEL = ModelConfig(
-    architecture="LlamaForCausalLM",
-    vocab_size=512,
-    hidden_size=64,
-    intermediate_size=192,
-    num_layers=2,
-    num_heads=4,
-    num_kv_heads=2,
-    head_dim=16,
-    rms_norm_eps=1e-6,
-    rope=RopeConfig(),
-    max_position_embeddings=2048,
-    is_tied=False,
-    has_qkv_bias=False,
-    has_output_bias=False,
-    has_mlp_bias=False,
-    has_qk_norm=False,
-    sliding_window=None,
-    dtype="float32",
-)
+
+def model(**fields: Any) -> ModelPlan:
+    """Return the plan of a small Llama with other fields in its config.json."""
+    return native_plan(
+        {
+            "architectures": ["LlamaForCausalLM"],
+            "vocab_size": 512,
+            "hidden_size": 64,
+            "intermediate_size": 192,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 16,
+            **fields,
+        }
+    )
+
+
+MODEL = model()
 
 SETTINGS = LoadSettings(
     device=torch.device("cpu"),
@@ -74,7 +74,7 @@ REASONS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"intermediate_size": 200}, {}, "intermediate_size (200)"),
     ({"head_dim": 24}, {}, "head_dim (24)"),
     ({"head_dim": 528}, {}, "head_dim (528)"),
-    ({"num_heads": 130}, {}, "query heads per KV head (65)"),
+    ({"num_attention_heads": 130}, {}, "query heads per KV head (65)"),
 ]
 
 
@@ -90,9 +90,9 @@ def logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 def test_they_run_what_they_can(
     wanted: str, dtype: torch.dtype, logged: pytest.LogCaptureFixture
 ) -> None:
-    largest = replace(MODEL, head_dim=512, num_heads=128)
-    for model in (MODEL, largest):
-        pool = choose_kernels(model, replace(SETTINGS, cpu_backend=wanted, dtype=dtype))
+    largest = model(head_dim=512, num_attention_heads=128)
+    for plan in (MODEL, largest):
+        pool = choose_kernels(plan, replace(SETTINGS, cpu_backend=wanted, dtype=dtype))
         assert isinstance(pool, KernelPool)
     used = [line for line in logged.messages if line != AMX_HINT]
     assert len(used) == 2
@@ -191,20 +191,20 @@ def _no_kernels() -> dict[str, int]:
     raise KernelsMissingError("none here")
 
 
-@pytest.mark.parametrize(("model", "settings", "reason"), REASONS)
+@pytest.mark.parametrize(("fields", "settings", "reason"), REASONS)
 def test_what_they_do_not_run(
-    model: dict[str, Any],
+    fields: dict[str, Any],
     settings: dict[str, Any],
     reason: str,
     logged: pytest.LogCaptureFixture,
 ) -> None:
-    config, given = replace(MODEL, **model), replace(SETTINGS, **settings)
-    assert choose_kernels(config, given) is None
+    plan, given = model(**fields), replace(SETTINGS, **settings)
+    assert choose_kernels(plan, given) is None
     (record,) = logged.records
     assert record.levelno == logging.INFO
     assert reason in record.message
     with pytest.raises(StartupError, match=r"^--cpu-backend: fused ") as caught:
-        choose_kernels(config, replace(given, cpu_backend="fused"))
+        choose_kernels(plan, replace(given, cpu_backend="fused"))
     assert reason in caught.value.message
     assert caught.value.field == "cpu_backend"
     assert len(logged.records) == 1

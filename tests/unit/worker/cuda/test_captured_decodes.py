@@ -5,6 +5,7 @@ import pytest
 
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_worker.attention import triton
+from pagewire_worker.backend.attention import AttentionKind
 from support.cells.worker_driver import GREEDY, PROMPT, Driver, Running, load, request
 from support.kernels.captured_decodes import capture_decodes
 
@@ -76,7 +77,7 @@ def test_decodes_beyond_the_scratch_memory_are_not_captured(captured, driver, mo
     """They are computed a part at a time; which step runs how changes no token."""
     monkeypatch.setattr(triton, "MAX_PARTIAL_BYTES", 1)
     one, graphs = captured("llama", max_model_len=280)
-    assert one.model_runner.backend._eager._attention.scratch.num_splits == 2
+    assert one.model_runner.backend._eager._attentions[AttentionKind()].scratch.num_splits == 2
     prompts = [[token % 500 for token in range(254)], PROMPT[:5], PROMPT[:7]]
     expected = driver("llama", max_model_len=280).generate(prompts, max_tokens=5)
     assert one.generate(prompts[:1], max_tokens=5) == expected[:1]

@@ -71,7 +71,7 @@ class _Captured:
         self.watch = eager._on_layer
         self.model = CudaModel(
             decoder=eager._model,
-            attention=eager._attention,
+            attentions=eager._attentions,
             linears=None,
             classifier=None,
             enforce_eager=enforce_eager,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from unit.worker.cpu_kernels.test_selection import MODEL, SETTINGS
+from unit.worker.cpu_kernels.test_selection import MODEL, SETTINGS, model
 
 from pagewire_shared.errors import StartupError
 from pagewire_worker.attention.registry import make_attention
@@ -55,7 +55,7 @@ def attention(name):
 
 
 @pytest.mark.parametrize(
-    ("model", "settings", "reason"),
+    ("fields", "settings", "reason"),
     [
         ({}, {"dtype": torch.float32}, "the model computes in float32; give it --dtype bfloat16"),
         ({}, {"linear_backend": "fixed-tile"}, "--linear-backend fixed-tile"),
@@ -63,13 +63,17 @@ def attention(name):
         ({"hidden_size": 72}, {}, r"hidden_size \(72\) is no multiple of 16"),
         ({"intermediate_size": 200}, {}, r"intermediate_size \(200\)"),
         ({"head_dim": 10}, {}, r"num_attention_heads \* head_dim \(40\)"),
-        ({"head_dim": 20, "num_heads": 8, "num_kv_heads": 1}, {}, r"head_dim \(200\)"),
+        (
+            {"head_dim": 20, "num_attention_heads": 8, "num_key_value_heads": 1},
+            {},
+            r"head_dim \(200\)",
+        ),
     ],
 )
-def test_what_they_do_not_compute(model, settings, reason):
-    config, given = replace(MODEL, **model), replace(FP8_WEIGHTS, **settings)
+def test_what_they_do_not_compute(fields, settings, reason):
+    plan, given = model(**fields), replace(FP8_WEIGHTS, **settings)
     with pytest.raises(StartupError, match=f"^--quantization: fp8 .*{reason}") as refusal:
-        choose_linears("fp8", config, given, HOPPER)
+        choose_linears("fp8", plan, given, HOPPER)
     assert refusal.value.field == "quantization"
 
 

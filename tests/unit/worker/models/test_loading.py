@@ -8,10 +8,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from pagewire_shared.errors import StartupError
-from pagewire_worker.checkpoint.window import UnsupportedModelError
 from pagewire_worker.config import WorkerConfig
+from pagewire_worker.families.fields import UnsupportedModelError
 from pagewire_worker.loading.loader import load_replica
-from pagewire_worker.models.registry import read_model_config
+from pagewire_worker.models.registry import read_plan
 
 
 @pytest.fixture
@@ -91,9 +91,9 @@ def test_a_config_that_does_not_do(fields, named, copy):
     ("fields", "named"),
     [
         ({"architectures": ["GPT2LMHeadModel"]}, "GPT2LMHeadModel"),
-        ({"hidden_act": "gelu"}, "hidden_act"),
-        ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "yarn"),
-        ({"rope_parameters": None, "rope_scaling": {"type": "dynamic", "factor": 2}}, "dynamic"),
+        ({"hidden_act": "relu2"}, "hidden_act"),
+        ({"rope_parameters": {"rope_type": "proportional", "factor": 4.0}}, "proportional"),
+        ({"rope_parameters": None, "rope_scaling": {"type": "mrope", "factor": 2}}, "mrope"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
     ],
 )
@@ -101,7 +101,7 @@ def test_what_the_native_decoder_does_not_do(fields, named, copy):
     folder = copy("qwen2-tied")
     change_config(folder, **fields)
     with pytest.raises(UnsupportedModelError):
-        read_model_config(folder)
+        read_plan(folder)
     assert named in fails(folder, model_impl="native")
 
 
@@ -243,7 +243,7 @@ def test_loading_shows_progress(checkpoint):
 def test_both_spellings_of_rope(fields, copy):
     folder = copy("llama")
     change_config(folder, **fields)
-    assert read_model_config(folder).rope.theta == 5000.0
+    assert read_plan(folder).attention.rope.theta == 5000.0
 
 
 def test_legacy_rope_scaling(copy):
@@ -251,5 +251,5 @@ def test_legacy_rope_scaling(copy):
     change_config(
         folder, rope_parameters=..., rope_theta=1e6, rope_scaling={"type": "linear", "factor": 4.0}
     )
-    rope = read_model_config(folder).rope
-    assert (rope.theta, rope.rope_type, dict(rope.factors)) == (1e6, "linear", {"factor": 4.0})
+    rope = read_plan(folder).attention.rope
+    assert (rope.theta, rope.rope_type, dict(rope.settings)) == (1e6, "linear", {"factor": 4.0})

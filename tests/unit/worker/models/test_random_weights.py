@@ -14,7 +14,7 @@ from pagewire_worker.cuda.triton_decoder import load_triton_decoder
 from pagewire_worker.layers.linear import pick_linear
 from pagewire_worker.loading.loader import load_replica
 from pagewire_worker.models.decoder import load_decoder
-from pagewire_worker.models.registry import read_model_config
+from pagewire_worker.models.registry import read_plan
 from support.cells.worker_driver import Driver
 from support.kernels.fused_kernels import needs_kernels
 
@@ -82,7 +82,7 @@ def test_decoders_take_the_tensors_that_a_checkpoint_holds(name, build, checkpoi
     weights = Recorded()
     linears = pick_linear("torch", CPU, torch.float32)
     more = (CPU,) if build is load_decoder else ()
-    build(read_model_config(checkpoint(name)), weights, linears, 64, *more)
+    build(read_plan(checkpoint(name)), weights, linears, 64, *more)
     assert weights.shapes == stored
 
 
@@ -135,7 +135,7 @@ def test_models_of_transformers_are_refused(shape_only):
     with pytest.raises(
         StartupError, match="--load-format: dummy is for models of our own"
     ) as raised:
-        load(shape_only("llama", hidden_act="gelu"))
+        load(shape_only("llama", hidden_act="relu2"))
     assert raised.value.field == "load_format"
 
 

@@ -10,7 +10,8 @@ from transformers import AutoModelForCausalLM
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_shared.errors import StartupError
 from pagewire_worker.backend.attention import AttentionMetadata
-from pagewire_worker.checkpoint.window import mistral_window, qwen_window, refuse_window
+from pagewire_worker.families.qwen import qwen_windows
+from pagewire_worker.families.windows import no_windows, one_window
 from pagewire_worker.offload.layout_convert import layout_to_message
 from support.cells.worker_driver import GREEDY, Driver, Running, load, request
 from support.checkpoints.checkpoints import make_checkpoint
@@ -164,43 +165,46 @@ def test_the_first_visible_position():
     assert metadata.first_visible(None).tolist() == [0, 0, 0]
 
 
-QWEN = {"use_sliding_window": True, "sliding_window": 9, "num_hidden_layers": 2}
+SIZES = {"num_hidden_layers": 2}
+QWEN = {"use_sliding_window": True, "sliding_window": 9}
 SLIDING, FULL = "sliding_attention", "full_attention"
 
 
 @pytest.mark.parametrize(
-    ("rule", "data", "window"),
+    ("rule", "data", "windows"),
     [
-        (mistral_window, {}, 4096),
-        (mistral_window, {"sliding_window": None}, None),
-        (mistral_window, {"sliding_window": 7}, 7),
-        (mistral_window, {"sliding_window": 7, "layer_types": [SLIDING]}, 7),
-        (qwen_window, {"sliding_window": 7}, None),
-        (qwen_window, {"use_sliding_window": False, "sliding_window": 7}, None),
-        (qwen_window, {**QWEN, "max_window_layers": 0}, 9),
-        (qwen_window, {**QWEN, "max_window_layers": 2}, None),
-        (qwen_window, QWEN, None),
-        (qwen_window, {**QWEN, "layer_types": [SLIDING, SLIDING]}, 9),
-        (refuse_window, {"layer_types": [FULL]}, None),
+        (one_window, {}, (4096, 4096)),
+        (one_window, {"sliding_window": None}, (None, None)),
+        (one_window, {"sliding_window": 7}, (7, 7)),
+        (one_window, {"sliding_window": 7, "layer_types": [SLIDING]}, (7, 7)),
+        (qwen_windows, {"sliding_window": 7}, (None, None)),
+        (qwen_windows, {"use_sliding_window": False, "sliding_window": 7}, (None, None)),
+        (qwen_windows, {**QWEN, "max_window_layers": 0}, (9, 9)),
+        (qwen_windows, {**QWEN, "max_window_layers": 1}, (None, 9)),
+        (qwen_windows, {**QWEN, "max_window_layers": 2}, (None, None)),
+        (qwen_windows, QWEN, (None, None)),
+        (qwen_windows, {**QWEN, "layer_types": [SLIDING, FULL]}, (9, None)),
+        (no_windows, {"layer_types": [FULL]}, (None, None)),
     ],
 )
-def test_windows_of_configs(rule, data, window):
-    assert rule(data) == window
+def test_windows_of_configs(rule, data, windows):
+    assert rule({**SIZES, **data}) == windows
 
 
 @pytest.mark.parametrize(
     ("rule", "data", "named"),
     [
-        (mistral_window, {"sliding_window": 0}, "sliding_window"),
-        (mistral_window, {"sliding_window": "9"}, "sliding_window"),
-        (mistral_window, {"sliding_window": 9, "layer_types": [FULL, SLIDING]}, "layer_types"),
-        (mistral_window, {"sliding_window": None, "layer_types": [SLIDING]}, "layer_types"),
-        (qwen_window, {**QWEN, "max_window_layers": 1}, "sliding"),
-        (qwen_window, {**QWEN, "sliding_window": None}, "sliding_window"),
-        (qwen_window, {"layer_types": [SLIDING]}, "sliding"),
-        (refuse_window, {"use_sliding_window": True}, "sliding"),
+        (one_window, {"sliding_window": 0}, "sliding_window"),
+        (one_window, {"sliding_window": "9"}, "sliding_window"),
+        (one_window, {"sliding_window": 9, "layer_types": [FULL, SLIDING]}, "layer_types"),
+        (one_window, {"sliding_window": None, "layer_types": [SLIDING]}, "layer_types"),
+        (qwen_windows, {**QWEN, "sliding_window": None}, "sliding_window"),
+        (qwen_windows, {**QWEN, "layer_types": [SLIDING]}, "2 entries"),
+        (qwen_windows, {**QWEN, "layer_types": [SLIDING, "chunked"]}, "layer_types"),
+        (qwen_windows, {"layer_types": [SLIDING]}, "sliding"),
+        (no_windows, {"use_sliding_window": True}, "sliding"),
     ],
 )
 def test_windows_that_are_refused(rule, data, named):
     with pytest.raises(StartupError, match=named):
-        rule(data)
+        rule({**SIZES, **data})

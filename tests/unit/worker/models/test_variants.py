@@ -12,17 +12,17 @@ from pagewire_shared.errors import StartupError
 from pagewire_worker import config as worker_config
 from pagewire_worker.attention import registry as attentions
 from pagewire_worker.attention.reference import ReferenceAttention
-from pagewire_worker.checkpoint.window import UnsupportedModelError
 from pagewire_worker.cuda import backend as cuda_backend
 from pagewire_worker.cuda.backend import CudaBackend
 from pagewire_worker.cuda.triton_decoder import TritonDecoder, load_triton_decoder
+from pagewire_worker.families.fields import UnsupportedModelError
+from pagewire_worker.families.registry import FAMILIES
 from pagewire_worker.layers import linear
 from pagewire_worker.loading import native_source
 from pagewire_worker.loading.native_source import DECODERS, NativeSource
 from pagewire_worker.models import variants
 from pagewire_worker.models.decoder import Decoder, load_decoder
 from pagewire_worker.models.linear_choice import LINEARS
-from pagewire_worker.models.registry import TRAITS
 from pagewire_worker.models.variants import FUSED, VARIANTS, Variant, find_variant
 from support.cells.worker_driver import PROMPT, Driver, load
 from support.kernels.captured_decodes import NoCapture
@@ -41,7 +41,7 @@ REFUSED = f"has no decoder for {PRETEND}"
 
 
 def test_the_table_covers_what_can_be_asked_for():
-    assert {name for row in VARIANTS for name in row.architectures} == set(TRAITS)
+    assert {name for row in VARIANTS for name in row.architectures} == set(FAMILIES)
     assert {name for row in VARIANTS for name in row.devices} == {*worker_config.DEVICES} - {"auto"}
     quantizations = {name for row in VARIANTS for name in row.linears}
     assert quantizations == set(worker_config.QUANTIZATIONS)
@@ -112,7 +112,7 @@ class Pretend:
         self.folder = folder
         self.built = []
         self._patch = monkeypatch
-        monkeypatch.setitem(TRAITS, PRETEND, TRAITS["LlamaForCausalLM"])
+        monkeypatch.setitem(FAMILIES, PRETEND, FAMILIES["LlamaForCausalLM"])
 
     def has(self, row, build):
         def recorded(*arguments):
@@ -191,8 +191,8 @@ def test_on_cuda_the_default_is_attention_that_the_architecture_has(pretend, mon
 def test_a_captured_decode_runs_the_decoder_of_the_architecture(pretend, checkpoint, monkeypatch):
     monkeypatch.setattr(cuda_backend, "CudaCapture", NoCapture)
 
-    def build(config, weights, linears, num_positions, device):
-        decoder = load_triton_decoder(config, weights, linears, num_positions)
+    def build(plan, weights, linears, num_positions, device):
+        decoder = load_triton_decoder(plan, weights, linears, num_positions)
         decoder.__class__ = Counted
         return decoder
 

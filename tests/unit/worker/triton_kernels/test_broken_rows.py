@@ -4,11 +4,11 @@ import pytest
 import torch
 from unit.worker.triton_kernels.device_casts import round_as_devices_do
 
-from pagewire_worker.triton_kernels.add_rms_norm import add_rms_norm
+from pagewire_worker.triton_kernels.activate import activate
+from pagewire_worker.triton_kernels.add_norm import add_norm
 from pagewire_worker.triton_kernels.filter_thresholds import filter_thresholds
 from pagewire_worker.triton_kernels.quantize_rows import quantize_rows
 from pagewire_worker.triton_kernels.sample_tokens import greedy_tokens, sample_tokens
-from pagewire_worker.triton_kernels.silu_mul import silu_mul
 from pagewire_worker.triton_kernels.tile_matmul import Tile, tile_matmul
 from support.oracles.paged_cases import chunks, decode, draw
 
@@ -24,8 +24,8 @@ def weight_like(x, *shape):
 
 
 OPERATORS = {
-    "add_rms_norm": lambda x: add_rms_norm(x, x.clone(), weight_like(x, 1)[0].contiguous(), 1e-5),
-    "silu_mul": silu_mul,
+    "add_norm": lambda x: add_norm(x, x.clone(), weight_like(x, 1)[0].contiguous(), 1e-5),
+    "activate": activate,
     "quantize_rows": lambda x: torch.cat([part.float() for part in quantize_rows(x)], 1),
     "tile_matmul": lambda x: tile_matmul(x, weight_like(x, 20), tile=TILE),
 }
@@ -51,7 +51,7 @@ def test_healthy_rows_keep_their_bits(name, dtype, broken, monkeypatch):
         found = OPERATORS[name](bad.to(dtype))
         assert torch.equal(found[HEALTHY], expected[HEALTHY])
         # Nobody makes a number of what is none: the fault is still seen where tokens are chosen.
-        if not (name == "silu_mul" and bad[BAD, 7] == float("-inf")):
+        if not (name == "activate" and bad[BAD, 7] == float("-inf")):
             assert not found[BAD].isfinite().all()
 
 

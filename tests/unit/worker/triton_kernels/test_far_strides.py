@@ -9,12 +9,12 @@ from unit.worker.triton_kernels.conftest import TOLERANCES
 from unit.worker.triton_kernels.rotary_cases import Layout, assert_same, make_case
 
 from pagewire_worker.kv.kv_cache import LayerCache
-from pagewire_worker.triton_kernels.add_rms_norm import add_rms_norm
+from pagewire_worker.triton_kernels.activate import activate
+from pagewire_worker.triton_kernels.add_norm import add_norm
 from pagewire_worker.triton_kernels.filter_thresholds import filter_thresholds
 from pagewire_worker.triton_kernels.paged_sequences import PagedLayer, PagedSequences
 from pagewire_worker.triton_kernels.quantize_rows import quantize_rows
 from pagewire_worker.triton_kernels.sample_tokens import greedy_tokens, sample_tokens
-from pagewire_worker.triton_kernels.silu_mul import silu_mul
 from pagewire_worker.triton_kernels.tile_matmul import Tile, tile_matmul
 from support.oracles.kernels import rotary_kv_write_oracle
 from support.oracles.paged_cases import CPU, PagedCase, assert_right, chunks, decode, draw
@@ -32,11 +32,11 @@ def noise(num_rows):
 
 
 OPERATORS = {
-    "add_rms_norm": lambda x: add_rms_norm(None, x, torch.ones(40, dtype=x.dtype), 1e-5),
-    "rows of add_rms_norm": lambda x: add_rms_norm(
+    "add_norm": lambda x: add_norm(None, x, torch.ones(40, dtype=x.dtype), 1e-5),
+    "rows of add_norm": lambda x: add_norm(
         None, x, torch.ones(40, dtype=x.dtype), 1e-5, torch.tensor([2, 0])
     ),
-    "silu_mul": silu_mul,
+    "activate": activate,
     "quantize_rows": lambda x: torch.cat([part.float() for part in quantize_rows(x)], 1),
     "rows of tile_matmul": lambda x: tile_matmul(x, torch.eye(40, dtype=x.dtype), tile=TILE),
     "columns of tile_matmul": lambda x: tile_matmul(
@@ -55,8 +55,8 @@ def test_rows_far_apart(name, dice):
 def test_a_residual_far_away_is_added_to(dice):
     x, residual = torch.randn(2, 3, 40).half()
     far_x, far_residual, weight = far_rows(x), far_rows(residual), torch.ones(40).half()
-    expected = add_rms_norm(x, residual, weight, 1e-5)
-    assert torch.equal(add_rms_norm(far_x, far_residual, weight, 1e-5), expected)
+    expected = add_norm(x, residual, weight, 1e-5)
+    assert torch.equal(add_norm(far_x, far_residual, weight, 1e-5), expected)
     assert torch.equal(far_residual, residual)
 
 

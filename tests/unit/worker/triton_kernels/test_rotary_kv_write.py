@@ -19,10 +19,10 @@ from unit.worker.triton_kernels.rotary_cases import (
     to_fp8,
 )
 
-from pagewire_worker.checkpoint.model_config import RopeConfig
+from pagewire_worker.families.plan import RopeSpec
 from pagewire_worker.kv.kv_cache import LayerCache
+from pagewire_worker.layers.norm import RmsNorm
 from pagewire_worker.layers.rotary import RotaryTable
-from pagewire_worker.models.decoder import RmsNorm
 from pagewire_worker.triton_kernels.rotary_kv_write import FP8_MAX, rotary_kv_write
 from support.oracles.kernels import rotary_kv_write_oracle
 
@@ -52,11 +52,9 @@ def test_only_the_slots_of_this_step_are_written(layout, dice):
 
 def test_says_what_the_layers_say(dice):
     case = make_case(torch.float32, norms=make_norms(32, torch.float32))
-    rope = RopeConfig(theta=10000.0, rope_type="default", factors={})
-    table = RotaryTable(
-        rope=rope, head_dim=32, num_positions=40, device=torch.device("cpu"), dtype=torch.float32
-    )
-    case = replace(case, cosines=table._cosines, sines=table._sines)
+    rope = RopeSpec(head_dim=32, rotary_dim=32, max_positions=40)
+    table = RotaryTable(rope, 40, torch.device("cpu"), torch.float32)
+    case = replace(case, cosines=table.cosines, sines=table.sines)
     expected = case.with_own_memory()
     query, key, value = case.qkv.unflatten(1, (-1, 32)).split((4, 2, 2), 1)
     query = RmsNorm(case.norms.query, case.norms.epsilon)(query)

@@ -32,36 +32,86 @@ typedef struct {
   int32_t num_inputs;   // a multiple of 16
 } PwLinear;
 
+// A norm of `size` values by root mean square, or a layer norm. The weight has its offset already.
 typedef struct {
-  const float* attention_norm;  // [hidden]
-  const float* mlp_norm;        // [hidden]
-  const float* query_norm;      // [head_dim], or null
-  const float* key_norm;        // [head_dim], or null
-  PwLinear qkv;
-  PwLinear output;
-  PwLinear gate_up;  // panels of gate and up alternate
-  PwLinear down;
-  void* key;    // the layer's part of the KV cache, see kv.h
+  const float* weight;
+  const float* bias;  // null for none
+  float epsilon;
+  int32_t size;         // a multiple of 16
+  int32_t is_centered;  // the mean is subtracted first
+} PwNorm;
+
+// Attention of one layer; the shape of its heads is the model's.
+typedef struct {
+  const PwNorm* query_norm;  // of each head or of all heads together, by its size; null for none
+  const PwNorm* key_norm;
+  const float* cosines;  // [positions, head_dim / 2]; null for no rotation
+  const float* sines;
+  void* key;  // the layer's part of the KV cache, see kv.h
   void* value;
+  int32_t window;  // positions that a token sees, itself included; 0 for all
+  float score_scale;
+  float softcap;  // c of c * tanh(score / c); 0 for none
+} PwAttention;
+
+// Functions between the matrices of an MLP.
+enum { PW_SILU = 0, PW_GELU = 1, PW_GELU_TANH = 2 };
+
+// Memory for the activations of one step; T is its number of tokens, X the type of the model.
+enum {
+  PW_RESIDUAL = 0,   // float32 [T, hidden]
+  PW_PRODUCTS = 1,   // float32 [T, the most outputs of a product that is stored]
+  PW_NORMED = 2,     // X [T, hidden]
+  PW_QUERY = 3,      // X [T, heads * head_dim]
+  PW_ATTENDED = 4,   // X [T, heads * head_dim]
+  PW_ACTIVATED = 5,  // X [T, intermediate]
+  PW_PREPARED = 6,  // [T, most bytes of a prepared row of any input]; may be null if that is 0
+  PW_NUM_BUFFERS = 7
+};
+
+// What an operation does with all tokens of a step. x is its input, y its output.
+enum {
+  PW_NORM = 0,      // y = norm(x), from float32 to X
+  PW_ROUND = 1,     // y = x, from float32 to X; [T, hidden]
+  PW_ADD_NORM = 2,  // y += factor * norm(x), float32; x is changed
+  PW_PREPARE = 3,  // rows of x quantized for `linear`, or the sums of their groups
+  PW_STORE = 4,     // y = x W^T + bias, float32
+  PW_ADD = 5,       // y += factor * (x W^T + bias), float32
+  PW_GATE = 6,      // y = activation(gate) * up of x W^T + bias; panels of gate and up alternate
+  PW_ACTIVATE = 7,  // y = activation(x W^T + bias)
+  PW_ROTATE = 8,    // queries of the products x, normalised and rotated; keys and values are stored
+  PW_ATTEND = 9     // y = what all heads see, x are queries
+};
+
+// One operation of a layer; each kind reads the fields that it needs.
+typedef struct {
+  int32_t kind;
+  int32_t input;  // buffers
+  int32_t output;
+  int32_t activation;
+  float factor;
+  const PwLinear* linear;
+  const PwNorm* norm;
+  const PwAttention* attention;
+} PwOperation;
+
+// A layer: its operations in order.
+typedef struct {
+  const PwOperation* operations;
+  int64_t num_operations;
 } PwLayer;
 
 typedef struct {
   int32_t type;  // of matrices, activations and KV cache
   int32_t num_layers;
   int32_t hidden;
-  int32_t intermediate;
   int32_t num_heads;
   int32_t num_kv_heads;
   int32_t head_dim;
-  int32_t block_size;  // a multiple of 16
-  int32_t window;      // positions that a token sees, itself included; 0 for all
-  float norm_epsilon;
-  float score_scale;
-  const float* cosines;  // [positions, head_dim / 2]
-  const float* sines;
-  const float* norm;    // [hidden]
-  PwLinear embedding;   // one row per token id
-  PwLinear vocabulary;  // may be the same matrix
+  int32_t block_size;      // a multiple of 16
+  float embedding_factor;  // of the rows that are looked up
+  PwNorm norm;             // of the states behind the last layer
+  PwLinear embedding;      // one row per token id
   const PwLayer* layers;
 } PwModel;
 
@@ -83,15 +133,9 @@ typedef struct {
   int64_t* faults;
 } PwBatch;
 
-// Memory for the activations of one step; T is its number of tokens, X the type of the model.
+// The buffers, by their numbers.
 typedef struct {
-  float* residual;   // [T, hidden]
-  float* qkv;        // [T, (heads + 2 kv_heads) * head_dim]
-  void* normed;      // X [T, hidden]
-  void* query;       // X [T, heads * head_dim]
-  void* attended;    // X [T, heads * head_dim]
-  void* activated;   // X [T, intermediate]
-  void* prepared;    // [T, most bytes of a prepared row of any input]; may be null if that is 0
+  void* buffers[PW_NUM_BUFFERS];
 } PwScratch;
 
 typedef struct PwPool PwPool;
@@ -134,15 +178,16 @@ void pw_linear(PwPool* pool, int32_t type, const PwLinear* linear, const void* x
 // -1 if a column is not finite. The matrix has no bias and fewer than 2^24 outputs.
 void pw_argmax(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
                void* prepared, int64_t num_outputs, int64_t* y);
+// x = softcap * tanh(x / divisor / softcap) for `count` values, a multiple of 16; a softcap of 0 is none.
+void pw_finish_logits(PwPool* pool, float* x, int64_t count, float divisor, float softcap);
 // Single parts of a step, for tests and measurements.
-void pw_gate_up(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
-                void* prepared, void* y);
+void pw_activate(PwPool* pool, int32_t type, const PwLinear* linear, int32_t activation,
+                 int32_t is_gated, const void* x, int64_t num_rows, void* prepared, void* y);
 void pw_rotate_and_store(PwPool* pool, const PwModel* model, const PwBatch* batch,
-                         const PwScratch* scratch, int32_t layer);
+                         const PwScratch* scratch, const PwAttention* attention);
 void pw_attend(PwPool* pool, const PwModel* model, const PwBatch* batch, const PwScratch* scratch,
-               int32_t layer);
-void pw_norm(PwPool* pool, int32_t type, const float* x, const float* weight, float epsilon,
-             int64_t num_rows, int64_t size, void* y);
+               const PwAttention* attention);
+void pw_norm(PwPool* pool, int32_t type, const float* x, const PwNorm* norm, int64_t num_rows, void* y);
 
 #pragma GCC visibility pop
 

@@ -5,8 +5,6 @@
 
 static constexpr int64_t TILE_QUERIES = 64;  // most rows (tokens times heads of a KV head) of a tile
 
-static constexpr int PHASES_PER_LAYER = 5;  // their items are shared among threads
-
 // Bytes before the weights of each group of an int4 matrix: the scales of its 16 rows.
 static constexpr int64_t GROUP_SCALES = PANEL * 4;
 
@@ -96,6 +94,12 @@ struct StepArguments {
   int64_t num_tiles;
 };
 
+// One operation of attention by itself.
+struct AttentionArguments {
+  const StepArguments* step;
+  const PwAttention* attention;
+};
+
 struct LinearArguments {
   const PwLinear* linear;
   const void* x;
@@ -105,9 +109,20 @@ struct LinearArguments {
   int64_t stride;  // of y; for argmax the number of columns
 };
 
+struct ActivateArguments {
+  LinearArguments linear;
+  int32_t activation, is_gated;
+};
+
+struct LogitsArguments {
+  float* x;
+  int64_t count;
+  float divisor, softcap;
+};
+
 struct NormArguments {
-  const float *x, *weight;
-  float epsilon;
-  int64_t num_rows, size;
+  const float* x;
+  const PwNorm* norm;
+  int64_t num_rows;
   void* y;
 };

@@ -107,6 +107,13 @@ struct AttentionMemory {
   }
 };
 
+// Turn products into scores softcap * tanh(product * scale / softcap), in place.
+static inline void cap_scores(float* products, int64_t size, float scale, float softcap) {
+  V factor = set1(scale / softcap), cap = set1(softcap);
+  for (int64_t i = 0; i < size; i += PANEL)
+    store(products + i, mul(tanh(mul(load(products + i), factor)), cap));
+}
+
 // Turn products into weights for one row and split, which sees positions [begin, end). `scale` turns
 // products into exponents of 2. A row that sees no position gets weights of 1. Groups up to the next
 // multiple of GROUPS_AT_ONCE are written too.
@@ -166,7 +173,7 @@ static inline void read_group(const typename T::Element* group, int64_t head_dim
 }
 
 template <class T>
-static void attend_split(const PwModel& model, const PwLayer& layer, const PwBatch& batch,
+static void attend_split(const PwModel& model, const PwAttention& attention, const PwBatch& batch,
                          const AttentionMemory<T>& memory, const AttentionTile& tile,
                          int64_t kv_head, int64_t first, int64_t end, int64_t last) {
   typedef typename T::Element Element;
@@ -179,8 +186,8 @@ static void attend_split(const PwModel& model, const PwLayer& layer, const PwBat
     int64_t position = least(first + g * PANEL, last - 1);
     int64_t offset = group_offset(model, table[position / model.block_size], kv_head,
                                   position % model.block_size / PANEL);
-    keys[g] = (const Element*)layer.key + offset;
-    values[g] = (const Element*)layer.value + offset;
+    keys[g] = (const Element*)attention.key + offset;
+    values[g] = (const Element*)attention.value + offset;
   }
   const int64_t most_rows = tile_rows(num_rows);
   // Positions that a window hides before the first group. Each group always goes to the same sum.
@@ -195,11 +202,15 @@ static void attend_split(const PwModel& model, const PwLayer& layer, const PwBat
                        {keys + g + (row == 0 ? GROUPS_AHEAD : 0), 0, keys + g, d});
   }
   for (int64_t g = 0; g < least(GROUPS_AHEAD, num_groups); g++) read_group<T>(values[g], d);
-  const float scale = model.score_scale * LOG2_E;
+  const bool is_capped = attention.softcap != 0.0f;
+  const float scale = (is_capped ? 1.0f : attention.score_scale) * LOG2_E;
   Totals &before = memory.totals[0], &split = memory.totals[1];
   for (int64_t row = 0; row < num_rows; row++) {
     int64_t position = batch.positions[tile.first_token + row / num_query];
-    int64_t from = model.window ? most(0, position + 1 - model.window) : 0;
+    int64_t from = attention.window ? most(0, position + 1 - attention.window) : 0;
+    if (is_capped)
+      cap_scores(memory.products + row * SPLIT + lead, num_groups * PANEL, attention.score_scale,
+                 attention.softcap);
     soften<T>(memory.products + row * SPLIT, memory.weights + row * SPLIT,
               num_groups + lead / PANEL, from - first + lead, position + 1 - first + lead, scale,
               split.greatest + row, split.total + row);
@@ -226,16 +237,16 @@ static void attend_split(const PwModel& model, const PwLayer& layer, const PwBat
 }
 
 template <class T>
-static void attend_tile(PwPool* pool, int thread, const PwModel& model, const PwLayer& layer,
-                        const PwBatch& batch, const PwScratch& scratch, const AttentionTile& tile,
-                        int64_t kv_head) {
+static void attend_tile(PwPool* pool, int thread, const PwModel& model, const PwAttention& attention,
+                        const PwBatch& batch, const void* queries, void* attended,
+                        const AttentionTile& tile, int64_t kv_head) {
   typedef typename T::Element Element;
   const int64_t d = model.head_dim, num_query = model.num_heads / model.num_kv_heads;
   const int64_t num_rows = tile.num_tokens * num_query;
   AttentionMemory<T> memory(pool, thread, TILE_QUERIES, d);
   for (int64_t t = 0; t < tile.num_tokens; t++) {
     int64_t head = (tile.first_token + t) * model.num_heads + kv_head * num_query;
-    __builtin_memcpy(memory.query + t * num_query * d, (const Element*)scratch.query + head * d,
+    __builtin_memcpy(memory.query + t * num_query * d, (const Element*)queries + head * d,
                      (size_t)(num_query * d) * sizeof(Element));
   }
   for (int64_t row = 0; row < TILE_QUERIES; row++) {
@@ -246,11 +257,11 @@ static void attend_tile(PwPool* pool, int thread, const PwModel& model, const Pw
   for (int64_t i = 0; i < num_rows * d; i += PANEL) store(memory.sums + i, zero());
   int64_t earliest = batch.positions[tile.first_token];
   int64_t end = batch.positions[tile.first_token + tile.num_tokens - 1] + 1;
-  int64_t from = model.window ? most(0, earliest + 1 - model.window) : 0;
+  int64_t from = attention.window ? most(0, earliest + 1 - attention.window) : 0;
   for (int64_t split = from / SPLIT * SPLIT; split < end; split += SPLIT) {
     // Blocks before the window may belong to other sequences: they must not even add zeros.
     int64_t first = most(split, from / PANEL * PANEL);
-    attend_split<T>(model, layer, batch, memory, tile, kv_head, first, least(end, split + SPLIT),
+    attend_split<T>(model, attention, batch, memory, tile, kv_head, first, least(end, split + SPLIT),
                     end);
   }
   for (int64_t row = 0; row < num_rows; row++) {
@@ -258,19 +269,19 @@ static void attend_tile(PwPool* pool, int thread, const PwModel& model, const Pw
                    row % num_query;
     V scale = set1(1.0f / memory.totals[0].total[row]);
     for (int64_t i = 0; i < d; i += PANEL)
-      store((Element*)scratch.attended + head * d + i, mul(load(memory.sums + row * d + i), scale));
+      store((Element*)attended + head * d + i, mul(load(memory.sums + row * d + i), scale));
   }
 }
 
 template <class T>
 static void attend_share(PwPool* pool, int phase, int thread, const PwModel& model,
-                         const PwLayer& layer, const PwBatch& batch, const PwScratch& scratch,
-                         const AttentionTile* tiles, int64_t num_tiles) {
+                         const PwAttention& attention, const PwBatch& batch, const void* queries,
+                         void* attended, const AttentionTile* tiles, int64_t num_tiles) {
   int64_t num_items = num_tiles * model.num_kv_heads;
   for (int64_t item; (item = pool->next(phase, thread, num_items)) < num_items;) {
     // The last tiles of a chunk see the most positions: long work comes first.
     const AttentionTile& tile = tiles[num_tiles - 1 - item / model.num_kv_heads];
-    attend_tile<T>(pool, thread, model, layer, batch, scratch, tile, item % model.num_kv_heads);
+    attend_tile<T>(pool, thread, model, attention, batch, queries, attended, tile, item % model.num_kv_heads);
   }
 }
 

@@ -64,6 +64,53 @@ static inline V softmax_power(V x) {
 // x / (1 + e^-x)
 static inline V silu(V x) { return div(x, add(set1(1.0f), exp(sub(zero(), x)))); }
 
+// Polynomial of Cephes' tanhf for small x (Moshier, 1989), else by the power, to about 2 ulp.
+static inline V tanh(V x) {
+  V size = max(x, sub(zero(), x)), z = mul(x, x);
+  V p = set1(-5.70498872745e-3f);
+  p = fma(p, z, set1(2.06390887954e-2f));
+  p = fma(p, z, set1(-5.37397155531e-2f));
+  p = fma(p, z, set1(1.33314422036e-1f));
+  p = fma(p, z, set1(-3.33332819422e-1f));
+  V small = fma(mul(p, z), x, x);
+  V large = sub(set1(1.0f), div(set1(2.0f), add(exp(add(size, size)), set1(1.0f))));
+  large = select_greater(x, zero(), large, sub(zero(), large));
+  return select_greater(size, set1(0.625f), large, small);
+}
+
+// x * (1 + erf(x / sqrt(2))) / 2 to about 2e-7 of |x| (Abramowitz and Stegun, 1964, 7.1.26).
+static inline V gelu(V x) {
+  V size = mul(max(x, sub(zero(), x)), set1(0.70710678118654752f));
+  V t = div(set1(1.0f), fma(size, set1(0.3275911f), set1(1.0f)));
+  V p = set1(1.061405429f);
+  p = fma(p, t, set1(-1.453152027f));
+  p = fma(p, t, set1(1.421413741f));
+  p = fma(p, t, set1(-0.284496736f));
+  p = fma(p, t, set1(0.254829592f));
+  V half = mul(mul(mul(p, t), exp(sub(zero(), mul(size, size)))), set1(0.5f));
+  return mul(x, select_greater(x, zero(), sub(set1(1.0f), half), half));
+}
+
+// x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2
+static inline V gelu_tanh(V x) {
+  V cube = mul(mul(x, x), mul(x, set1(0.044715f)));
+  V inner = mul(add(x, cube), set1(0.79788456080286536f));
+  return mul(mul(x, set1(0.5f)), add(tanh(inner), set1(1.0f)));
+}
+
+// Apart from the rest, so that the loops of products keep their registers.
+static __attribute__((noinline)) void activate_rarely(int activation, const float* x, float* y) {
+  store(y, activation == PW_GELU ? gelu(load(x)) : gelu_tanh(load(x)));
+}
+
+static inline V activate(int activation, V x) {
+  if (__builtin_expect(activation == PW_SILU, 1)) return silu(x);
+  alignas(64) float memory[PANEL];
+  store(memory, x);
+  activate_rarely(activation, memory, memory);
+  return load(memory);
+}
+
 static inline float inverse_root_mean_square(const float* x, int64_t size, float epsilon) {
   V sum = zero();
   for (int64_t i = 0; i < size; i += PANEL) {
@@ -73,12 +120,31 @@ static inline float inverse_root_mean_square(const float* x, int64_t size, float
   return 1.0f / __builtin_sqrtf(sum_of(sum) / (float)size + epsilon);
 }
 
+// (x - mean) / deviation of `norm.size` values, times weight, plus bias.
 template <class Out>
-static inline void normalise(const float* x, const float* weight, float epsilon, int64_t size,
-                             Out* y) {
-  V scale = set1(inverse_root_mean_square(x, size, epsilon));
-  for (int64_t i = 0; i < size; i += PANEL)
-    store(y + i, mul(mul(load(x + i), scale), load(weight + i)));
+static inline void normalise_centered(const float* x, const PwNorm& norm, Out* y) {
+  V sum = zero(), squares = zero();
+  for (int64_t i = 0; i < norm.size; i += PANEL) sum = add(sum, load(x + i));
+  V mean = set1(sum_of(sum) / (float)norm.size);
+  for (int64_t i = 0; i < norm.size; i += PANEL) {
+    V part = sub(load(x + i), mean);
+    squares = fma(part, part, squares);
+  }
+  V scale = set1(1.0f / __builtin_sqrtf(sum_of(squares) / (float)norm.size + norm.epsilon));
+  for (int64_t i = 0; i < norm.size; i += PANEL) {
+    V unit = mul(sub(load(x + i), mean), scale);
+    V bias = norm.bias == nullptr ? zero() : load(norm.bias + i);
+    store(y + i, fma(unit, load(norm.weight + i), bias));
+  }
+}
+
+// Normalise `norm.size` values; y may be x.
+template <class Out>
+static inline void normalise(const float* x, const PwNorm& norm, Out* y) {
+  if (norm.is_centered) return normalise_centered(x, norm, y);
+  V scale = set1(inverse_root_mean_square(x, norm.size, norm.epsilon));
+  for (int64_t i = 0; i < norm.size; i += PANEL)
+    store(y + i, mul(mul(load(x + i), scale), load(norm.weight + i)));
 }
 
 }  // namespace PW_ISA

@@ -74,7 +74,10 @@ static bool is_worth_sharing(const PwLinear& linear, int64_t num_rows) {
 
 static bool is_worth_sharing(const PwModel& model, const PwBatch& batch) {
   const PwLayer& layer = model.layers[0];
-  if (is_worth_sharing(layer.gate_up, batch.num_tokens)) return true;
+  for (int64_t i = 0; i < layer.num_operations; i++) {
+    const PwLinear* linear = layer.operations[i].linear;
+    if (linear != nullptr && is_worth_sharing(*linear, batch.num_tokens)) return true;
+  }
   int64_t num_seen = 0, width = (int64_t)model.num_heads * model.head_dim;
   for (int64_t seq = 0; seq < batch.num_seqs; seq++)
     num_seen += batch.seq_lens[seq] * (batch.query_starts[seq + 1] - batch.query_starts[seq]);
@@ -99,32 +102,34 @@ struct Tiles {
   Tiles(const Tiles&) = delete;
 };
 
-static void run_layers(PwPool* pool, PoolJob job, const PwModel* model, const PwBatch* batch,
-                       const PwScratch* scratch, int32_t first_layer, int32_t last_layer,
-                       void* states) {
+void pw_step(PwPool* pool, const PwModel* model, const PwBatch* batch, const PwScratch* scratch,
+             int32_t first_layer, int32_t last_layer, void* states) {
   Tiles tiles(*model, *batch);
-  StepArguments arguments = {model,      batch,  scratch,     first_layer,
-                             last_layer, states, tiles.tiles, tiles.count};
-  pool->run(job, &arguments, PHASES_PER_LAYER * (last_layer - first_layer),
+  StepArguments arguments = {model,  batch,       scratch,    first_layer, last_layer,
+                             states, tiles.tiles, tiles.count};
+  int64_t num_operations = 0;
+  for (int32_t index = first_layer; index < last_layer; index++)
+    num_operations += model->layers[index].num_operations;
+  pool->run(pool->kernels->step[model->type], &arguments, (int)num_operations,
             is_worth_sharing(*model, *batch));
 }
 
-void pw_step(PwPool* pool, const PwModel* model, const PwBatch* batch, const PwScratch* scratch,
-             int32_t first_layer, int32_t last_layer, void* states) {
-  run_layers(pool, pool->kernels->step[model->type], model, batch, scratch, first_layer, last_layer,
-             states);
+static void run_attention(PwPool* pool, PoolJob job, const PwModel* model, const PwBatch* batch,
+                          const PwScratch* scratch, const PwAttention* attention) {
+  Tiles tiles(*model, *batch);
+  StepArguments step = {model, batch, scratch, 0, 0, nullptr, tiles.tiles, tiles.count};
+  AttentionArguments arguments = {&step, attention};
+  pool->run(job, &arguments, 1, true);
 }
 
 void pw_rotate_and_store(PwPool* pool, const PwModel* model, const PwBatch* batch,
-                         const PwScratch* scratch, int32_t layer) {
-  run_layers(pool, pool->kernels->rotate[model->type], model, batch, scratch, layer, layer + 1,
-             nullptr);
+                         const PwScratch* scratch, const PwAttention* attention) {
+  run_attention(pool, pool->kernels->rotate[model->type], model, batch, scratch, attention);
 }
 
 void pw_attend(PwPool* pool, const PwModel* model, const PwBatch* batch, const PwScratch* scratch,
-               int32_t layer) {
-  run_layers(pool, pool->kernels->attend[model->type], model, batch, scratch, layer, layer + 1,
-             nullptr);
+               const PwAttention* attention) {
+  run_attention(pool, pool->kernels->attend[model->type], model, batch, scratch, attention);
 }
 
 void pw_linear(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
@@ -139,14 +144,19 @@ void pw_argmax(PwPool* pool, int32_t type, const PwLinear* linear, const void* x
   pool->run(pool->kernels->argmax[type], &arguments, 1, is_worth_sharing(*linear, num_rows));
 }
 
-void pw_gate_up(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
-                void* prepared, void* y) {
-  LinearArguments arguments = {linear, x, num_rows, prepared, y, 0};
-  pool->run(pool->kernels->gate_up[type], &arguments, 1, is_worth_sharing(*linear, num_rows));
+void pw_activate(PwPool* pool, int32_t type, const PwLinear* linear, int32_t activation,
+                 int32_t is_gated, const void* x, int64_t num_rows, void* prepared, void* y) {
+  ActivateArguments arguments = {{linear, x, num_rows, prepared, y, 0}, activation, is_gated};
+  pool->run(pool->kernels->activate[type], &arguments, 1, is_worth_sharing(*linear, num_rows));
 }
 
-void pw_norm(PwPool* pool, int32_t type, const float* x, const float* weight, float epsilon,
-             int64_t num_rows, int64_t size, void* y) {
-  NormArguments arguments = {x, weight, epsilon, num_rows, size, y};
+void pw_norm(PwPool* pool, int32_t type, const float* x, const PwNorm* norm, int64_t num_rows,
+             void* y) {
+  NormArguments arguments = {x, norm, num_rows, y};
   pool->run(pool->kernels->norm[type], &arguments, 1, num_rows > 1);
+}
+
+void pw_finish_logits(PwPool* pool, float* x, int64_t count, float divisor, float softcap) {
+  LogitsArguments arguments = {x, count, divisor, softcap};
+  pool->run(pool->kernels->finish_logits, &arguments, 1, count > 100 * 1000);
 }

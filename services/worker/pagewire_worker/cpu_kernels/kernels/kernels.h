@@ -6,7 +6,8 @@
 #include "pool.h"
 
 struct Kernels {
-  PoolJob pack, pack_codes, step[2], linear[2], argmax[2], gate_up[2], rotate[2], attend[2], norm[2];
+  PoolJob pack, pack_codes, step[2], linear[2], argmax[2], activate[2], rotate[2], attend[2], norm[2],
+      finish_logits;
 };
 
 extern const Kernels avx2_kernels;
@@ -24,13 +25,14 @@ extern const Kernels avx512bf16_kernels;
 #include "rotate.h"
 #include "attention.h"
 #include "pack.h"
+#include "operations.h"
 #include "step.h"
 #include "argmax.h"
 // clang-format on
 
 #define PW_JOBS(name) {name<PW_ISA::Float32>, name<PW_ISA::BFloat16>}
 #define PW_KERNELS                                                                           \
-  {PW_ISA::pack_job,             PW_ISA::pack_codes_job,       PW_JOBS(PW_ISA::step_job),     PW_JOBS(PW_ISA::linear_job), \
-   PW_JOBS(PW_ISA::argmax_job),  PW_JOBS(PW_ISA::gate_up_job), PW_JOBS(PW_ISA::rotate_job), \
-   PW_JOBS(PW_ISA::attend_job),  PW_JOBS(PW_ISA::norm_job)}
+  {PW_ISA::pack_job,             PW_ISA::pack_codes_job,       PW_JOBS(PW_ISA::step_job),    PW_JOBS(PW_ISA::linear_job), \
+   PW_JOBS(PW_ISA::argmax_job),  PW_JOBS(PW_ISA::activate_job), PW_JOBS(PW_ISA::rotate_job), \
+   PW_JOBS(PW_ISA::attend_job),  PW_JOBS(PW_ISA::norm_job),    PW_ISA::finish_logits_job}
 #endif

@@ -31,15 +31,15 @@ inline void store_element<BFloat16>(Bf16* p, float x) {
 
 // Write one head of the token at `slot`; key and value are [head_dim].
 template <class T>
-static inline void write_kv(const PwModel& model, const PwLayer& layer, int64_t slot,
+static inline void write_kv(const PwModel& model, const PwAttention& attention, int64_t slot,
                             int64_t kv_head, const float* key, const float* value) {
   typedef typename T::Element Element;
   constexpr int STEP = T::STEP;
   int64_t block = slot / model.block_size, offset = slot % model.block_size;
   int64_t group = group_offset(model, block, kv_head, offset / PANEL);
   int64_t token = offset % PANEL;
-  Element* k = (Element*)layer.key + group + token * STEP;
-  Element* v = (Element*)layer.value + group + token / STEP * PANEL * STEP + token % STEP;
+  Element* k = (Element*)attention.key + group + token * STEP;
+  Element* v = (Element*)attention.value + group + token / STEP * PANEL * STEP + token % STEP;
   for (int64_t i = 0; i < model.head_dim; i++) {
     store_element<T>(k + i / STEP * PANEL * STEP + i % STEP, key[i]);
     store_element<T>(v + i / PANEL * PANEL * PANEL + i % PANEL * STEP, value[i]);

@@ -216,10 +216,10 @@ static void store_share(PwPool* pool, int phase, int thread, const PwLinear& lin
                   });
 }
 
-// y [num_rows, outputs] += x W^T + bias
+// y [num_rows, outputs] += factor * (x W^T + bias)
 template <class T>
 static void add_share(PwPool* pool, int phase, int thread, const PwLinear& linear,
-                      Rows x, int64_t num_rows, float* y) {
+                      Rows x, int64_t num_rows, float factor, float* y) {
   const float* bias = linear.bias;
   const int64_t stride = linear.num_outputs;
   linear_share<T>(pool, phase, thread, linear, x, num_rows, false, true,
@@ -229,15 +229,15 @@ static void add_share(PwPool* pool, int phase, int thread, const PwLinear& linea
                       int64_t column = (panel + n) * PANEL;
                       if (bias != nullptr) sum = add(sum, load(bias + column));
                       float* out = y + row * stride + column;
-                      store(out, add(load(out), sum));
+                      store(out, add(load(out), mul(sum, set1(factor))));
                     }
                   });
 }
 
-// y [num_rows, outputs / 2] = silu(gate) * up; panels of gate and up alternate in the matrix.
+// y [num_rows, outputs / 2] = function(gate) * up; panels of gate and up alternate in the matrix.
 template <class T, class Out>
 static void gate_up_share(PwPool* pool, int phase, int thread, const PwLinear& linear,
-                          Rows x, int64_t num_rows, void* y) {
+                      Rows x, int64_t num_rows, int function, void* y) {
   const float* bias = linear.bias;
   const int64_t stride = linear.num_outputs / 2;
   linear_share<T>(pool, phase, thread, linear, x, num_rows, true, true,
@@ -249,7 +249,24 @@ static void gate_up_share(PwPool* pool, int phase, int thread, const PwLinear& l
                         up = add(up, load(bias + (panel + n + 1) * PANEL));
                       }
                       store((Out*)y + row * stride + (panel + n) / 2 * PANEL,
-                            mul(silu(gate), up));
+                            mul(activate(function, gate), up));
+                    }
+                  });
+}
+
+// y [num_rows, outputs] = function(x W^T + bias)
+template <class T, class Out>
+static void activate_share(PwPool* pool, int phase, int thread, const PwLinear& linear,
+                           Rows x, int64_t num_rows, int function, void* y) {
+  const float* bias = linear.bias;
+  const int64_t stride = linear.num_outputs;
+  linear_share<T>(pool, phase, thread, linear, x, num_rows, false, true,
+                  [=](int64_t row, int64_t panel, int num_panels, float* sums) {
+                    for (int n = 0; n < num_panels; n++) {
+                      V sum = load(sums + n * PANEL);
+                      int64_t column = (panel + n) * PANEL;
+                      if (bias != nullptr) sum = add(sum, load(bias + column));
+                      store((Out*)y + row * stride + column, activate(function, sum));
                     }
                   });
 }
@@ -274,17 +291,28 @@ static void store_linear(PwPool* pool, int phase, int thread, const PwLinear& li
 
 template <class T>
 static void add_linear(PwPool* pool, int phase, int thread, const PwLinear& linear, Rows x,
-                       int64_t num_rows, float* y) {
-#define PW_CALL(K) add_share<K>(pool, phase, thread, linear, x, num_rows, y)
+                       int64_t num_rows, float factor, float* y) {
+#define PW_CALL(K) add_share<K>(pool, phase, thread, linear, x, num_rows, factor, y)
   PW_BY_KIND(linear, PW_CALL)
 #undef PW_CALL
 }
 
 template <class T>
 static void gate_up_linear(PwPool* pool, int phase, int thread, const PwLinear& linear, Rows x,
-                           int64_t num_rows, void* y) {
-#define PW_CALL(K) \
-  gate_up_share<K, typename T::Element>(pool, phase, thread, linear, x, num_rows, y)
+                           int64_t num_rows, int function, void* y) {
+#define PW_CALL(K)                                                                           \
+  gate_up_share<K, typename T::Element>(pool, phase, thread, linear, x, num_rows, \
+                                        function, y)
+  PW_BY_KIND(linear, PW_CALL)
+#undef PW_CALL
+}
+
+template <class T>
+static void activate_linear(PwPool* pool, int phase, int thread, const PwLinear& linear, Rows x,
+                            int64_t num_rows, int function, void* y) {
+#define PW_CALL(K)                                                                            \
+  activate_share<K, typename T::Element>(pool, phase, thread, linear, x, num_rows, \
+                                         function, y)
   PW_BY_KIND(linear, PW_CALL)
 #undef PW_CALL
 }

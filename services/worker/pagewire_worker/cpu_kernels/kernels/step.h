@@ -1,77 +1,36 @@
-// Some layers of one step, in one job of the pool.
+// Some layers of one step, in one job of the pool, and single operations.
 #pragma once
 
 namespace PW_ISA {
 
 template <class T>
-static void norm_share(PwPool* pool, int thread, const float* x, const float* weight, float epsilon,
-                       int64_t num_rows, int64_t size, void* y) {
-  Share rows = share(pool, thread, num_rows);
-  for (int64_t row = rows.first; row < rows.last; row++)
-    normalise(x + row * size, weight, epsilon, size, (typename T::Element*)y + row * size);
-}
-
-template <class T>
-static void layer_share(PwPool* pool, int thread, const StepArguments& a, int index) {
-  const PwModel& model = *a.model;
-  const PwBatch& batch = *a.batch;
-  const PwScratch& s = *a.scratch;
-  const PwLayer& layer = model.layers[index];
-  const int64_t num_tokens = batch.num_tokens;
-  const int phase = (index - a.first_layer) * PHASES_PER_LAYER;
-  Share tokens = share(pool, thread, num_tokens);
-  norm_share<T>(pool, thread, s.residual, layer.attention_norm, model.norm_epsilon, num_tokens,
-                model.hidden, s.normed);
-  prepare_share<T>(pool, thread, layer.qkv, s.normed, num_tokens, s.prepared);
-  pool->barrier();
-  store_linear<T>(pool, phase, thread, layer.qkv, {s.normed, s.prepared}, num_tokens, s.qkv,
-                  layer.qkv.num_outputs);
-  pool->barrier();
-  rotate_share<T>(model, layer, batch, s, tokens.first, tokens.last);
-  pool->barrier();
-  attend_share<T>(pool, phase + 1, thread, model, layer, batch, s, a.tiles, a.num_tiles);
-  pool->barrier();
-  if (is_prepared(layer.output)) {
-    prepare_share<T>(pool, thread, layer.output, s.attended, num_tokens, s.prepared);
-    pool->barrier();
-  }
-  add_linear<T>(pool, phase + 2, thread, layer.output, {s.attended, s.prepared}, num_tokens,
-                s.residual);
-  pool->barrier();
-  norm_share<T>(pool, thread, s.residual, layer.mlp_norm, model.norm_epsilon, num_tokens,
-                model.hidden, s.normed);
-  prepare_share<T>(pool, thread, layer.gate_up, s.normed, num_tokens, s.prepared);
-  pool->barrier();
-  gate_up_linear<T>(pool, phase + 3, thread, layer.gate_up, {s.normed, s.prepared}, num_tokens,
-                    s.activated);
-  pool->barrier();
-  if (is_prepared(layer.down)) {
-    prepare_share<T>(pool, thread, layer.down, s.activated, num_tokens, s.prepared);
-    pool->barrier();
-  }
-  add_linear<T>(pool, phase + 4, thread, layer.down, {s.activated, s.prepared}, num_tokens,
-                s.residual);
-  pool->barrier();
-}
-
-template <class T>
 static void step_job(PwPool* pool, const void* arguments, int thread) {
   const StepArguments& a = *(const StepArguments*)arguments;
   const PwModel& model = *a.model;
+  float* residual = (float*)a.scratch->buffers[PW_RESIDUAL];
   if (a.first_layer == 0) {
     Share tokens = share(pool, thread, a.batch->num_tokens);
-    for (int64_t token = tokens.first; token < tokens.last; token++)
-      read_row(model.embedding, a.batch->token_ids[token],
-                    a.scratch->residual + token * model.hidden);
+    V factor = set1(model.embedding_factor);
+    for (int64_t token = tokens.first; token < tokens.last; token++) {
+      float* row = residual + token * model.hidden;
+      read_row(model.embedding, a.batch->token_ids[token], row);
+      for (int64_t i = 0; i < model.hidden; i += PANEL) store(row + i, mul(load(row + i), factor));
+    }
     pool->barrier();
   }
-  for (int index = a.first_layer; index < a.last_layer; index++)
-    layer_share<T>(pool, thread, a, index);
+  for (int index = a.first_layer, phase = 0; index < a.last_layer; index++) {
+    const PwLayer& layer = model.layers[index];
+    for (int64_t i = 0; i < layer.num_operations; i++, phase++) {
+      operation_share<T>(pool, phase, thread, a, layer.operations[i]);
+      const bool is_last = i + 1 == layer.num_operations;
+      if (is_last || !goes_by_rows(layer.operations[i]) || !goes_by_rows(layer.operations[i + 1]))
+        pool->barrier();
+    }
+  }
   if (a.last_layer == model.num_layers) {
     Share rows = share(pool, thread, a.batch->num_outputs);
     for (int64_t row = rows.first; row < rows.last; row++)
-      normalise(a.scratch->residual + a.batch->output_rows[row] * model.hidden, model.norm,
-                model.norm_epsilon, model.hidden,
+      normalise(residual + a.batch->output_rows[row] * model.hidden, model.norm,
                 (typename T::Element*)a.states + row * model.hidden);
   }
 }
@@ -92,31 +51,46 @@ static void linear_job(PwPool* pool, const void* arguments, int thread) {
 }
 
 template <class T>
-static void gate_up_job(PwPool* pool, const void* arguments, int thread) {
-  const LinearArguments& a = *(const LinearArguments*)arguments;
+static void activate_job(PwPool* pool, const void* arguments, int thread) {
+  const ActivateArguments& b = *(const ActivateArguments*)arguments;
+  const LinearArguments& a = b.linear;
   Rows x = prepare_rows<T>(pool, thread, a);
-  gate_up_linear<T>(pool, 0, thread, *a.linear, x, a.num_rows, a.y);
+  auto compute = b.is_gated ? gate_up_linear<T> : activate_linear<T>;
+  compute(pool, 0, thread, *a.linear, x, a.num_rows, b.activation, a.y);
 }
 
 template <class T>
 static void rotate_job(PwPool* pool, const void* arguments, int thread) {
-  const StepArguments& a = *(const StepArguments*)arguments;
+  const AttentionArguments& b = *(const AttentionArguments*)arguments;
+  const StepArguments& a = *b.step;
   Share tokens = share(pool, thread, a.batch->num_tokens);
-  rotate_share<T>(*a.model, a.model->layers[a.first_layer], *a.batch, *a.scratch, tokens.first,
-                  tokens.last);
+  rotate_share<T>(*a.model, *b.attention, *a.batch, (float*)a.scratch->buffers[PW_PRODUCTS],
+                  (typename T::Element*)a.scratch->buffers[PW_QUERY], tokens.first, tokens.last);
 }
 
 template <class T>
 static void attend_job(PwPool* pool, const void* arguments, int thread) {
-  const StepArguments& a = *(const StepArguments*)arguments;
-  attend_share<T>(pool, 0, thread, *a.model, a.model->layers[a.first_layer], *a.batch, *a.scratch,
-                  a.tiles, a.num_tiles);
+  const AttentionArguments& b = *(const AttentionArguments*)arguments;
+  const StepArguments& a = *b.step;
+  attend_share<T>(pool, 0, thread, *a.model, *b.attention, *a.batch, a.scratch->buffers[PW_QUERY],
+                  a.scratch->buffers[PW_ATTENDED], a.tiles, a.num_tiles);
 }
 
 template <class T>
 static void norm_job(PwPool* pool, const void* arguments, int thread) {
   const NormArguments& a = *(const NormArguments*)arguments;
-  norm_share<T>(pool, thread, a.x, a.weight, a.epsilon, a.num_rows, a.size, a.y);
+  norm_share<T>(pool, thread, a.x, *a.norm, a.num_rows, a.y);
+}
+
+static void finish_logits_job(PwPool* pool, const void* arguments, int thread) {
+  const LogitsArguments& a = *(const LogitsArguments*)arguments;
+  Share panels = share(pool, thread, a.count / PANEL);
+  V divisor = set1(a.divisor), cap = set1(a.softcap);
+  for (int64_t i = panels.first * PANEL; i < panels.last * PANEL; i += PANEL) {
+    V x = div(load(a.x + i), divisor);
+    if (a.softcap != 0.0f) x = mul(tanh(div(x, cap)), cap);
+    store(a.x + i, x);
+  }
 }
 
 }  // namespace PW_ISA

@@ -5,9 +5,9 @@ import torch
 from unit.worker.triton_kernels.conftest import TOLERANCES
 from unit.worker.triton_kernels.device_casts import round_as_devices_do
 
-from pagewire_worker.models.decoder import RmsNorm
-from pagewire_worker.triton_kernels.add_rms_norm import add_rms_norm
-from support.oracles.kernels import add_rms_norm_oracle
+from pagewire_worker.layers.norm import RmsNorm
+from pagewire_worker.triton_kernels.add_norm import add_norm
+from support.oracles.kernels import add_norm_oracle
 
 EPSILON = 1e-5
 
@@ -24,8 +24,8 @@ def _random(num_tokens, hidden, dtype, spread=1.0):
 
 def _assert_equals_torch(x, residual, weight, rows=None):
     expected_residual = residual.clone()
-    expected = add_rms_norm_oracle(x, expected_residual, weight, EPSILON, rows)
-    normed = add_rms_norm(x, residual, weight, EPSILON, rows)
+    expected = add_norm_oracle(x, expected_residual, weight, EPSILON, rows)
+    normed = add_norm(x, residual, weight, EPSILON, rows)
     assert torch.equal(residual, expected_residual)  # one sum, one rounding: the same bits
     torch.testing.assert_close(normed, expected, **TOLERANCES[residual.dtype])
 
@@ -47,7 +47,7 @@ def test_equals_torch(seed, dtype, dice):
 def test_without_x_the_residual_is_left_alone_and_the_layer_says_the_same(dtype, dice):
     _, residual, weight = _random(3, 96, dtype)
     before = residual.clone()
-    normed = add_rms_norm(None, residual, weight, EPSILON)
+    normed = add_norm(None, residual, weight, EPSILON)
     assert torch.equal(residual, before)
     torch.testing.assert_close(normed, RmsNorm(weight, EPSILON)(before), **TOLERANCES[dtype])
 
@@ -55,8 +55,8 @@ def test_without_x_the_residual_is_left_alone_and_the_layer_says_the_same(dtype,
 def test_rows_come_in_their_order_and_may_repeat(dice):
     _, residual, weight = _random(6, 48, torch.float32)
     rows = torch.tensor([5, 0, 0, 3])
-    normed = add_rms_norm(None, residual, weight, EPSILON, rows)
-    assert torch.equal(normed, add_rms_norm(None, residual, weight, EPSILON)[rows])
+    normed = add_norm(None, residual, weight, EPSILON, rows)
+    assert torch.equal(normed, add_norm(None, residual, weight, EPSILON)[rows])
 
 
 def test_rows_may_lie_apart_and_what_is_between_is_left_alone(dice):
@@ -72,13 +72,13 @@ def test_the_widest_row_fits(dice):
 
 def test_no_tokens_are_no_programs(dice):
     _, residual, weight = _random(0, 32, torch.float32)
-    assert add_rms_norm(None, residual, weight, EPSILON).shape == (0, 32)
-    assert add_rms_norm(residual.clone(), residual, weight, EPSILON).shape == (0, 32)
+    assert add_norm(None, residual, weight, EPSILON).shape == (0, 32)
+    assert add_norm(residual.clone(), residual, weight, EPSILON).shape == (0, 32)
 
 
 def test_a_row_of_zeros_stays_zeros(dice):
     residual = torch.zeros(1, 32)
-    normed = add_rms_norm(None, residual, torch.ones(32), EPSILON)
+    normed = add_norm(None, residual, torch.ones(32), EPSILON)
     assert torch.equal(normed, torch.zeros(1, 32))
 
 
@@ -86,8 +86,8 @@ def test_a_row_of_zeros_stays_zeros(dice):
 def test_bits_of_a_row_do_not_depend_on_other_rows(dtype, dice):
     x, residual, weight = _random(5, 200, dtype)
     alone = residual[3:4].clone()
-    normed_alone = add_rms_norm(x[3:4], alone, weight, EPSILON)
-    normed = add_rms_norm(x, residual, weight, EPSILON)
+    normed_alone = add_norm(x[3:4], alone, weight, EPSILON)
+    normed = add_norm(x, residual, weight, EPSILON)
     assert torch.equal(normed[3:4], normed_alone)
     assert torch.equal(residual[3:4], alone)
 
@@ -104,7 +104,7 @@ def test_rounds_the_sum_and_the_norm_before_the_weight(dtype, dice):
     published = (norm(rounded).to(dtype).float() * weight.float()).to(dtype)
     of_wide_sum = (norm(wide).to(dtype).float() * weight.float()).to(dtype)
     of_wide_norm = (norm(rounded) * weight.float()).to(dtype)
-    normed = add_rms_norm(x, residual, weight, EPSILON)
+    normed = add_norm(x, residual, weight, EPSILON)
 
     def share_of_other_bits(values):
         return (normed != values).float().mean().item()
@@ -118,9 +118,9 @@ def test_rounds_the_sum_and_the_norm_before_the_weight(dtype, dice):
 def test_rows_are_not_taken_with_something_to_add(dice):
     x, residual, weight = _random(2, 16, torch.float32)
     with pytest.raises(AssertionError):
-        add_rms_norm(x, residual, weight, EPSILON, torch.tensor([0]))
+        add_norm(x, residual, weight, EPSILON, torch.tensor([0]))
 
 
 def test_a_residual_wider_than_a_program_can_hold_is_refused():
     with pytest.raises(AssertionError):
-        add_rms_norm(None, torch.zeros(1, 16385), torch.zeros(16385), EPSILON)
+        add_norm(None, torch.zeros(1, 16385), torch.zeros(16385), EPSILON)

@@ -1,0 +1,250 @@
+"""A decoder as data: the parts of its layers, their sizes and the names of their tensors.
+
+The other modules of this folder make it from config.json. Backends compute the parts and know no
+family.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pagewire_worker.backend.attention import AttentionKind
+from pagewire_worker.kv.kv_cache import CacheShape
+
+Activation = Literal["silu", "gelu", "gelu_tanh"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RopeSpec:
+    """Rotary embedding (Su et al., 2021).
+
+    Attributes:
+        settings: Further numbers of the type, with the names that config.json has for them.
+        rotary_dim: Dimensions of a head that are rotated, the first ones; the rest stays.
+        is_interleaved: Dimension 2i is paired with 2i + 1, and not i with i + rotary_dim / 2.
+        max_positions: Longest context.
+        rounds_late: Tables are float32, and only the rotated values are rounded.
+    """
+
+    head_dim: int
+    rotary_dim: int
+    max_positions: int
+    theta: float = 10000.0
+    rope_type: str = "default"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    is_interleaved: bool = False
+    rounds_late: bool = False
+
+    @property
+    def head_order(self) -> tuple[int, ...] | None:
+        """The published place of each dimension of a head, as backends order them.
+
+        Backends rotate all pairs of i and i + head_dim / 2, some of them by nothing. Queries and
+        keys are in the same order, so their products stay. None: the order is the published one.
+        """
+        rotated, whole = self.rotary_dim, self.head_dim
+        if rotated == whole and not self.is_interleaved:
+            return None
+        step, distance = (2, 1) if self.is_interleaved else (1, rotated // 2)
+        firsts = [pair * step for pair in range(rotated // 2)]
+        seconds = [first + distance for first in firsts]
+        middle = (rotated + whole) // 2
+        return (*firsts, *range(rotated, middle), *seconds, *range(middle, whole))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormSpec:
+    """A norm by root mean square (Zhang and Sennrich, 2019) or a layer norm (Ba et al., 2016).
+
+    Attributes:
+        name: Name of its tensors without their ends.
+        size: Values that are normalised together.
+        offset: Added to the stored weight.
+        is_centered: The mean is subtracted first, and there is a bias: a layer norm.
+        rounds_late: The product with the weight is rounded, and not its first factor.
+    """
+
+    name: str
+    size: int
+    epsilon: float
+    offset: float = 0.0
+    is_centered: bool = False
+    rounds_late: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearSpec:
+    """A linear layer: the rows of several tensors, the first one first.
+
+    Attributes:
+        parts: (name without its end, number of outputs) of each tensor.
+    """
+
+    parts: tuple[tuple[str, int], ...]
+    num_inputs: int
+    has_bias: bool = False
+
+    @property
+    def num_outputs(self) -> int:
+        """Outputs of all parts."""
+        return sum(size for _, size in self.parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionSpec:
+    """Grouped-query attention (Ainslie et al., 2023).
+
+    Attributes:
+        qkv: Queries, keys and values of all heads.
+        output: From all heads to the hidden state.
+        query_norm, key_norm: Of each head, or of all heads together: their size says it.
+        rope: None for no rotation.
+    """
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    qkv: LinearSpec
+    output: LinearSpec
+    rope: RopeSpec | None
+    kind: AttentionKind
+    query_norm: NormSpec | None = None
+    key_norm: NormSpec | None = None
+
+    @property
+    def num_query_groups(self) -> int:
+        """Query heads per KV head."""
+        return self.num_heads // self.num_kv_heads
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Values of queries, keys and values of a token."""
+        key = self.num_kv_heads * self.head_dim
+        return self.num_heads * self.head_dim, key, key
+
+    @property
+    def has_whole_norms(self) -> bool:
+        """Whether norms take the queries of all heads together, and the keys."""
+        norms = (self.query_norm, self.key_norm)
+        return any(one is not None and one.size != self.head_dim for one in norms)
+
+    def order_of(self, num_values: int) -> list[int] | None:
+        """Return the published place of each of the first `num_values` of qkv; None for the same.
+
+        Values of queries and keys have the order of RopeSpec.head_order, others their own.
+        """
+        order = None if self.rope is None else self.rope.head_order
+        if order is None:
+            return None
+        num_rotated = min(num_values, sum(self.sizes[:2]))
+        heads = range(0, num_rotated, self.head_dim)
+        return [head + place for head in heads for place in order] + [
+            *range(num_rotated, num_values)
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MlpSpec:
+    """Two linear layers with an activation between them.
+
+    Attributes:
+        up: With a gate (Shazeer, 2020) twice as wide: gates, then the values that they multiply.
+        down: Back to the hidden state.
+        size: Values behind the activation.
+    """
+
+    up: LinearSpec
+    down: LinearSpec
+    size: int
+    activation: Activation = "silu"
+    is_gated: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class BranchNorms:
+    """The norms before a part of a layer, and behind it before its sum with the residual."""
+
+    before: NormSpec | None
+    after: NormSpec | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSpec:
+    """One layer: attention, then an MLP, each added to the residual."""
+
+    attention: AttentionSpec
+    attention_norms: BranchNorms
+    mlp: MlpSpec
+    mlp_norms: BranchNorms
+
+
+@dataclass(frozen=True, slots=True)
+class LogitsSpec:
+    """The last layer: softcap * tanh(x W^T / divisor / softcap).
+
+    Attributes:
+        name: Its matrix; None for that of the embedding.
+        softcap: None for none.
+    """
+
+    name: str | None
+    divisor: float = 1.0
+    softcap: float | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether logits are the products themselves."""
+        return self.divisor == 1.0 and self.softcap is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelPlan:
+    """A decoder-only transformer.
+
+    Attributes:
+        max_positions: Longest context.
+        dtype: Name of the type the weights were published in, or None.
+        embedding: Name of its matrix.
+        embedding_multiplier: Of what is looked up.
+        has_narrow_multiplier: The multiplier is rounded to the type of the weights first.
+        residual_multiplier: Of the parts of layers before they are added.
+        norm: Behind the last layer.
+        unused: Tensors that a checkpoint may hold and nothing reads; "*" stands for any end.
+    """
+
+    architecture: str
+    vocab_size: int
+    hidden_size: int
+    max_positions: int
+    dtype: str | None
+    layers: tuple[LayerSpec, ...]
+    norm: NormSpec
+    logits: LogitsSpec
+    embedding: str = "model.embed_tokens"
+    embedding_multiplier: float = 1.0
+    has_narrow_multiplier: bool = False
+    residual_multiplier: float = 1.0
+    unused: tuple[str, ...] = ()
+
+    @property
+    def attention(self) -> AttentionSpec:
+        """Attention of the first layer; heads have the same shape in all layers."""
+        return self.layers[0].attention
+
+    @property
+    def kinds(self) -> list[AttentionKind]:
+        """How the layers attend, layer by layer."""
+        return [layer.attention.kind for layer in self.layers]
+
+    @property
+    def cache_shape(self) -> CacheShape:
+        """Shape of the cache per position; layers with and without a window keep all positions."""
+        windows = {kind.window for kind in self.kinds}
+        window = windows.pop() if len(windows) == 1 else None
+        attention = self.attention
+        return CacheShape(len(self.layers), attention.num_kv_heads, attention.head_dim, window)
+
+    @property
+    def inner_size(self) -> int:
+        """Values behind the activation of the widest layer."""
+        return max(layer.mlp.size for layer in self.layers)

@@ -1,0 +1,21 @@
+"""The registry of families; models/variants.py says which decoder computes each."""
+
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Final
+
+from pagewire_worker.families import llama, mistral, qwen
+from pagewire_worker.families.parts import Family
+
+MODULES: Final[tuple[ModuleType, ...]] = (llama, mistral, qwen)
+"""A new family is a module here."""
+
+FAMILIES: Final[dict[str, Family]] = {
+    family.architecture: family for module in MODULES for family in module.FAMILIES
+}
+"""Families by the name of their architecture in config.json."""
+
+GGUF: Final[Mapping[str, str]] = {
+    name: family.architecture for family in FAMILIES.values() for name in family.gguf
+}
+"""`general.architecture` of GGUF files to the name in config.json."""
