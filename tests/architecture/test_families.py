@@ -7,7 +7,9 @@ import pytest
 from pagewire_worker.families.registry import MODULES
 from support.source_tree import package_folders, relative
 
-OWN = {family.architecture: module.__file__ for module in MODULES for family in module.FAMILIES}
+OWN = {
+    family.architecture: str(module.__file__) for module in MODULES for family in module.FAMILIES
+}
 
 
 @pytest.mark.parametrize("architecture", sorted(OWN))

@@ -89,6 +89,13 @@ class Shape:
     block_size: int
     window: int
     dtype: torch.dtype
+    scale: float | None = None
+    softcap: float = 0.0
+
+    @property
+    def score_scale(self) -> float:
+        """Factor of the scores."""
+        return self.head_dim**-0.5 if self.scale is None else self.scale
 
 
 class PagedAttention:
@@ -130,7 +137,8 @@ class PagedAttention:
             key=pointer(self.key),
             value=pointer(self.value),
             window=shape.window,
-            score_scale=shape.head_dim**-0.5,
+            score_scale=shape.score_scale,
+            softcap=shape.softcap,
         )
         self._model = abi.Model(
             type=TYPES[shape.dtype],
@@ -248,14 +256,14 @@ class Batch:
         )
 
 
-def plain_attention(query: Tensor, key: Tensor, value: Tensor, begin: int, window: int) -> Tensor:
+def plain_attention(query: Tensor, key: Tensor, value: Tensor, begin: int, shape: Shape) -> Tensor:
     """Attend in float64.
 
     Args:
         query: [tokens, heads, head_dim], of the positions from `begin` on.
         key, value: [positions, kv_heads, head_dim].
         begin: Position of the first query.
-        window: Positions that each sees, itself included; 0 for all.
+        shape: How the queries attend.
 
     Returns:
         float64 [tokens, heads, head_dim].
@@ -263,11 +271,13 @@ def plain_attention(query: Tensor, key: Tensor, value: Tensor, begin: int, windo
     group = query.shape[1] // key.shape[1]
     wide_key = key.double().repeat_interleave(group, dim=1)
     wide_value = value.double().repeat_interleave(group, dim=1)
-    scores = torch.einsum("thd,phd->htp", query.double(), wide_key) * query.shape[2] ** -0.5
+    scores = torch.einsum("thd,phd->htp", query.double(), wide_key) * shape.score_scale
+    if shape.softcap:
+        scores = shape.softcap * torch.tanh(scores / shape.softcap)
     own = torch.arange(begin, begin + len(query))[:, None]
     seen = torch.arange(len(key))[None, :]
     is_hidden = seen > own
-    if window:
-        is_hidden |= seen <= own - window
+    if shape.window:
+        is_hidden |= seen <= own - shape.window
     weights = scores.masked_fill(is_hidden, float("-inf")).softmax(dim=2)
     return torch.einsum("htp,phd->thd", weights, wide_value)

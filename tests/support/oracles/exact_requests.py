@@ -1,10 +1,13 @@
 """Requests whose answers must be the same bits in any batch, and the comparison."""
 
 import random
+from pathlib import Path
 from typing import Any
 
 from pagewire_shared.sampling.params import SamplingParams
 from support.cells.exact_cells import Answer, ExactCell, Request, draw_weather
+from support.checkpoints.checkpoints import make_checkpoint
+from support.oracles.family_checkpoints import make_family_checkpoint
 
 VOCAB = 512
 NUM_REQUESTS = 40
@@ -19,6 +22,20 @@ CHECKPOINTS: dict[str, dict[str, Any]] = {
         "config": {"architectures": ["MistralForCausalLM"], "sliding_window": 40},
     },
 }
+
+FAMILIES = (
+    *("gemma2", "gemma3", "phi3-longrope", "smollm3", "granite", "glm4", "olmo2", "starcoder2"),
+    *("ministral", "qwen2-mixed"),
+)
+"""Of FAMILY_CHECKPOINTS: those with a feature that the others do not have."""
+
+
+def make_exact_checkpoint(folder: Path, name: str) -> Path:
+    """Write one of CHECKPOINTS or FAMILIES and return its folder."""
+    if name in FAMILIES:
+        return make_family_checkpoint(folder, name)
+    return make_checkpoint(folder / name, vocab=VOCAB, layers=3, **CHECKPOINTS[name])
+
 
 Case = tuple[ExactCell, list[Request], list[Answer]]
 

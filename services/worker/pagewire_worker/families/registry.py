@@ -4,10 +4,34 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Final
 
-from pagewire_worker.families import llama, mistral, qwen
+from pagewire_worker.families import (
+    gemma,
+    glm,
+    granite,
+    llama,
+    ministral,
+    mistral,
+    olmo2,
+    phi3,
+    qwen,
+    smollm3,
+    starcoder2,
+)
 from pagewire_worker.families.parts import Family
 
-MODULES: Final[tuple[ModuleType, ...]] = (llama, mistral, qwen)
+MODULES: Final[tuple[ModuleType, ...]] = (
+    llama,
+    mistral,
+    qwen,
+    gemma,
+    phi3,
+    smollm3,
+    granite,
+    glm,
+    olmo2,
+    starcoder2,
+    ministral,
+)
 """A new family is a module here."""
 
 FAMILIES: Final[dict[str, Family]] = {

@@ -23,16 +23,18 @@ class CheckpointForm:
 
     Attributes:
         architecture: Name in config.json.
+        family: Name of the form with logits.
         num_labels: Of its classification head; 0 for none.
     """
 
     architecture: str
+    family: str
     num_labels: int = 0
 
     @property
     def has_logits(self) -> bool:
         """Whether it can generate."""
-        return self.architecture.endswith(LOGITS)
+        return self.architecture == self.family
 
     def decoder_weights(self, weights: WeightReader) -> WeightReader:
         """Return the tensors under the names that they have beside logits."""
@@ -46,14 +48,19 @@ class CheckpointForm:
         return ClassificationHead("last", self.num_labels, [linear_step(weight, None)])
 
 
-def form_of(data: Mapping[str, Any], stems: Sequence[str]) -> CheckpointForm | None:
-    """Return the form of the first architecture in config.json that begins with one of `stems`."""
+def form_of(data: Mapping[str, Any], families: Sequence[str]) -> CheckpointForm | None:
+    """Return the form of the first architecture in config.json that is of one of `families`.
+
+    Args:
+        families: Names of the forms with logits.
+    """
     for name in data.get("architectures") or []:
-        for stem in stems:
-            if name in (stem + LOGITS, stem + BARE):
-                return CheckpointForm(name)
+        for family in families:
+            stem = family.removesuffix(LOGITS)
+            if name in (family, stem + BARE):
+                return CheckpointForm(name, family)
             if name == stem + CLASSES:
-                return CheckpointForm(name, num_labels_of(data))
+                return CheckpointForm(name, family, num_labels_of(data))
     return None
 
 

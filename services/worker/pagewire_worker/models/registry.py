@@ -9,7 +9,7 @@ from pagewire_shared.model_files.config import read_config
 from pagewire_worker.families.fields import UnsupportedModelError
 from pagewire_worker.families.plan import ModelPlan
 from pagewire_worker.families.registry import FAMILIES
-from pagewire_worker.models.forms import LOGITS, CheckpointForm, form_of
+from pagewire_worker.models.forms import CheckpointForm, form_of
 
 
 def read_plan(folder: Path) -> ModelPlan:
@@ -25,19 +25,16 @@ def native_plan(data: Mapping[str, Any]) -> ModelPlan:
         StartupError: The content is broken.
     """
     form = native_form(data)
-    for name, family in FAMILIES.items():
-        if form.architecture.startswith(name.removesuffix(LOGITS)):
-            plan = replace(family.read(data), architecture=name)
-            if form.has_logits:
-                return plan
-            # Without a matrix for logits, that of the embeddings stands in its place, unused.
-            return replace(plan, logits=replace(plan.logits, name=None))
-    raise AssertionError("a form has a family")
+    plan = replace(FAMILIES[form.family].read(data), architecture=form.family)
+    if form.has_logits:
+        return plan
+    # Without a matrix for logits, that of the embeddings stands in its place, unused.
+    return replace(plan, logits=replace(plan.logits, name=None))
 
 
 def native_form(data: Mapping[str, Any]) -> CheckpointForm:
     """Return the form of a native model. Raises UnsupportedModelError for other architectures."""
-    form = form_of(data, [name.removesuffix(LOGITS) for name in FAMILIES])
+    form = form_of(data, tuple(FAMILIES))
     if form is not None:
         return form
     names = data.get("architectures") or []

@@ -23,6 +23,8 @@ def draw_shape(generator: random.Random, dtype: torch.dtype) -> Shape:
         block_size=generator.choice([16, 32, 48]),
         window=generator.choice([0, 0, 1, 5, 16, 40, 600]),
         dtype=dtype,
+        scale=generator.choice([None, None, 0.3]),
+        softcap=generator.choice([0.0, 0.0, 1.5, 50.0]),
     )
 
 
@@ -65,19 +67,19 @@ def test_chunks_and_decodes_in_one_batch(pool: KernelPool, dtype: torch.dtype, s
     for number, (begin, end, table) in enumerate(batch.chunks):
         rows = slice(int(batch.starts[number]), int(batch.starts[number + 1]))
         key, value = paged.cached(table, end)
-        exact = plain_attention(paged.query[rows], key, value, begin, shape.window)
+        exact = plain_attention(paged.query[rows], key, value, begin, shape)
         assert ((attended[rows].double() - exact).abs() <= TOLERANCE[dtype]).all()
 
 
 @pytest.mark.parametrize("pool", pools(2))
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("window", [0, 20, 700])
+@pytest.mark.parametrize(("window", "softcap"), [(0, 0.0), (20, 0.0), (700, 0.0), (20, 2.0)])
 def test_a_token_does_not_depend_on_its_chunk(
-    pool: KernelPool, dtype: torch.dtype, window: int
+    pool: KernelPool, dtype: torch.dtype, window: int, softcap: float
 ) -> None:
     """Whole, in chunks of several sizes, or one by one: the same bits."""
     torch.manual_seed(0)
-    shape = Shape(14, 2, 32, 16, window, dtype)
+    shape = Shape(14, 2, 32, 16, window, dtype, softcap=softcap)
     length, table = 1100, list(range(69))[::-1]
     heads = draw_heads(shape, length)
     results = []

@@ -9,6 +9,7 @@ from torch import Tensor
 from pagewire_worker.cpu_kernels import abi
 from pagewire_worker.cpu_kernels.library import TYPES, KernelPool, pointer
 from pagewire_worker.cpu_kernels.packing import PackedWeights, Part, Storage, WeightArena, pack
+from pagewire_worker.layers.activation import ACTIVATIONS
 from support.kernels.fused_kernels import ROUNDING, multiply, needs_kernels, packed, pools
 
 DTYPES = (torch.float32, torch.bfloat16)
@@ -143,3 +144,61 @@ def test_a_norm(pool: KernelPool, dtype: torch.dtype) -> None:
     wide = x.double()
     exact = wide / (wide.square().mean(1, keepdim=True) + 1e-6).sqrt() * weight.double()
     assert ((y.double() - exact).abs() <= ROUNDING[dtype] * exact.abs() + 1e-6).all()
+
+
+@pytest.mark.parametrize("pool", pools(1, 2))
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_layer_norm(pool: KernelPool, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x, weight, bias = torch.randn(37, 208) * 3 + 5, torch.randn(208), torch.randn(208)
+    y = torch.empty(37, 208, dtype=dtype)
+    norm = abi.NormArgs(pointer(weight), pointer(bias), 1e-5, 208, True)
+    pool.norm(TYPES[dtype], pointer(x), norm, 37, pointer(y))
+    wide = (x.double(), (208,), weight.double(), bias.double(), 1e-5)
+    exact = torch.nn.functional.layer_norm(*wide)
+    assert ((y.double() - exact).abs() <= ROUNDING[dtype] * exact.abs() + 5e-6).all()
+
+
+@pytest.mark.parametrize("pool", pools(1, 2))
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("is_gated", [False, True])
+@pytest.mark.parametrize("name", sorted(ACTIVATIONS))
+def test_activations(pool: KernelPool, dtype: torch.dtype, is_gated: bool, name: str) -> None:
+    torch.manual_seed(0)
+    size, rows = 48, 40
+    gate, up = (torch.randn(size, 64).to(dtype) / 2 for _ in range(2))
+    biases = [torch.randn(size), torch.randn(size)]
+    linear = merged(pool, gate, up, biases) if is_gated else packed(pool, gate, biases[0])
+    x, y = torch.randn(rows, 64).to(dtype), torch.full((rows, size), float("nan"), dtype=dtype)
+    arguments = (linear.structure(), abi.ACTIVATIONS[name], is_gated, pointer(x), rows, None)
+    pool.activate(TYPES[dtype], *arguments, pointer(y))
+    exact = ACTIVATIONS[name](x.double() @ gate.double().T + biases[0].double())
+    if is_gated:
+        exact = exact * (x.double() @ up.double().T + biases[1].double())
+    assert ((y.double() - exact).abs() <= ROUNDING[dtype] * exact.abs() + 2e-5).all()
+
+
+@pytest.mark.parametrize("pool", pools(1))
+@pytest.mark.parametrize("name", sorted(ACTIVATIONS))
+def test_activations_of_all_sizes(pool: KernelPool, name: str) -> None:
+    x = torch.cat((torch.linspace(-12, 12, 4000), torch.tensor([-1e30, -100, 0, 100, 1e30] * 16)))
+    x = x[: len(x) // 16 * 16, None].repeat(1, 16) * torch.eye(1, 16)
+    linear = packed(pool, torch.eye(16))
+    y = torch.empty(len(x), 16)
+    arguments = (linear.structure(), abi.ACTIVATIONS[name], False, pointer(x), len(x), None)
+    pool.activate(abi.FLOAT32, *arguments, pointer(y))
+    exact = ACTIVATIONS[name](x.double())
+    assert ((y.double() - exact).abs() <= 4e-7 * x.double().abs() + 1e-37).all()
+
+
+@pytest.mark.parametrize("pool", pools(1, 2))
+@pytest.mark.parametrize("softcap", [0.0, 3.0, 30.0])
+def test_logits_are_divided_and_capped(pool: KernelPool, softcap: float) -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(9, 16000) * 40
+    logits[0, :3] = torch.tensor([1e-6, -1e-3, 0.0])
+    wanted = logits.double() / 1.7
+    if softcap:
+        wanted = softcap * torch.tanh(wanted / softcap)
+    pool.finish_logits(pointer(logits), logits.numel(), 1.7, softcap)
+    assert ((logits.double() - wanted).abs() <= 5e-7 * wanted.abs() + 1e-12).all()

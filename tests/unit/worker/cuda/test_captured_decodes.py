@@ -6,8 +6,11 @@ import pytest
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_worker.attention import triton
 from pagewire_worker.backend.attention import AttentionKind
+from pagewire_worker.backend.backend import DecodeBounds
+from pagewire_worker.triton_kernels.paged_sequences import SplitPlan
 from support.cells.worker_driver import GREEDY, PROMPT, Driver, Running, load, request
 from support.kernels.captured_decodes import capture_decodes
+from support.oracles.family_checkpoints import WINDOW, make_family_checkpoint
 
 SETTINGS = {"max_num_seqs": 5, "max_model_len": 64, "kv_cache_memory": 2**20}
 PROMPTS = [PROMPT[:length] for length in (3, 17, 40, 9, 26)]
@@ -31,6 +34,24 @@ def test_batches_of_every_size_give_the_tokens_of_torch(driver, captured, name):
         expected = driver(name, **SETTINGS).generate(PROMPTS[:count], max_tokens=3)
         assert one.generate(PROMPTS[:count], max_tokens=3) == expected
     assert graphs.num_steps >= 4
+
+
+def test_kinds_of_attention_share_their_scratch_memory(tmp_path):
+    """Layers with a window read fewer splits than the others leave room for."""
+    folder = make_family_checkpoint(tmp_path, "ministral")
+    expected = Driver.of(load(folder, **SETTINGS)).generate(PROMPTS, max_tokens=4)
+    replica = load(folder, attention_backend="triton", **SETTINGS)
+    attentions = replica.model_runner.backend._attentions
+    assert {kind.window for kind in attentions} == {WINDOW, None}
+    for attention in attentions.values():
+        attention._split_plan = SplitPlan(16, 16)
+    first, other = attentions.values()
+    owner, guest = (first, other) if other._owner is first else (other, first)
+    owner.reserve(4, 16, DecodeBounds(5, 64))
+    assert guest.scratch is owner.scratch
+    graphs = capture_decodes(replica.model_runner)
+    assert Driver.of(replica).generate(PROMPTS, max_tokens=4) == expected
+    assert graphs.num_steps > 0
 
 
 def test_random_tokens_are_those_of_torch(driver, captured):

@@ -4,6 +4,7 @@ import pytest
 import torch
 from unit.worker.triton_kernels.conftest import TOLERANCES
 
+from pagewire_worker.layers.activation import ACTIVATIONS
 from pagewire_worker.triton_kernels.activate import activate
 from support.oracles.kernels import activate_oracle
 
@@ -26,3 +27,21 @@ def test_rows_may_lie_apart():
 def test_far_out_values_do_not_overflow():
     gate_up = torch.tensor([[-200.0, 200.0, 2.0, 3.0]])
     torch.testing.assert_close(activate(gate_up), torch.tensor([[0.0, 600.0]]))
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+@pytest.mark.parametrize("is_gated", [False, True])
+@pytest.mark.parametrize("name", sorted(ACTIVATIONS))
+def test_every_activation_equals_torch(name, is_gated, dtype):
+    torch.manual_seed(0)
+    products = torch.randn(4, 2 * 50).mul(4).to(dtype)
+    gate, up = products.float().chunk(2, dim=-1) if is_gated else (products.float(), 1.0)
+    expected = (ACTIVATIONS[name](gate) * up).to(dtype)
+    found = activate(products, name, is_gated=is_gated)
+    torch.testing.assert_close(found, expected, **TOLERANCES[dtype])
+
+
+def test_far_out_values_of_gelu():
+    products = torch.tensor([[-1e4, -30.0, 30.0, 1e4]])
+    found = activate(products, "gelu_tanh", is_gated=False)
+    torch.testing.assert_close(found, torch.tensor([[0.0, 0.0, 30.0, 1e4]]))

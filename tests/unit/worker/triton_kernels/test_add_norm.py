@@ -5,7 +5,7 @@ import torch
 from unit.worker.triton_kernels.conftest import TOLERANCES
 from unit.worker.triton_kernels.device_casts import round_as_devices_do
 
-from pagewire_worker.layers.norm import RmsNorm
+from pagewire_worker.layers.norm import LayerNorm, RmsNorm
 from pagewire_worker.triton_kernels.add_norm import add_norm
 from support.oracles.kernels import add_norm_oracle
 
@@ -124,3 +124,25 @@ def test_rows_are_not_taken_with_something_to_add(dice):
 def test_a_residual_wider_than_a_program_can_hold_is_refused():
     with pytest.raises(AssertionError):
         add_norm(None, torch.zeros(1, 16385), torch.zeros(16385), EPSILON)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_wide_weight_is_multiplied_before_rounding(seed, dtype, dice):
+    _, residual, weight = _random(3, dice.choice([48, 100, 128]), dtype)
+    wide = weight.float() + 0.001
+    expected = RmsNorm(wide, EPSILON)(residual)
+    found = add_norm(None, residual, wide, EPSILON)
+    torch.testing.assert_close(found, expected, **TOLERANCES[dtype])
+    assert found.dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+@pytest.mark.parametrize("seed", range(4))
+def test_with_a_bias_it_is_a_layer_norm(seed, dtype, dice):
+    x, residual, weight = _random(3, dice.choice([48, 100, 128]), dtype)
+    residual, bias = residual + 3, torch.randn(len(weight)).to(dtype)
+    summed = residual + x
+    found = add_norm(x, residual, weight, EPSILON, None, bias)
+    torch.testing.assert_close(found, LayerNorm(weight, bias, EPSILON)(summed), **TOLERANCES[dtype])
+    assert torch.equal(residual, summed)

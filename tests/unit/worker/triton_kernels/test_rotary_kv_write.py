@@ -228,3 +228,23 @@ def test_what_overflows_when_it_is_stored_is_not_finite(dice):
     plain.run(partial(rotary_kv_write_oracle, faults=told))
     assert faults.tolist() == told.tolist()
     assert case.cache[0].isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+def test_without_tables_heads_are_stored_as_they_are(dtype, dice):
+    case = make_case(dtype)
+    still, expected = case.with_own_memory(), case.with_own_memory()
+    ones = torch.ones_like(case.cosines)
+    expected = replace(expected, cosines=ones, sines=torch.zeros_like(ones))
+    still = replace(still, cosines=None, sines=None)
+    assert torch.equal(still.run(), expected.run())
+    assert_same(still.memory, expected.memory)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+def test_wide_norms_are_multiplied_before_rounding(dtype, dice):
+    norms = make_norms(32, torch.float32)
+    case = replace(make_case(dtype), norms=norms, cosines=None, sines=None)
+    query = case.qkv.unflatten(1, (-1, 32))[:, :4]
+    expected = RmsNorm(norms.query, norms.epsilon)(query)
+    torch.testing.assert_close(case.run(), expected, **TOLERANCES[dtype])

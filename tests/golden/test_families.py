@@ -1,0 +1,135 @@
+"""Families of the native decoder: tokens and log-probabilities equal transformers' own in float32,
+with the kernels for CPUs, with torch, and with the kernels for CUDA in their interpreter."""
+
+import functools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from pagewire_worker.families.registry import MODULES
+from support.cells.worker_driver import Driver, load
+from support.checkpoints.fallback_checkpoints import VOCAB
+from support.kernels.fused_kernels import needs_kernels
+from support.oracles.family_checkpoints import (
+    FAMILY_CHECKPOINTS,
+    MAX_POSITIONS,
+    make_family_checkpoint,
+)
+
+TOLERANCE = 1e-4
+NEAR_TIE = 1e-4
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to compute a model, and prompts that it computes within the time of a test."""
+
+    settings: dict[str, Any]
+    kernel_set: str
+    lengths: tuple[int, ...]
+    num_tokens: int
+    budget: int
+
+
+WAYS = {
+    "fused": Way({"cpu_backend": "fused"}, "fused", (1, 41, 3, 90, 17, 64, 2, 33), 24, 24),
+    "torch": Way({"cpu_backend": "torch"}, "torch", (1, 41, 3, 90, 17, 64, 2, 33), 24, 24),
+    "triton": Way({"attention_backend": "triton"}, "triton", (3, 15), 3, 10),
+}
+
+Prepare = Callable[[str], tuple[Path, Any]]
+
+
+@pytest.fixture(scope="module")
+def prepare(tmp_path_factory: pytest.TempPathFactory) -> Prepare:
+    """Make a checkpoint and transformers' model the first time its name is asked for."""
+    torch.set_num_threads(1)
+
+    @functools.cache
+    def make(name: str) -> tuple[Path, Any]:
+        folder = make_family_checkpoint(tmp_path_factory.mktemp("families"), name)
+        plain = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="eager"
+        )
+        return folder, plain.eval()
+
+    return make
+
+
+def test_every_family_has_a_checkpoint() -> None:
+    shown = {MODULE_OF.get(model_type, model_type) for model_type, _ in FAMILY_CHECKPOINTS.values()}
+    names = {module.__name__.rpartition(".")[2] for module in MODULES}
+    # The tests of steps and of greedy tokens have these.
+    assert names - shown <= {"llama", "mistral", "qwen"}
+
+
+MODULE_OF = {"gemma2": "gemma", "gemma3_text": "gemma", "glm4": "glm"}
+
+
+def cases() -> list[Any]:
+    """Return pairs of checkpoint and way; the interpreter takes long."""
+    found = []
+    for name in sorted(FAMILY_CHECKPOINTS):
+        found.append(pytest.param(name, "fused", marks=needs_kernels))
+        found.append(pytest.param(name, "torch"))
+        is_long = name not in INTERPRETED_IN_SHORT_RUN
+        found.append(pytest.param(name, "triton", marks=[pytest.mark.long] if is_long else []))
+    return found
+
+
+INTERPRETED_IN_SHORT_RUN = {"gemma2", "glm4", "olmo2", "smollm3", "starcoder2"}
+"""Caps, windows, orders of heads, wide norms, layers without positions, and layer norms."""
+
+
+@pytest.mark.parametrize(("name", "way"), cases())
+@torch.inference_mode()
+def test_tokens_and_log_probabilities(prepare: Prepare, name: str, way: str) -> None:
+    """Prompts longer than a step's budget, beside sequences that decode."""
+    (folder, plain), how = prepare(name), WAYS[way]
+    replica = load(folder, max_model_len=MAX_POSITIONS, model_impl="native", **how.settings)
+    backend = replica.model_runner.backend
+    assert backend.kernel_set.startswith(how.kernel_set)
+    generator = random.Random(3)
+    prompts = [[generator.randrange(3, VOCAB) for _ in range(size)] for size in how.lengths]
+    driver = Driver.of(replica)
+    outputs = driver.generate(prompts, max_tokens=how.num_tokens, budget=how.budget)
+    assert len({tuple(output) for output in outputs}) > len(prompts) // 2
+    for prompt, output in zip(prompts, outputs, strict=True):
+        logits = plain(torch.tensor([[*prompt, *output]]), use_cache=False).logits[0]
+        assert_greedy(logits[len(prompt) - 1 : -1], output)
+    found = logits_of(driver, prompts[1], how.budget)
+    ids = torch.tensor([prompts[1]])
+    expected = plain(ids, use_cache=False).logits[0, -1:]
+    torch.testing.assert_close(
+        found.log_softmax(-1), expected.log_softmax(-1), atol=TOLERANCE, rtol=1e-4
+    )
+
+
+def assert_greedy(logits: Tensor, output: list[int]) -> None:
+    """Every token must be the best one, or as good as it."""
+    given = logits.gather(1, torch.tensor(output)[:, None])[:, 0]
+    assert (logits.max(-1).values - given).max() < NEAR_TIE
+    assert (logits.argmax(-1) == torch.tensor(output)).float().mean() > 0.9
+
+
+def logits_of(driver: Driver, prompt: list[int], budget: int) -> Tensor:
+    """Return the logits behind a prompt, [1, vocab]."""
+    backend: Any = driver.model_runner.backend
+    states: list[Tensor] = []
+    forward = backend.forward
+
+    def recorded(batch: Any) -> Tensor:
+        states.append(forward(batch).clone())
+        return states[-1]
+
+    backend.forward = recorded
+    driver.generate([prompt], max_tokens=1, budget=budget)
+    backend.forward = forward
+    return backend.logits(torch.cat(states)[-1:])

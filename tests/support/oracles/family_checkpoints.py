@@ -1,0 +1,116 @@
+"""Small checkpoints of the families of the native decoder.
+
+Sizes are those that the kernels for CPUs take. Numbers that a small random model would hide are
+small too: caps bend its scores and logits, windows and contexts before scaling are short.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from support.checkpoints.fallback_checkpoints import make_fallback_checkpoint
+
+WINDOW = 9
+MAX_POSITIONS = 512
+SLIDING, FULL = "sliding_attention", "full_attention"
+
+_SHAPE: dict[str, Any] = {
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "intermediate_size": 160,
+    "max_position_embeddings": MAX_POSITIONS,
+}
+_MIXED = {"sliding_window": WINDOW, "layer_types": [SLIDING, FULL, SLIDING]}
+_YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 1000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+
+# Name to (model type, fields of config.json).
+FAMILY_CHECKPOINTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "gemma2": (
+        "gemma2",
+        {
+            **_SHAPE,
+            "query_pre_attn_scalar": 24,
+            "sliding_window": WINDOW,
+            "attn_logit_softcapping": 2.0,
+            "final_logit_softcapping": 3.0,
+        },
+    ),
+    "gemma3": (
+        "gemma3_text",
+        {
+            **_SHAPE,
+            **_MIXED,
+            "query_pre_attn_scalar": 24,
+            "rope_parameters": {
+                FULL: {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e4},
+                SLIDING: {"rope_type": "default", "rope_theta": 50.0},
+            },
+        },
+    ),
+    "phi3": ("phi3", {**_SHAPE, "sliding_window": WINDOW}),
+    "phi3-longrope": (
+        "phi3",
+        {
+            **_SHAPE,
+            "max_position_embeddings": 4 * MAX_POSITIONS,
+            "original_max_position_embeddings": MAX_POSITIONS,
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "rope_theta": 10000.0,
+                "partial_rotary_factor": 0.75,
+                "short_factor": [1.0, 1.1, 1.3, 1.7, 2.5, 4.0],
+                "long_factor": [1.0, 2.0, 3.0, 5.0, 8.0, 9.0],
+            },
+        },
+    ),
+    "smollm3": (
+        "smollm3",
+        {**_SHAPE, "no_rope_layers": [1, 0, 1], "tie_word_embeddings": True},
+    ),
+    "granite": (
+        "granite",
+        {
+            **_SHAPE,
+            "attention_multiplier": 0.3,
+            "embedding_multiplier": 6.0,
+            "residual_multiplier": 0.22,
+            "logits_scaling": 3.0,
+        },
+    ),
+    "glm": ("glm", _SHAPE),
+    "glm4": ("glm4", _SHAPE),
+    "olmo2": ("olmo2", {k: v for k, v in _SHAPE.items() if k != "head_dim"}),
+    "starcoder2": (
+        "starcoder2",
+        {
+            **{k: v for k, v in _SHAPE.items() if k != "head_dim"},
+            "sliding_window": WINDOW,
+            "hidden_act": "gelu",
+        },
+    ),
+    "ministral": ("ministral", {**_SHAPE, **_MIXED}),
+    "qwen2-mixed": (
+        "qwen2",
+        {
+            **{k: v for k, v in _SHAPE.items() if k != "head_dim"},
+            "use_sliding_window": True,
+            "max_window_layers": 1,
+            "sliding_window": WINDOW,
+        },
+    ),
+    "qwen3-yarn": ("qwen3", {**_SHAPE, "rope_parameters": _YARN}),
+    "llama-dynamic": ("llama", {**_SHAPE, "rope_parameters": {**_YARN, "rope_type": "dynamic"}}),
+}
+
+
+def make_family_checkpoint(folder: Path, name: str) -> Path:
+    """Write one of FAMILY_CHECKPOINTS below `folder` and return its folder."""
+    model_type, fields = FAMILY_CHECKPOINTS[name]
+    return make_fallback_checkpoint(folder / name, model_type, fields)
