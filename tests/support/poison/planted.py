@@ -73,8 +73,8 @@ BOUNDS = [
         {
             (
                 KERNELS + "activate",
-                "value.to(product.dtype.element_ty), mask=is_inside)",
-            ): "value.to(product.dtype.element_ty))"
+                "value.to(activated.dtype.element_ty), mask=is_inside)",
+            ): "value.to(activated.dtype.element_ty))"
         },
         _SUITE + "test_activate.py",
     ),
