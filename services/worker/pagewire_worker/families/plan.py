@@ -209,7 +209,7 @@ class ModelPlan:
         has_narrow_multiplier: The multiplier is rounded to the type of the weights first.
         residual_multiplier: Of the parts of layers before they are added.
         norm: Behind the last layer.
-        unused: Tensors that a checkpoint may hold and nothing reads; "*" stands for any end.
+        unused: Tensors that a checkpoint may hold and nothing reads.
     """
 
     architecture: str
