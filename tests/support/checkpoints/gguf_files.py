@@ -1,12 +1,15 @@
 """GGUF files with the weights of a small checkpoint, written by the package gguf."""
 
 import json
+import shutil
 from pathlib import Path
 
 import gguf
 import numpy as np
 from gguf.quants import quantize
 from safetensors.torch import load_file
+
+from pagewire_worker.checkpoint.gguf.index import TensorPlace, write_index
 
 
 def write_gguf(file: Path, checkpoint: Path, kind: str) -> None:
@@ -48,6 +51,37 @@ def write_gguf(file: Path, checkpoint: Path, kind: str) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def write_blocks(target: Path, checkpoint: Path, kind: str) -> Path:
+    """Write a checkpoint of any family in blocks of `kind`, with its index, and return `target`.
+
+    No GGUF architecture is needed: the index has the names of transformers.
+    """
+    shutil.copytree(checkpoint, target, ignore=shutil.ignore_patterns("*.safetensors"))
+    blocks = gguf.GGMLQuantizationType[kind]
+    writer = gguf.GGUFWriter(str(target / "model.gguf"), "llama")
+    for name, tensor in load_file(checkpoint / "model.safetensors").items():
+        data = tensor.float().numpy()
+        if data.ndim == 1:
+            writer.add_tensor(name, data)
+        else:
+            writer.add_tensor(name, quantize(data, blocks), raw_dtype=blocks)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    places = {
+        one.name: TensorPlace(
+            one.tensor_type.name,
+            int(one.data_offset),
+            int(one.n_bytes),
+            tuple(int(size) for size in reversed(one.shape)),
+        )
+        for one in gguf.GGUFReader(target / "model.gguf").tensors
+    }
+    write_index(target / "model.gguf.index.json", places)
+    return target
 
 
 def _permuted(weights: np.ndarray, num_heads: int) -> np.ndarray:

@@ -21,7 +21,8 @@ from pagewire_worker.checkpoint.gguf.blocks import BLOCKS, read_blocks
 from pagewire_worker.convert.gguf_folder import describe_gguf
 from support.cells.worker_driver import Driver, load
 from support.checkpoints.checkpoints import make_checkpoint
-from support.checkpoints.gguf_files import rounded, write_gguf
+from support.checkpoints.gguf_files import rounded, write_blocks, write_gguf
+from support.oracles.family_checkpoints import make_family_checkpoint
 
 SHAPE = {"heads": 4, "kv_heads": 2, "hidden": 64}
 PROMPTS = [[1, 5, 9, 13], [7], list(range(3, 40))]
@@ -101,6 +102,22 @@ def test_a_model_computes_with_the_values_of_the_file(
     assert found == expected
     alone = [drivers[0].generate([prompt], max_tokens=12)[0] for prompt in PROMPTS]
     assert alone == found
+
+
+@pytest.mark.parametrize("name", ["phi3", "glm4", "olmo2", "starcoder2"])
+def test_codes_of_merged_and_reordered_matrices(name: str, tmp_path: Path) -> None:
+    """Rows are cut and put in order together with their scales and offsets."""
+    checkpoint = make_family_checkpoint(tmp_path, name)
+    coded = write_blocks(tmp_path / "coded", checkpoint, "Q4_1")
+    values = {n: torch.from_numpy(one.copy()) for n, one in rounded(checkpoint, "Q4_1").items()}
+    save_file(values, checkpoint / "model.safetensors")
+    found, expected = (
+        Driver.of(load(folder, cpu_backend="fused", dtype="float32")).generate(
+            PROMPTS, max_tokens=12
+        )
+        for folder in (coded, checkpoint)
+    )
+    assert found == expected
 
 
 def test_a_file_is_described_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
