@@ -112,6 +112,24 @@ def test_tokens_and_log_probabilities(prepare: Prepare, name: str, way: str) -> 
     )
 
 
+@needs_kernels
+@torch.inference_mode()
+def test_longrope_beyond_its_first_context(prepare: Prepare) -> None:
+    """A longer context takes the long factors for all positions, and is another numerics."""
+    folder, plain = prepare("phi3-longrope")
+    settings = {"model_impl": "native", "cpu_backend": "fused", "kv_cache_memory": 2**24}
+    replica = load(folder, max_model_len=2 * MAX_POSITIONS, **settings)
+    generator = random.Random(3)
+    prompt = [generator.randrange(3, VOCAB) for _ in range(MAX_POSITIONS + 9)]
+    found = logits_of(Driver.of(replica), prompt, 96)
+    expected = plain(torch.tensor([prompt]), use_cache=False).logits[0, -1:]
+    torch.testing.assert_close(
+        found.log_softmax(-1), expected.log_softmax(-1), atol=TOLERANCE, rtol=1e-4
+    )
+    within = load(folder, max_model_len=MAX_POSITIONS, **settings)
+    assert within.info.numerics_fingerprint != replica.info.numerics_fingerprint
+
+
 def assert_greedy(logits: Tensor, output: list[int]) -> None:
     """Every token must be the best one, or as good as it."""
     given = logits.gather(1, torch.tensor(output)[:, None])[:, 0]

@@ -23,6 +23,8 @@ class ModelSummary:
     Attributes:
         max_positions: Longest context, or None when config.json does not say.
         dtype: Name of the type the weights were published in, or None.
+        first_context: A longest context beyond it changes how all positions are computed; None
+            where it does not.
         is_encoder: Whether it computes prompts whole, without a cache, and generates nothing.
     """
 
@@ -30,6 +32,7 @@ class ModelSummary:
     vocab_size: int
     max_positions: int | None
     dtype: str | None
+    first_context: int | None = None
     is_encoder: bool = False
 
 

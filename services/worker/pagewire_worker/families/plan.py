@@ -36,6 +36,17 @@ class RopeSpec:
     rounds_late: bool = False
 
     @property
+    def first_context(self) -> int | None:
+        """Positions within which frequencies are other ones than in a longer context.
+
+        None where they are the same in any. The choice is made once for all positions: keys that
+        are in the cache have been rotated.
+        """
+        if self.rope_type != "longrope":
+            return None
+        return int(self.settings["original_max_position_embeddings"])
+
+    @property
     def head_order(self) -> tuple[int, ...] | None:
         """The published place of each dimension of a head, as backends order them.
 
@@ -243,6 +254,13 @@ class ModelPlan:
         window = windows.pop() if len(windows) == 1 else None
         attention = self.attention
         return CacheShape(len(self.layers), attention.num_kv_heads, attention.head_dim, window)
+
+    @property
+    def first_context(self) -> int | None:
+        """Positions beyond which a longest context changes the rotation of all of them."""
+        ropes = (layer.attention.rope for layer in self.layers)
+        found = {None if rope is None else rope.first_context for rope in ropes} - {None}
+        return min((one for one in found if one is not None), default=None)
 
     @property
     def inner_size(self) -> int:

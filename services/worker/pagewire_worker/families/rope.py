@@ -27,10 +27,10 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
 
 OPTIONAL: Mapping[str, tuple[str, ...]] = {
     "yarn": ("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"),
-    "longrope": ("attention_factor", "factor"),
+    "longrope": ("attention_factor", "factor", "long_factor"),
 }
 
-_LISTS = ("short_factor",)
+_LISTS = ("short_factor", "long_factor")
 _FLAGS = {"yarn": {"truncate": True}}
 _TYPES = ", ".join(NEEDED)
 

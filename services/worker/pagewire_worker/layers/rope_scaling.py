@@ -96,18 +96,23 @@ def _yarn_factor(settings: Mapping[str, float]) -> float:
 
 
 def _longrope(rope: RopeSpec, num_positions: int) -> Scaled:
-    """Only the frequencies of the first context: other ones would not fit cached keys."""
-    settings = rope.settings
-    original = int(settings["original_max_position_embeddings"])
-    if num_positions > original:
+    """One of two lists of factors, by the longest context and for all positions.
+
+    transformers changes between them by the length of a sequence, which would not fit the keys that
+    are in the cache; vLLM chooses as here.
+    """
+    settings, original = rope.settings, rope.first_context
+    assert original is not None
+    name = "short_factor" if num_positions <= original else "long_factor"
+    if name not in settings:
         raise StartupError(
-            f"--max-model-len: at most {original} with the rotary embedding 'longrope', "
+            f"--max-model-len: at most {original} without a long_factor in config.json, "
             f"got {num_positions}",
             field="max_model_len",
         )
     factor = settings.get("factor", rope.max_positions / original)
     default = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
-    stretch = torch.tensor(settings["short_factor"], dtype=torch.float32)
+    stretch = torch.tensor(settings[name], dtype=torch.float32)
     exponents = torch.arange(0, rope.rotary_dim, 2, dtype=torch.int64).float() / rope.rotary_dim
     return 1.0 / (stretch * rope.theta**exponents), settings.get("attention_factor", default)
 

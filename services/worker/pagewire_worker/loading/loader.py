@@ -258,7 +258,7 @@ def _describe(
         numerics_fingerprint=numerics_fingerprint(
             shape.device.type,
             shape.dtype,
-            backend.kernel_set,
+            _kernel_set(shape, backend),
             config.quantization,
             is_exact=backend.is_exact,
         ),
@@ -286,6 +286,13 @@ def _host_id() -> str:
         return boot_id()
     except OSError:
         return ""
+
+
+def _kernel_set(shape: ReplicaShape, backend: ModelBackend) -> str:
+    """Return the implementations in use, and which of two rotations a model takes."""
+    first = shape.model.first_context
+    is_long = first is not None and shape.max_model_len > first
+    return f"{backend.kernel_set},long" if is_long else backend.kernel_set
 
 
 def numerics_fingerprint(

@@ -177,6 +177,7 @@ class NativeSource:
             architecture=self.form.architecture if self.form else self.plan.architecture,
             vocab_size=self.plan.vocab_size,
             max_positions=self.plan.max_positions,
+            first_context=self.plan.first_context,
             dtype=self.plan.dtype,
         )
 

@@ -92,10 +92,23 @@ def test_heads_in_our_order_are_rotated_to_the_bit(
         assert torch.equal(rotation.rotate(x[..., order]), wanted[..., order])
 
 
-def test_longrope_does_not_go_beyond_its_first_context():
+def test_longrope_takes_the_long_factors_for_all_positions_of_a_longer_context():
+    fields = {"hidden_size": 128, "num_attention_heads": 4, "max_position_embeddings": 512}
+    settings = {**SETTINGS[-2], "long_factor": [9.0 + i for i in range(16)]}
+    config = LlamaConfig(**fields, rope_parameters=dict(settings))
+    frequencies, factor = ROPE_INIT_FUNCTIONS["longrope"](config, CPU, seq_len=129)
+    rope = read_rope({**fields, "rope_parameters": settings}, 32)
+    cosines, _ = rotary_tables(rope, 129)
+    angles = torch.outer(torch.arange(129).float(), frequencies)
+    torch.testing.assert_close(cosines, angles.cos() * factor, rtol=1e-6, atol=2e-5)
+    assert rope.first_context == 128
+    assert not torch.equal(rotary_tables(rope, 128)[0], cosines[:128])
+
+
+def test_longrope_without_long_factors_stays_within_its_first_context():
     rope = read_rope({"rope_parameters": SETTINGS[-1], "max_position_embeddings": 512}, 32)
     rotary_tables(rope, 128)
-    with pytest.raises(StartupError, match="at most 128 with the rotary embedding 'longrope'"):
+    with pytest.raises(StartupError, match="at most 128 without a long_factor"):
         rotary_tables(rope, 129)
 
 
