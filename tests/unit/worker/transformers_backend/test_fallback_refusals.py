@@ -202,7 +202,8 @@ def test_longrope_is_served_within_its_first_context(max_model_len, is_served, t
         },
     }
     folder = make_fallback_checkpoint(tmp_path, "phi3", fields)
+    settings = {"max_model_len": max_model_len, "model_impl": "transformers"}
     if is_served:
-        load_replica(WorkerConfig(model=str(folder), max_model_len=max_model_len, cpu_threads=1))
+        load_replica(WorkerConfig(model=str(folder), cpu_threads=1, **settings))
     else:
-        assert "at most 32" in fails(folder, max_model_len=max_model_len)
+        assert "at most 32" in fails(folder, **settings)
