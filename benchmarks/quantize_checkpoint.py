@@ -19,7 +19,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from pagewire_worker.checkpoint.gguf.index import TensorPlace, write_index
+from pagewire_worker.checkpoint.gguf.index import write_index
+from pagewire_worker.convert.gguf_folder import place_of
 
 GROUP = 128
 FP8_MAX = 448.0
@@ -104,16 +105,8 @@ def write_blocks(source: Path, target: Path, kind: str) -> dict[str, Any]:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    places = {
-        one.name: TensorPlace(
-            one.tensor_type.name,
-            int(one.data_offset),
-            int(one.n_bytes),
-            tuple(int(size) for size in reversed(one.shape)),
-        )
-        for one in gguf.GGUFReader(file).tensors
-    }
-    write_index(target / "model.gguf.index.json", places)
+    places = {one.name: place_of(one) for one in gguf.GGUFReader(file).tensors}
+    write_index(target / "model.gguf.index.json", file, places)
     return {"quant_method": "gguf"}
 
 

@@ -6,6 +6,7 @@ made once, by the package gguf and transformers, in some seconds.
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,9 +14,10 @@ from pathlib import Path
 from typing import Final
 
 from pagewire_shared.errors import StartupError
+from pagewire_shared.model_files.folder import GGUF_NAME
 
 MAGIC: Final = b"GGUF"
-LAYOUT: Final = 1
+LAYOUT: Final = 2
 """Raised when folders of an earlier version cannot be used."""
 
 
@@ -60,6 +62,7 @@ def gguf_folder(file: Path) -> Path:
             run_converter(file, made, "link")
             if not folder.is_dir():
                 made.rename(folder)
+        _remove_stale(cache, file, folder)
     except OSError as error:
         if folder.is_dir():
             return folder  # another process was faster
@@ -70,3 +73,15 @@ def gguf_folder(file: Path) -> Path:
         message = error.message.removeprefix("IN: ")
         raise StartupError(f"--model: {message}", field="model") from error
     return folder
+
+
+def _remove_stale(cache: Path, file: Path, kept: Path) -> None:
+    """Remove folders of earlier contents of `file`, and of files that are gone.
+
+    So the cache holds at most one folder per GGUF file. A server that still uses such a folder
+    could not start a worker with it: the file has changed.
+    """
+    for link in cache.glob(f"*/*/{GGUF_NAME}"):
+        is_stale = link.parent != kept and link.is_symlink() and link.readlink() == file
+        if is_stale or not link.exists():
+            shutil.rmtree(link.parent.parent, ignore_errors=True)

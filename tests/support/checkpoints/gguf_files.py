@@ -9,7 +9,8 @@ import numpy as np
 from gguf.quants import quantize
 from safetensors.torch import load_file
 
-from pagewire_worker.checkpoint.gguf.index import TensorPlace, write_index
+from pagewire_worker.checkpoint.gguf.index import write_index
+from pagewire_worker.convert.gguf_folder import place_of
 
 
 def write_gguf(file: Path, checkpoint: Path, kind: str) -> None:
@@ -71,16 +72,8 @@ def write_blocks(target: Path, checkpoint: Path, kind: str) -> Path:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    places = {
-        one.name: TensorPlace(
-            one.tensor_type.name,
-            int(one.data_offset),
-            int(one.n_bytes),
-            tuple(int(size) for size in reversed(one.shape)),
-        )
-        for one in gguf.GGUFReader(target / "model.gguf").tensors
-    }
-    write_index(target / "model.gguf.index.json", places)
+    places = {one.name: place_of(one) for one in gguf.GGUFReader(target / "model.gguf").tensors}
+    write_index(target / "model.gguf.index.json", target / "model.gguf", places)
     return target
 
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 from pagewire_shared.model_files.folder import GGUF_INDEX_NAME, GGUF_NAME
 from pagewire_worker.checkpoint.gguf.index import TensorPlace, write_index
@@ -21,23 +22,29 @@ def describe_gguf(file: Path, target: Path, *, is_linked: bool) -> None:
     """
     model = open_gguf(file)
     model.write_texts(target, {**model.config, "quantization_config": {"quant_method": "gguf"}})
-    places = {
-        name: TensorPlace(
-            kind=tensor.tensor_type.name,
-            offset=int(tensor.data_offset),
-            num_bytes=int(tensor.n_bytes),
-            # llama.cpp names the inputs first.
-            shape=tuple(int(size) for size in reversed(tensor.shape)),
-            num_heads=num_heads,
-        )
-        for name, tensor, num_heads in model.named_tensors()
-    }
-    write_index(target / GGUF_INDEX_NAME, places)
-    whole = file.resolve()
+    places = {name: place_of(tensor, heads) for name, tensor, heads in model.named_tensors()}
+    whole, held = file.resolve(), target / GGUF_NAME
     if is_linked:
-        (target / GGUF_NAME).symlink_to(whole)
-        return
-    try:
-        os.link(whole, target / GGUF_NAME)
-    except OSError:
-        shutil.copyfile(whole, target / GGUF_NAME)
+        held.symlink_to(whole)
+    else:
+        try:
+            os.link(whole, held)
+        except OSError:
+            shutil.copyfile(whole, held)
+    write_index(target / GGUF_INDEX_NAME, held, places)
+
+
+def place_of(tensor: Any, num_heads: int = 0) -> TensorPlace:
+    """Return the place of a tensor of the package gguf.
+
+    Args:
+        num_heads: Heads whose rows llama.cpp has moved; 0 for none.
+    """
+    return TensorPlace(
+        kind=tensor.tensor_type.name,
+        offset=int(tensor.data_offset),
+        num_bytes=int(tensor.n_bytes),
+        # llama.cpp names the inputs first.
+        shape=tuple(int(size) for size in reversed(tensor.shape)),
+        num_heads=num_heads,
+    )

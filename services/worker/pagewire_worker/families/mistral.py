@@ -1,7 +1,8 @@
-"""Mistral (Jiang et al., 2023): Llama without biases, and all layers may have one window."""
+"""Mistral (Jiang et al., 2023): Llama without biases, and all layers may have one window; Ministral
+(Mistral AI, 2024) has windows in some layers."""
 
 from pagewire_worker.backend.attention import AttentionKind
-from pagewire_worker.families.fields import Data, activation
+from pagewire_worker.families.fields import Data, activation, integer
 from pagewire_worker.families.parts import (
     Family,
     attention,
@@ -13,11 +14,18 @@ from pagewire_worker.families.parts import (
 )
 from pagewire_worker.families.plan import ModelPlan
 from pagewire_worker.families.rope import read_rope
-from pagewire_worker.families.windows import one_window
+from pagewire_worker.families.windows import (
+    FULL,
+    SLIDING,
+    Windows,
+    one_window,
+    window_of,
+    windows_by_type,
+)
 
 
-def _read(data: Data) -> ModelPlan:
-    sizes, acts, windows = read_sizes(data), activation(data), one_window(data)
+def _plan(data: Data, windows: Windows) -> ModelPlan:
+    sizes, acts = read_sizes(data), activation(data)
     rope, norm = read_rope(data, sizes.head_dim), rms_norms(data, sizes.hidden)
     layers = pre_norm_layers(
         sizes,
@@ -30,4 +38,13 @@ def _read(data: Data) -> ModelPlan:
     return model_plan(data, layers, norm("model.norm"))
 
 
-FAMILIES = (Family(architecture="MistralForCausalLM", read=_read),)
+def _some_windows(data: Data) -> Windows:
+    window = window_of(data)
+    default = [FULL if window is None else SLIDING] * integer(data, "num_hidden_layers")
+    return windows_by_type(data, window, default)
+
+
+FAMILIES = (
+    Family(architecture="MistralForCausalLM", read=lambda data: _plan(data, one_window(data))),
+    Family(architecture="MinistralForCausalLM", read=lambda data: _plan(data, _some_windows(data))),
+)

@@ -9,7 +9,6 @@ from pagewire_worker.families import (
     glm,
     granite,
     llama,
-    ministral,
     mistral,
     olmo2,
     phi3,
@@ -30,7 +29,6 @@ MODULES: Final[tuple[ModuleType, ...]] = (
     glm,
     olmo2,
     starcoder2,
-    ministral,
 )
 """A new family is a module here."""
 

@@ -2,6 +2,7 @@
 computes with them what it computes with those values."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -133,7 +134,10 @@ def test_a_file_is_described_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert gguf_folder(file) == folder
     assert (folder / "config.json").stat().st_mtime_ns == made
     file.write_bytes(b"GGUF" + file.read_bytes()[4:] + b"x")
-    assert gguf_folder(file) != folder
+    other = gguf_folder(file)
+    assert other != folder
+    assert not folder.exists()  # at most one folder per file
+    assert list((tmp_path / "cache" / "pagewire" / "gguf").glob("*/small")) == [other]
     file.write_bytes(b"what?")
     with pytest.raises(StartupError, match=r"--model: .*small.gguf is no GGUF file"):
         served_models([str(file)], None)
@@ -145,6 +149,8 @@ def test_a_file_is_described_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         (lambda index: index.pop("model.norm.weight"), "lacks the tensor model.norm.weight"),
         (lambda index: index["model.norm.weight"].update(shape=[32]), "has shape .32."),
         (lambda index: index["model.norm.weight"].update(kind="Q8_0"), "has type Q8_0"),
+        (lambda index: index["model.norm.weight"].update(kind="F16"), "ask for 128"),
+        (lambda index: index["model.norm.weight"].update(shape=[0]), "cannot have 256 bytes"),
         (lambda index: index["model.norm.weight"].update(offset=10**9), "ends after the file"),
         (lambda index: index["model.norm.weight"].pop("kind"), "is no index of a GGUF file"),
         (lambda index: index.update(more=index["model.norm.weight"]), "does not have: more"),
@@ -158,10 +164,27 @@ def test_a_broken_index_is_refused(change: object, message: str, tmp_path: Path)
     made, _ = described(tmp_path, "Qwen2ForCausalLM", "Q8_0")
     path = made / "model.gguf.index.json"
     index = json.loads(path.read_text())
-    change(index)  # type: ignore[operator]
+    change(index["tensors"])  # type: ignore[operator]
     path.write_text(json.dumps(index))
     with pytest.raises(StartupError, match=message):
         load(made)
+
+
+def test_a_file_that_was_replaced_is_refused(tmp_path: Path) -> None:
+    """Its tensors may lie elsewhere; a worker that starts anew must not read others for them."""
+    described(tmp_path, "Qwen2ForCausalLM", "Q8_0")
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    file = tmp_path / "m.gguf"
+    describe_gguf(file, linked, is_linked=True)
+    load(linked)
+    data = file.read_bytes()
+    os.utime(file, ns=(0, file.stat().st_mtime_ns + 1))
+    with pytest.raises(StartupError, match=r"has changed since model.gguf.index.json was made"):
+        load(linked)
+    file.write_bytes(data[:-1])
+    with pytest.raises(StartupError, match="has changed since"):
+        load(tmp_path / "made")
 
 
 def test_every_byte_of_the_file_is_in_the_fingerprint(tmp_path: Path) -> None:

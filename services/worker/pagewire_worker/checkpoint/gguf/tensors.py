@@ -3,6 +3,7 @@
 A folder of such a model holds config.json, the tokenizer, the file or a link to it, and the index.
 """
 
+import math
 import mmap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,7 +38,7 @@ class GgufTensors:
                 self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         except (OSError, ValueError) as error:
             raise StartupError(f"{self._path} cannot be read: {error}", field="model") from error
-        self.places = read_index(folder / GGUF_INDEX_NAME, len(self._bytes))
+        self.places = read_index(folder / GGUF_INDEX_NAME, self._path)
         self._requested = RequestedTensors(folder, self.places, on_progress)
 
     @property
@@ -69,8 +70,15 @@ class GgufTensors:
             raise wrong_shape(self._path, name, place.shape, shape)
         if place.kind not in PLAIN:
             raise StartupError(f"{self._path}: tensor {name} has type {place.kind}", field="model")
+        dtype = PLAIN[place.kind]
+        if place.num_bytes != math.prod(shape) * dtype.itemsize:
+            raise StartupError(
+                f"{self._path}: tensor {name} has {place.num_bytes} bytes, its type and shape ask"
+                f" for {math.prod(shape) * dtype.itemsize}",
+                field="model",
+            )
         with self.stored(name) as data:
-            yield data.view(PLAIN[place.kind]).view(shape)
+            yield data.view(dtype).view(shape)
 
     def has_values(self, name: str) -> bool:
         """Return whether any value of a tensor is not 0."""
