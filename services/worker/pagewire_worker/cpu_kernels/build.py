@@ -28,13 +28,16 @@ _COMMON = (
 )
 _AVX2 = ("-mavx2", "-mfma")
 _AVX512 = (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq")
+_AVX512_BF16 = (*_AVX512, "-mavx512bf16", "-mavx512vnni")
 # Instructions that each file may use. Nothing else is assumed of the processor.
 _UNITS: dict[str, tuple[str, ...]] = {
     "interface.cpp": (),
     "pool.cpp": (),
     "avx2.cpp": _AVX2,
     "avx512.cpp": _AVX512,
-    "avx512bf16.cpp": (*_AVX512, "-mavx512bf16", "-mavx512vnni"),
+    "avx512bf16.cpp": _AVX512_BF16,
+    "amx.cpp": (*_AVX512_BF16, "-mamx-tile", "-mamx-bf16", "-mamx-int8"),
+    "amx_emulated.cpp": _AVX512_BF16,
 }
 
 

@@ -33,7 +33,7 @@ static void argmax_share(PwPool* pool, int thread, const PwLinear& linear, Rows 
   alignas(64) float lanes[PANEL];
   for (int lane = 0; lane < PANEL; lane++) lanes[lane] = (float)lane;
   const V lane_numbers = load(lanes), nothing = set1(-__builtin_inff());
-  linear_share<T>(pool, 0, thread, linear, x, num_rows, false, false,
+  linear_share<T>(pool, 0, thread, linear, x, num_rows, false,
                   [=](int64_t row, int64_t panel, int num_panels, float* sums) {
                     Best& best = mine[row];
                     V values = load(best.values), columns = load(best.columns);
@@ -59,7 +59,7 @@ static void argmax_share(PwPool* pool, int thread, const PwLinear& linear, Rows 
 template <class T>
 static void argmax_job(PwPool* pool, const void* arguments, int thread) {
   const LinearArguments& a = *(const LinearArguments*)arguments;
-  Best* mine = (Best*)pool->memory(thread, (size_t)a.num_rows * sizeof(Best));
+  Best* mine = (Best*)pool->memory(thread, (size_t)a.num_rows * sizeof(Best), JOB);
   for (int64_t row = 0; row < a.num_rows; row++) reset(mine[row]);
   Rows x = prepare_rows<T>(pool, thread, a);
 #define PW_CALL(K) \
@@ -71,7 +71,7 @@ static void argmax_job(PwPool* pool, const void* arguments, int thread) {
   for (int64_t row = 0; row < a.num_rows; row++) {
     float value = -__builtin_inff(), column = 0.0f, strange = 0.0f;
     for (int other = 0; other < pool->num_threads; other++) {
-      const Best& best = ((const Best*)pool->memory(other, 0))[row];
+      const Best& best = ((const Best*)pool->memory(other, 0, JOB))[row];
       merge(best, &value, &column);
       strange += sum_of(load(best.strange));
     }

@@ -9,13 +9,6 @@
 
 namespace PW_ISA {
 
-static constexpr int64_t SPLIT = 512;
-static constexpr int64_t SPLIT_GROUPS = SPLIT / PANEL;
-static constexpr int64_t GROUPS_AHEAD = 8;  // prefetched: blocks may lie anywhere
-static constexpr int64_t GROUPS_AT_ONCE = 4;  // with separate sums, which do not wait for each other
-static constexpr float HIDDEN = -1e30f;
-static constexpr float LOG2_E = 1.44269504088896341f;
-
 // sums[rows][panels of the head] over the positions of one split; rows of P are SPLIT apart.
 template <class T, int M, int NB>
 static void weigh_tile(const typename T::Element* p, const typename T::Element* const* groups,
@@ -70,42 +63,6 @@ static const WeighTile<T> WEIGH_TILES[MAX_TILE_ROWS][4] = {
     PW_WEIGH_ROW(1), PW_WEIGH_ROW(2), PW_WEIGH_ROW(3), PW_WEIGH_ROW(4),
     PW_WEIGH_ROW(5), PW_WEIGH_ROW(6), PW_WEIGH_ROW(7), PW_WEIGH_ROW(8)};
 #undef PW_WEIGH_ROW
-
-// The greatest product and the total of weights of each row of a tile, and its factor in a merge.
-struct Totals {
-  alignas(64) float greatest[TILE_QUERIES];
-  alignas(64) float total[TILE_QUERIES];
-  alignas(64) float factor[TILE_QUERIES];
-};
-
-// Memory of one thread for a tile.
-template <class T>
-struct AttentionMemory {
-  typename T::Element* query;    // [rows, head_dim]
-  float* products;               // [rows, SPLIT]
-  typename T::Element* weights;  // [rows, SPLIT]
-  float* sums;                   // [rows, head_dim]
-  float* split_sums;             // [rows, head_dim]
-  Totals* totals;                // of all splits so far, and of one
-
-  AttentionMemory(PwPool* pool, int thread, int64_t rows, int64_t head_dim) {
-    int64_t element = sizeof(typename T::Element);
-    int64_t sizes[] = {rows * head_dim * element, rows * SPLIT * 4,    rows * SPLIT * element,
-                       rows * head_dim * 4,       rows * head_dim * 4, 2 * sizeof(Totals)};
-    int64_t all = 0;
-    for (int64_t& size : sizes) {
-      size = ceil_div(size, 64) * 64;
-      all += size;
-    }
-    char* memory = (char*)pool->memory(thread, (size_t)all);
-    query = (typename T::Element*)memory;
-    products = (float*)(memory += sizes[0]);
-    weights = (typename T::Element*)(memory += sizes[1]);
-    sums = (float*)(memory += sizes[2]);
-    split_sums = (float*)(memory += sizes[3]);
-    totals = (Totals*)(memory += sizes[4]);
-  }
-};
 
 // Turn products into scores softcap * tanh(product * scale / softcap), in place.
 static inline void cap_scores(float* products, int64_t size, float scale, float softcap) {
@@ -172,50 +129,27 @@ static inline void read_group(const typename T::Element* group, int64_t head_dim
     __builtin_prefetch(begin + i, 0, 2);
 }
 
+// products [rows, SPLIT] of the queries with the keys of a split
 template <class T>
-static void attend_split(const PwModel& model, const PwAttention& attention, const PwBatch& batch,
-                         const AttentionMemory<T>& memory, const AttentionTile& tile,
-                         int64_t kv_head, int64_t first, int64_t end, int64_t last) {
-  typedef typename T::Element Element;
-  const int64_t d = model.head_dim, num_query = model.num_heads / model.num_kv_heads;
-  const int64_t num_rows = tile.num_tokens * num_query, num_groups = ceil_div(end - first, PANEL);
-  const int64_t* table = batch.block_tables + tile.seq * batch.table_stride;
-  const Element *keys[SPLIT_GROUPS + GROUPS_AHEAD], *values[SPLIT_GROUPS + GROUPS_AHEAD];
-  for (int64_t g = 0; g < num_groups + GROUPS_AHEAD; g++) {
-    // At the end of a split, the next split is prefetched.
-    int64_t position = least(first + g * PANEL, last - 1);
-    int64_t offset = group_offset(model, table[position / model.block_size], kv_head,
-                                  position % model.block_size / PANEL);
-    keys[g] = (const Element*)attention.key + offset;
-    values[g] = (const Element*)attention.value + offset;
-  }
+static void score_rows(const AttentionMemory<T>& memory, int64_t num_rows, int64_t d,
+                       const SplitGroups<T>& groups) {
   const int64_t most_rows = tile_rows(num_rows);
-  // Positions that a window hides before the first group. Each group always goes to the same sum.
-  const int64_t lead = first % (GROUPS_AT_ONCE * PANEL);
-  if (first < SPLIT)
-    for (int64_t g = 0; g < least(GROUPS_AHEAD, num_groups); g++) read_group<T>(keys[g], d);
-  for (int64_t g = 0, width; g < num_groups; g += width) {
-    width = least(GROUPS_AHEAD, num_groups - g);
+  const typename T::Element* const* keys = groups.keys;
+  for (int64_t g = 0, width; g < groups.count; g += width) {
+    width = least(GROUPS_AHEAD, groups.count - g);
     for (int64_t row = 0; row < num_rows; row += most_rows)
       multiply_rows<T>(memory.query + row * d, d, (int)least(most_rows, num_rows - row), d, {},
-                       keys + g, (int)width, memory.products + row * SPLIT + lead + g * PANEL, SPLIT,
+                       keys + g, (int)width,
+                       memory.products + row * SPLIT + groups.lead + g * PANEL, SPLIT,
                        {keys + g + (row == 0 ? GROUPS_AHEAD : 0), 0, keys + g, d});
   }
-  for (int64_t g = 0; g < least(GROUPS_AHEAD, num_groups); g++) read_group<T>(values[g], d);
-  const bool is_capped = attention.softcap != 0.0f;
-  const float scale = (is_capped ? 1.0f : attention.score_scale) * LOG2_E;
-  Totals &before = memory.totals[0], &split = memory.totals[1];
-  for (int64_t row = 0; row < num_rows; row++) {
-    int64_t position = batch.positions[tile.first_token + row / num_query];
-    int64_t from = attention.window ? most(0, position + 1 - attention.window) : 0;
-    if (is_capped)
-      cap_scores(memory.products + row * SPLIT + lead, num_groups * PANEL, attention.score_scale,
-                 attention.softcap);
-    soften<T>(memory.products + row * SPLIT, memory.weights + row * SPLIT,
-              num_groups + lead / PANEL, from - first + lead, position + 1 - first + lead, scale,
-              split.greatest + row, split.total + row);
-  }
-  merge_totals(before, split, num_rows, scale);
+}
+
+// split_sums [rows, head_dim] of the values of a split with the weights
+template <class T>
+static void weigh_rows(const AttentionMemory<T>& memory, int64_t num_rows, int64_t d,
+                       const SplitGroups<T>& groups) {
+  const int64_t most_rows = tile_rows(num_rows);
   for (int64_t row = 0; row < num_rows; row += most_rows) {
     int rows = (int)least(most_rows, num_rows - row);
     int64_t most_panels = 4;
@@ -224,10 +158,59 @@ static void attend_split(const PwModel& model, const PwAttention& attention, con
     const int64_t num_tiles = ceil_div(d / PANEL, most_panels);
     for (int64_t panel = 0, width, left = num_tiles; left > 0; panel += width, left--) {
       width = ceil_div(d / PANEL - panel, left);
-      WEIGH_TILES<T>[rows - 1][width - 1](memory.weights + row * SPLIT + lead, values, end - first,
-                                          panel, memory.split_sums + row * d, d);
+      WEIGH_TILES<T>[rows - 1][width - 1](memory.weights + row * SPLIT + groups.lead, groups.values,
+                                          groups.num_tokens, panel, memory.split_sums + row * d, d);
     }
   }
+}
+
+template <class T>
+static void attend_split(Tiles& tiles, const PwModel& model, const PwAttention& attention,
+                         const PwBatch& batch, const AttentionMemory<T>& memory,
+                         const AttentionTile& tile, int64_t kv_head, int64_t first, int64_t end,
+                         int64_t last) {
+  typedef typename T::Element Element;
+  const int64_t d = model.head_dim, num_query = model.num_heads / model.num_kv_heads;
+  const int64_t num_rows = tile.num_tokens * num_query;
+  const int64_t* table = batch.block_tables + tile.seq * batch.table_stride;
+  SplitGroups<T> groups;
+  groups.count = ceil_div(end - first, PANEL);
+  groups.num_tokens = end - first;
+  const int64_t lead = groups.lead = first % (GROUPS_AT_ONCE * PANEL);
+  for (int64_t g = 0; g < groups.count + GROUPS_AHEAD; g++) {
+    // At the end of a split, the next split is prefetched.
+    int64_t position = least(first + g * PANEL, last - 1);
+    int64_t offset = group_offset(model, table[position / model.block_size], kv_head,
+                                  position % model.block_size / PANEL);
+    groups.keys[g] = (const Element*)attention.key + offset;
+    groups.values[g] = (const Element*)attention.value + offset;
+  }
+  const int64_t num_ahead = least(GROUPS_AHEAD, groups.count);
+  if (first < SPLIT)
+    for (int64_t g = 0; g < num_ahead; g++) read_group<T>(groups.keys[g], d);
+  if constexpr (TileStorage<T>::EXISTS)
+    score_by_tiles<T>(tiles, memory, num_rows, d, groups);
+  else
+    score_rows<T>(memory, num_rows, d, groups);
+  for (int64_t g = 0; g < num_ahead; g++) read_group<T>(groups.values[g], d);
+  const bool is_capped = attention.softcap != 0.0f;
+  const float scale = (is_capped ? 1.0f : attention.score_scale) * LOG2_E;
+  Totals &before = memory.totals[0], &split = memory.totals[1];
+  for (int64_t row = 0; row < num_rows; row++) {
+    int64_t position = batch.positions[tile.first_token + row / num_query];
+    int64_t from = attention.window ? most(0, position + 1 - attention.window) : 0;
+    if (is_capped)
+      cap_scores(memory.products + row * SPLIT + lead, groups.count * PANEL, attention.score_scale,
+                 attention.softcap);
+    soften<T>(memory.products + row * SPLIT, memory.weights + row * SPLIT,
+              groups.count + lead / PANEL, from - first + lead, position + 1 - first + lead, scale,
+              split.greatest + row, split.total + row);
+  }
+  merge_totals(before, split, num_rows, scale);
+  if constexpr (TileStorage<T>::EXISTS)
+    weigh_by_tiles<T>(tiles, memory, num_rows, d, groups);
+  else
+    weigh_rows<T>(memory, num_rows, d, groups);
   for (int64_t row = 0; row < num_rows; row++) {
     V old_factor = set1(before.factor[row]), split_factor = set1(split.factor[row]);
     for (int64_t i = row * d; i < (row + 1) * d; i += PANEL)
@@ -237,8 +220,8 @@ static void attend_split(const PwModel& model, const PwAttention& attention, con
 }
 
 template <class T>
-static void attend_tile(PwPool* pool, int thread, const PwModel& model, const PwAttention& attention,
-                        const PwBatch& batch, const void* queries, void* attended,
+static void attend_tile(PwPool* pool, int thread, Tiles& tiles, const PwModel& model,
+                        const PwAttention& attention, const PwBatch& batch, const void* queries, void* attended,
                         const AttentionTile& tile, int64_t kv_head) {
   typedef typename T::Element Element;
   const int64_t d = model.head_dim, num_query = model.num_heads / model.num_kv_heads;
@@ -261,8 +244,8 @@ static void attend_tile(PwPool* pool, int thread, const PwModel& model, const Pw
   for (int64_t split = from / SPLIT * SPLIT; split < end; split += SPLIT) {
     // Blocks before the window may belong to other sequences: they must not even add zeros.
     int64_t first = most(split, from / PANEL * PANEL);
-    attend_split<T>(model, attention, batch, memory, tile, kv_head, first, least(end, split + SPLIT),
-                    end);
+    attend_split<T>(tiles, model, attention, batch, memory, tile, kv_head, first,
+                    least(end, split + SPLIT), end);
   }
   for (int64_t row = 0; row < num_rows; row++) {
     int64_t head = (tile.first_token + row / num_query) * model.num_heads + kv_head * num_query +
@@ -278,10 +261,12 @@ static void attend_share(PwPool* pool, int phase, int thread, const PwModel& mod
                          const PwAttention& attention, const PwBatch& batch, const void* queries,
                          void* attended, const AttentionTile* tiles, int64_t num_tiles) {
   int64_t num_items = num_tiles * model.num_kv_heads;
+  Tiles tile_registers;
   for (int64_t item; (item = pool->next(phase, thread, num_items)) < num_items;) {
     // The last tiles of a chunk see the most positions: long work comes first.
     const AttentionTile& tile = tiles[num_tiles - 1 - item / model.num_kv_heads];
-    attend_tile<T>(pool, thread, model, attention, batch, queries, attended, tile, item % model.num_kv_heads);
+    attend_tile<T>(pool, thread, tile_registers, model, attention, batch, queries, attended, tile,
+                   item % model.num_kv_heads);
   }
 }
 

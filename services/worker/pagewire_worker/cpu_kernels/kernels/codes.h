@@ -152,36 +152,38 @@ static inline PwLinear widened(const PwLinear& linear) {
   return result;
 }
 
+// Widen one group of a panel.
+template <class T, int BITS>
+static inline void widen_group(const PwLinear& linear, const uint8_t* group, uint8_t* out) {
+  typedef Codes<T, BITS> Source;
+  const typename T::Table table = T::code_table(linear.table);
+  const V scales = load_scales(group, linear.scale_type);
+  store((float*)out, scales);
+  if (linear.offset_kind != PW_NO_OFFSETS)
+    store((float*)out + PANEL, added_of(linear, group, scales));
+  const uint8_t* from = group + coded_head_bytes(linear);
+  uint8_t* to = out + coded_head_bytes(widened(linear));
+  for (int64_t k = 0; k < linear.group; k += CHUNK, from += Source::CHUNK_BYTES) {
+    VI words;
+    if constexpr (BITS == 4) words = bytes(from);
+    for (int pair = 0; pair < CHUNK / 2; pair++, to += T::PAIR_BYTES) {
+      typename T::Columns w[Source::PER_PAIR];
+      if constexpr (BITS == 4)
+        T::next_pair(table, words, w);
+      else
+        T::byte_pair((const int8_t*)from + pair * PANEL * 2, w);
+      T::store_pair(to, w);
+    }
+  }
+}
+
 // Widen one panel.
 template <class T, int BITS>
 static inline void widen_panel(const PwLinear& linear, const uint8_t* panel, uint8_t* out) {
-  typedef Codes<T, BITS> Source;
-  typedef Codes<T, WIDENED> Target;
-  const PwLinear wide = widened(linear);
-  const typename T::Table table = T::code_table(linear.table);
-  const int64_t head = coded_head_bytes(linear), wide_head = coded_head_bytes(wide);
-  for (int64_t g = 0; g < linear.num_inputs / linear.group; g++) {
-    const V scales = load_scales(panel, linear.scale_type);
-    store((float*)out, scales);
-    if (linear.offset_kind != PW_NO_OFFSETS)
-      store((float*)out + PANEL, added_of(linear, panel, scales));
-    const uint8_t* from = panel + head;
-    uint8_t* to = out + wide_head;
-    for (int64_t k = 0; k < linear.group; k += CHUNK, from += Source::CHUNK_BYTES) {
-      VI words;
-      if constexpr (BITS == 4) words = bytes(from);
-      for (int pair = 0; pair < CHUNK / 2; pair++, to += T::PAIR_BYTES) {
-        typename T::Columns w[Source::PER_PAIR];
-        if constexpr (BITS == 4)
-          T::next_pair(table, words, w);
-        else
-          T::byte_pair((const int8_t*)from + pair * PANEL * 2, w);
-        T::store_pair(to, w);
-      }
-    }
-    panel += Source::group_bytes(linear);
-    out += Target::group_bytes(wide);
-  }
+  const int64_t bytes = Codes<T, BITS>::group_bytes(linear);
+  const int64_t wide_bytes = Codes<T, WIDENED>::group_bytes(widened(linear));
+  for (int64_t g = 0; g < linear.num_inputs / linear.group; g++)
+    widen_group<T, BITS>(linear, panel + g * bytes, out + g * wide_bytes);
 }
 
 // Place of an input's nibble in its word, in bits.

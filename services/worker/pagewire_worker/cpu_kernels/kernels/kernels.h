@@ -13,6 +13,8 @@ struct Kernels {
 extern const Kernels avx2_kernels;
 extern const Kernels avx512_kernels;
 extern const Kernels avx512bf16_kernels;
+extern const Kernels amx_kernels;
+extern const Kernels amx_emulated_kernels;
 
 #ifdef PW_ISA
 // clang-format off
@@ -21,8 +23,13 @@ extern const Kernels avx512bf16_kernels;
 #include "codes.h"
 #include "tile.h"
 #include "kv.h"
+#include "items.h"
+#include "tile_storage.h"
+#include "tile_products.h"
 #include "linear.h"
 #include "rotate.h"
+#include "splits.h"
+#include "tile_attention.h"
 #include "attention.h"
 #include "pack.h"
 #include "operations.h"

@@ -117,7 +117,7 @@ static void pack_job(PwPool* pool, const void* arguments, int thread) {
   const PackArguments& a = *(const PackArguments*)arguments;
   const PwLinear& linear = *a.linear;
   const int64_t num_panels = ceil_div(a.num_rows, PANEL);
-  float* memory = (float*)pool->memory(thread, (size_t)linear.num_inputs * sizeof(float));
+  float* memory = (float*)pool->memory(thread, (size_t)linear.num_inputs * sizeof(float), JOB);
   for (int64_t panel; (panel = pool->next(0, thread, num_panels)) < num_panels;) {
     PanelSource rows = {a, panel * PANEL};
     int64_t place = a.first_panel + panel * a.panel_step;

@@ -126,17 +126,18 @@ void PwPool::barrier() {
   }
 }
 
-void* PwPool::memory(int thread, size_t size) {
-  if (threads->memory_size[thread] < size) {
-    free(threads->memory[thread]);
+void* PwPool::memory(int thread, size_t size, PoolMemory use) {
+  const int place = thread * NUM_POOL_MEMORIES + use;
+  if (threads->memory_size[place] < size) {
+    free(threads->memory[place]);
     size_t rounded = (size_t)ceil_div((int64_t)size, 4096) * 4096;
-    threads->memory[thread] = aligned_alloc(4096, rounded);
+    threads->memory[place] = aligned_alloc(4096, rounded);
     // Nobody above could free what a job holds: the process ends as it does where Python finds none.
-    if (threads->memory[thread] == nullptr) abort();
-    memset(threads->memory[thread], 0, rounded);
-    threads->memory_size[thread] = rounded;
+    if (threads->memory[place] == nullptr) abort();
+    memset(threads->memory[place], 0, rounded);
+    threads->memory_size[place] = rounded;
   }
-  return threads->memory[thread];
+  return threads->memory[place];
 }
 
 PwPool* new_pool(const Kernels* kernels, int num_threads) {
@@ -147,8 +148,8 @@ PwPool* new_pool(const Kernels* kernels, int num_threads) {
   pool->max_phases = 0;
   PwPool::Threads* threads = pool->threads = new PwPool::Threads();
   threads->helpers = new Helper[num_threads];
-  threads->memory = new void*[num_threads]();
-  threads->memory_size = new size_t[num_threads]();
+  threads->memory = new void*[num_threads * NUM_POOL_MEMORIES]();
+  threads->memory_size = new size_t[num_threads * NUM_POOL_MEMORIES]();
   for (int number = 1; number < num_threads; number++) {
     threads->helpers[number] = {pool, number, 0};
     if (pthread_create(&threads->helpers[number].thread, nullptr, help, &threads->helpers[number])) {
@@ -167,7 +168,8 @@ void free_pool(PwPool* pool) {
   wake_all(&threads->epoch);
   for (int number = 1; number < pool->most_threads; number++)
     pthread_join(threads->helpers[number].thread, nullptr);
-  for (int number = 0; number < pool->most_threads; number++) free(threads->memory[number]);
+  for (int place = 0; place < pool->most_threads * NUM_POOL_MEMORIES; place++)
+    free(threads->memory[place]);
   delete[] pool->counters;
   delete[] threads->memory;
   delete[] threads->memory_size;

@@ -11,6 +11,9 @@ struct Kernels;
 typedef void (*PoolJob)(PwPool* pool, const void* arguments, int thread);
 
 
+// Uses of a thread's memory that may overlap.
+enum PoolMemory { JOB = 0, PRODUCT = 1, NUM_POOL_MEMORIES = 2 };
+
 struct PwPool {
   int num_threads;  // of the current job
   int most_threads;
@@ -32,8 +35,8 @@ struct PwPool {
     }
     return count;
   }
-  // Memory of one thread, at least `size` bytes, aligned to a cache line, kept between jobs.
-  void* memory(int thread, size_t size);
+  // Memory of one thread for one use, at least `size` bytes, aligned to a cache line, kept between jobs.
+  void* memory(int thread, size_t size, PoolMemory use);
 
   std::atomic<int64_t>* counters;  // [phases, threads]
   int max_phases;

@@ -1,0 +1,64 @@
+// What the attention of one split of positions works on.
+#pragma once
+
+namespace PW_ISA {
+
+static constexpr int64_t SPLIT = 512;
+static constexpr int64_t SPLIT_GROUPS = SPLIT / PANEL;
+static constexpr int64_t GROUPS_AHEAD = 8;  // prefetched: blocks may lie anywhere
+static constexpr int64_t GROUPS_AT_ONCE = 4;  // with separate sums, which do not wait for each other
+static constexpr int64_t VALUE_TILE_BYTES = HAS_TILES ? 4 * SPLIT * PANEL * 2 : 0;
+static constexpr float HIDDEN = -1e30f;
+static constexpr float LOG2_E = 1.44269504088896341f;
+
+// The keys and values of the groups of a split that are seen, and of some groups behind them.
+template <class T>
+struct SplitGroups {
+  const typename T::Element *keys[SPLIT_GROUPS + GROUPS_AHEAD], *values[SPLIT_GROUPS + GROUPS_AHEAD];
+  int64_t count;
+  int64_t num_tokens;  // in them; later ones were perhaps never written
+  // Positions that a window hides before the first group, from the last multiple of a few groups on:
+  // each group always goes to the same sum.
+  int64_t lead;
+};
+
+// The greatest product and the total of weights of each row of a tile, and its factor in a merge.
+struct Totals {
+  alignas(64) float greatest[TILE_QUERIES];
+  alignas(64) float total[TILE_QUERIES];
+  alignas(64) float factor[TILE_QUERIES];
+};
+
+// Memory of one thread for a tile.
+template <class T>
+struct AttentionMemory {
+  typename T::Element* query;    // [rows, head_dim]
+  float* products;               // [rows, SPLIT]
+  typename T::Element* weights;  // [rows, SPLIT]
+  float* sums;                   // [rows, head_dim]
+  float* split_sums;             // [rows, head_dim]
+  char* value_tiles;             // of some panels of a split (tile_attention.h)
+  Totals* totals;                // of all splits so far, and of one
+
+  AttentionMemory(PwPool* pool, int thread, int64_t rows, int64_t head_dim) {
+    int64_t element = sizeof(typename T::Element);
+    int64_t sizes[] = {rows * head_dim * element, rows * SPLIT * 4,        rows * SPLIT * element,
+                       rows * head_dim * 4,       rows * head_dim * 4,     VALUE_TILE_BYTES,
+                       2 * sizeof(Totals)};
+    int64_t all = 0;
+    for (int64_t& size : sizes) {
+      size = ceil_div(size, 64) * 64;
+      all += size;
+    }
+    char* memory = (char*)pool->memory(thread, (size_t)all, JOB);
+    query = (typename T::Element*)memory;
+    products = (float*)(memory += sizes[0]);
+    weights = (typename T::Element*)(memory += sizes[1]);
+    sums = (float*)(memory += sizes[2]);
+    split_sums = (float*)(memory += sizes[3]);
+    value_tiles = memory += sizes[4];
+    totals = (Totals*)(memory += sizes[5]);
+  }
+};
+
+}  // namespace PW_ISA
