@@ -65,7 +65,7 @@ class FusedBackend:
     @property
     def kernel_set(self) -> str:
         """Names of the implementations in use, and the numerics of the processor."""
-        return f"fused-2,{self._pool.instruction_set},{self._probe}"
+        return f"fused-3,{self._pool.arithmetic},{self._probe}"
 
     @property
     def is_exact(self) -> bool:

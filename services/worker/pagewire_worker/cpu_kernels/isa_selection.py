@@ -19,7 +19,13 @@ import torch
 from torch import Tensor
 
 from pagewire_worker.cpu_kernels import abi, build
-from pagewire_worker.cpu_kernels.library import TYPES, KernelPool, instruction_sets, pointer
+from pagewire_worker.cpu_kernels.library import (
+    EMULATED,
+    TYPES,
+    KernelPool,
+    instruction_sets,
+    pointer,
+)
 from pagewire_worker.cpu_kernels.packing import PackedWeights, Part, Storage, WeightArena, pack
 from pagewire_worker.host.cpu import processor_identity
 from pagewire_worker.host.kept_facts import KeptFacts
@@ -57,7 +63,7 @@ def choose_instruction_set(dtype: torch.dtype, quantization: str, folder: Path) 
     Raises:
         KernelsMissingError: There are no kernels, or no instruction set runs.
     """
-    names = list(instruction_sets())
+    names = [name for name in instruction_sets() if name != EMULATED]
     facts = [names, str(dtype), quantization, build.source_hash(), processor_identity()]
     key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
     kept = KeptFacts(folder / "instruction_sets.json")

@@ -15,6 +15,10 @@ TYPES = {torch.float32: abi.FLOAT32, torch.bfloat16: abi.BFLOAT16}
 """Types that the kernels compute in."""
 
 
+EMULATED = "amx_emulated"
+"""The instruction set that computes the bits of "amx" by AVX-512: nobody gets it unasked."""
+
+
 class KernelsMissingError(Exception):
     """There are no kernels to run here; the text gives the reason and a remedy."""
 
@@ -81,6 +85,11 @@ class KernelPool:
         self._pool = self._library.pw_pool_new(sets[self.instruction_set], num_threads)
         if not self._pool:
             raise KernelsMissingError(f"{num_threads} threads cannot be started")
+
+    @property
+    def arithmetic(self) -> str:
+        """Name of what the results' bits depend on: sets of equal bits have the same one."""
+        return "amx" if self.instruction_set == EMULATED else self.instruction_set
 
     def __del__(self) -> None:
         if getattr(self, "_pool", None):

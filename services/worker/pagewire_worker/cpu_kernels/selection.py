@@ -15,24 +15,12 @@ from pagewire_worker.cpu_kernels.library import (
 )
 from pagewire_worker.cpu_kernels.packing import PANEL
 from pagewire_worker.families.plan import ModelPlan
-from pagewire_worker.host.cpu import has_amx
 from pagewire_worker.host.kept_facts import cache_folder
 from pagewire_worker.models.variants import FUSED, decoders_with, variants_of
 
 MEASURED_LOSS = "a token takes 1.4 times as long, and a prompt 1.7 times"
 """Of torch's own ops against the kernels, on processors without AMX; docs/performance.md has the
 tables."""
-
-AMX_LOSS = (
-    "torch uses AMX here, so long prompts in bfloat16 take less time and single tokens more; "
-    "tokens depend on what else is computed with them"
-)
-"""The same on processors with AMX, which the kernels do not use."""
-
-AMX_HINT = (
-    "this processor has AMX, which they do not use: --cpu-backend torch computes long prompts in "
-    "bfloat16 several times as fast, but not exactly (docs/performance.md)"
-)
 
 MAX_HEAD_DIM = 512
 MAX_QUERY_GROUPS = 64
@@ -61,8 +49,7 @@ def choose_kernels(plan: ModelPlan, settings: LoadSettings) -> KernelPool | None
         except KernelsMissingError as error:
             reason = str(error)
             if wanted == "auto" and not is_quantized:
-                loss = AMX_LOSS if _is_for_amx(settings) else MEASURED_LOSS
-                _logger.warning("without kernels for this CPU: %s; %s", reason, loss)
+                _logger.warning("without kernels for this CPU: %s; %s", reason, MEASURED_LOSS)
     elif wanted == "auto" and not is_quantized:
         _logger.info("torch computes the model, not the kernels for CPUs: %s", reason)
     if is_quantized:
@@ -87,14 +74,7 @@ def _pool(settings: LoadSettings) -> KernelPool:
             f"--cpu-isa: {name} does not run here; what does: {', '.join(names)}", field="cpu_isa"
         )
     _logger.info("the kernels for CPUs use %s: %s", name, how)
-    if _is_for_amx(settings):
-        _logger.info("%s", AMX_HINT)
     return KernelPool(torch.get_num_threads(), name)
-
-
-def _is_for_amx(settings: LoadSettings) -> bool:
-    is_quantized = settings.quantization != "none"
-    return settings.dtype == torch.bfloat16 and not is_quantized and has_amx()
 
 
 def _refused(settings: LoadSettings, reason: str) -> StartupError:

@@ -15,7 +15,10 @@ from pagewire_worker.cpu_kernels.library import instruction_sets
 from support.kernels.kernel_builds import copy_of_build, fake_compiler
 
 MACHINE = platform.machine()
-UNITS = {"interface.cpp", "pool.cpp", "avx2.cpp", "avx512.cpp", "avx512bf16.cpp"}
+UNITS = {
+    *("interface.cpp", "pool.cpp", "avx2.cpp", "avx512.cpp", "avx512bf16.cpp"),
+    *("amx.cpp", "amx_emulated.cpp"),
+}
 
 
 @pytest.fixture
@@ -91,6 +94,8 @@ def test_nothing_is_assumed_of_the_processor(
     assert features["avx2.cpp"] == {"-mavx2", "-mfma"}
     assert not any("avx512bf16" in flag for flag in features["avx512.cpp"])
     assert "-mavx512bf16" in features["avx512bf16.cpp"]
+    assert not any("amx" in flag for flag in features["amx_emulated.cpp"])
+    assert {"-mamx-tile", "-mamx-bf16", "-mamx-int8"} <= features["amx.cpp"]
     assert "native" not in log.read_text()
 
 

@@ -21,12 +21,13 @@ from pagewire_worker.cpu_kernels.isa_selection import (
     measure,
 )
 from pagewire_worker.cpu_kernels.library import (
+    EMULATED,
     KernelPool,
     KernelsMissingError,
     instruction_sets,
     load_library,
 )
-from pagewire_worker.cpu_kernels.selection import AMX_HINT, AMX_LOSS, MEASURED_LOSS, choose_kernels
+from pagewire_worker.cpu_kernels.selection import MEASURED_LOSS, choose_kernels
 from pagewire_worker.families.plan import ModelPlan
 from pagewire_worker.models.registry import native_plan
 from support.cells.worker_driver import load
@@ -94,13 +95,13 @@ def test_they_run_what_they_can(
     for plan in (MODEL, largest):
         pool = choose_kernels(plan, replace(SETTINGS, cpu_backend=wanted, dtype=dtype))
         assert isinstance(pool, KernelPool)
-    used = [line for line in logged.messages if line != AMX_HINT]
-    assert len(used) == 2
-    assert all(line.startswith("the kernels for CPUs use avx") for line in used)
+    assert len(logged.messages) == 2
+    assert all(line.startswith("the kernels for CPUs use a") for line in logged.messages)
+    assert not any(EMULATED in line for line in logged.messages)
 
 
 @needs_kernels
-@pytest.mark.parametrize("name", ["avx512bf16", "avx512", "avx2"])
+@pytest.mark.parametrize("name", ["amx", "avx512bf16", "avx512", "avx2", "amx_emulated"])
 def test_an_instruction_set_may_be_pinned(
     name: str, logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,38 +154,29 @@ def test_what_is_measured_is_kept_and_names_a_set_that_runs(
 
 @needs_kernels
 def test_the_choice_is_part_of_what_tells_blocks_apart(checkpoint: Any) -> None:
-    """Two sets round differently: their workers must not share blocks."""
+    """Two sets round differently: their workers must not share blocks. AMX and its emulation do."""
     names = list(instruction_sets())
     replicas = [load(checkpoint("llama"), cpu_isa=name, dtype="bfloat16") for name in names]
-    assert len({one.info.numerics_fingerprint for one in replicas}) == len(names)
+    found = {one.info.numerics_fingerprint for one in replicas}
+    assert len(found) == len(names) - ({"amx", EMULATED} <= set(names))
 
 
 @needs_kernels
 def test_sets_that_are_equally_fast_leave_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the clock says of single products, it is ratios side by side that count."""
-    names = list(instruction_sets())
+    names = [name for name in instruction_sets() if name != EMULATED]
     noise = iter(range(1, 10**6))
     monkeypatch.setattr(isa_choice._Product, "seconds", lambda *_: 1.0 + next(noise) % 7 / 200)
     assert fastest(names, measure(names, torch.bfloat16, 1)) == names[0]
 
 
-@pytest.mark.parametrize("is_there", [False, True])
-def test_what_is_said_of_amx(
-    is_there: bool, logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+def test_what_is_said_without_kernels(
+    logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choice, "has_amx", lambda: is_there)
-    if has_kernels():
-        choose_kernels(MODEL, SETTINGS)
-        assert (AMX_HINT in logged.messages) is is_there
-        logged.clear()
-        choose_kernels(MODEL, replace(SETTINGS, quantization="int8"))
-        choose_kernels(MODEL, replace(SETTINGS, dtype=torch.float32))
-        assert AMX_HINT not in logged.messages
     monkeypatch.setattr(choice, "instruction_sets", _no_kernels)
-    logged.clear()
     choose_kernels(MODEL, SETTINGS)
     (line,) = logged.messages
-    assert ((AMX_LOSS if is_there else MEASURED_LOSS) in line) is True
+    assert MEASURED_LOSS in line
 
 
 def _no_kernels() -> dict[str, int]:
@@ -277,7 +269,7 @@ def test_without_kernels_one_line_says_what_it_costs_and_how_to_get_them(
     (record,) = logged.records
     assert record.levelno == logging.WARNING
     assert SAID[broken] in record.message
-    assert MEASURED_LOSS in record.message or AMX_LOSS in record.message
+    assert MEASURED_LOSS in record.message
     assert "\n" not in record.message
     # No compiler helps where there is nothing to compile, or nothing that runs.
     can_be_compiled = broken in ("missing", "unloadable", "stale")

@@ -129,19 +129,19 @@ static inline void read_group(const typename T::Element* group, int64_t head_dim
     __builtin_prefetch(begin + i, 0, 2);
 }
 
-// products [rows, SPLIT] of the queries with the keys of a split
+// products [count, SPLIT] of some queries with the keys of a split
 template <class T>
-static void score_rows(const AttentionMemory<T>& memory, int64_t num_rows, int64_t d,
+static void score_rows(const AttentionMemory<T>& memory, int64_t begin, int64_t count, int64_t d,
                        const SplitGroups<T>& groups) {
-  const int64_t most_rows = tile_rows(num_rows);
+  const int64_t most_rows = tile_rows(count);
   const typename T::Element* const* keys = groups.keys;
   for (int64_t g = 0, width; g < groups.count; g += width) {
     width = least(GROUPS_AHEAD, groups.count - g);
-    for (int64_t row = 0; row < num_rows; row += most_rows)
-      multiply_rows<T>(memory.query + row * d, d, (int)least(most_rows, num_rows - row), d, {},
+    for (int64_t row = 0; row < count; row += most_rows)
+      multiply_rows<T>(memory.query + (begin + row) * d, d, (int)least(most_rows, count - row), d, {},
                        keys + g, (int)width,
                        memory.products + row * SPLIT + groups.lead + g * PANEL, SPLIT,
-                       {keys + g + (row == 0 ? GROUPS_AHEAD : 0), 0, keys + g, d});
+                       {keys + g + (begin + row == 0 ? GROUPS_AHEAD : 0), 0, keys + g, d});
   }
 }
 
@@ -188,23 +188,27 @@ static void attend_split(Tiles& tiles, const PwModel& model, const PwAttention& 
   const int64_t num_ahead = least(GROUPS_AHEAD, groups.count);
   if (first < SPLIT)
     for (int64_t g = 0; g < num_ahead; g++) read_group<T>(groups.keys[g], d);
-  if constexpr (TileStorage<T>::EXISTS)
-    score_by_tiles<T>(tiles, memory, num_rows, d, groups);
-  else
-    score_rows<T>(memory, num_rows, d, groups);
-  for (int64_t g = 0; g < num_ahead; g++) read_group<T>(groups.values[g], d);
   const bool is_capped = attention.softcap != 0.0f;
   const float scale = (is_capped ? 1.0f : attention.score_scale) * LOG2_E;
   Totals &before = memory.totals[0], &split = memory.totals[1];
-  for (int64_t row = 0; row < num_rows; row++) {
-    int64_t position = batch.positions[tile.first_token + row / num_query];
-    int64_t from = attention.window ? most(0, position + 1 - attention.window) : 0;
-    if (is_capped)
-      cap_scores(memory.products + row * SPLIT + lead, groups.count * PANEL, attention.score_scale,
-                 attention.softcap);
-    soften<T>(memory.products + row * SPLIT, memory.weights + row * SPLIT,
-              groups.count + lead / PANEL, from - first + lead, position + 1 - first + lead, scale,
-              split.greatest + row, split.total + row);
+  for (int64_t begin = 0; begin < num_rows; begin += SCORED_ROWS) {
+    const int64_t count = least(SCORED_ROWS, num_rows - begin);
+    if constexpr (TileStorage<T>::EXISTS)
+      score_by_tiles<T>(tiles, memory, begin, count, d, groups);
+    else
+      score_rows<T>(memory, begin, count, d, groups);
+    if (begin == 0)
+      for (int64_t g = 0; g < num_ahead; g++) read_group<T>(groups.values[g], d);
+    for (int64_t row = begin; row < begin + count; row++) {
+      int64_t position = batch.positions[tile.first_token + row / num_query];
+      int64_t from = attention.window ? most(0, position + 1 - attention.window) : 0;
+      float* products = memory.products + (row - begin) * SPLIT;
+      if (is_capped)
+        cap_scores(products + lead, groups.count * PANEL, attention.score_scale, attention.softcap);
+      soften<T>(products, memory.weights + row * SPLIT, groups.count + lead / PANEL,
+                from - first + lead, position + 1 - first + lead, scale, split.greatest + row,
+                split.total + row);
+    }
   }
   merge_totals(before, split, num_rows, scale);
   if constexpr (TileStorage<T>::EXISTS)

@@ -3,11 +3,13 @@
 
 namespace PW_ISA {
 
-static constexpr int64_t SPLIT = 512;
+static constexpr int64_t SPLIT = HAS_TILES ? 512 : 512;
 static constexpr int64_t SPLIT_GROUPS = SPLIT / PANEL;
 static constexpr int64_t GROUPS_AHEAD = 8;  // prefetched: blocks may lie anywhere
 static constexpr int64_t GROUPS_AT_ONCE = 4;  // with separate sums, which do not wait for each other
 static constexpr int64_t VALUE_TILE_BYTES = HAS_TILES ? 4 * SPLIT * PANEL * 2 : 0;
+// Rows whose products exist at a time: with tiles as many as the first cache holds.
+static constexpr int64_t SCORED_ROWS = HAS_TILES ? TILE_HEIGHT : TILE_QUERIES;
 static constexpr float HIDDEN = -1e30f;
 static constexpr float LOG2_E = 1.44269504088896341f;
 
@@ -33,7 +35,7 @@ struct Totals {
 template <class T>
 struct AttentionMemory {
   typename T::Element* query;    // [rows, head_dim]
-  float* products;               // [rows, SPLIT]
+  float* products;               // [SCORED_ROWS, SPLIT]
   typename T::Element* weights;  // [rows, SPLIT]
   float* sums;                   // [rows, head_dim]
   float* split_sums;             // [rows, head_dim]
@@ -42,7 +44,7 @@ struct AttentionMemory {
 
   AttentionMemory(PwPool* pool, int thread, int64_t rows, int64_t head_dim) {
     int64_t element = sizeof(typename T::Element);
-    int64_t sizes[] = {rows * head_dim * element, rows * SPLIT * 4,        rows * SPLIT * element,
+    int64_t sizes[] = {rows * head_dim * element, SCORED_ROWS * SPLIT * 4, rows * SPLIT * element,
                        rows * head_dim * 4,       rows * head_dim * 4,     VALUE_TILE_BYTES,
                        2 * sizeof(Totals)};
     int64_t all = 0;

@@ -67,6 +67,61 @@ static __attribute__((noinline)) void whole_tile(const typename T::Input* x, int
     for (int n = 0; n < NB; n++) store(out + m * stride + n * PANEL, sums[m][n]);
 }
 
+// Whether products of T have the bits of tiles (tiles_amx.h): with one or two rows, the loads of tiles
+// cost more than memory takes.
+static constexpr int CHAINED_ROWS = 2;
+template <class T>
+struct IsChained {
+  static constexpr bool VALUE = false;
+};
+template <>
+struct IsChained<BFloat16> {
+  static constexpr bool VALUE = HAS_TILES;
+};
+
+// The same as whole_tile, in the order of a tile: for each `depth` inputs, those at even places are
+// summed, and those at odd places, and then both sums are added to the result.
+template <class T, int M, int NB>
+static __attribute__((noinline)) void chained_tile(const typename T::Input* x, int64_t x_stride,
+                                                   int64_t size,
+                                                   const typename T::Element* const* panels,
+                                                   float* out, int64_t stride,
+                                                   const Prefetch<T>& prefetch) {
+  const int64_t depth = size % 32 ? 16 : 32;
+  for (int m = 0; m < M; m++)
+    for (int n = 0; n < NB; n++) store(out + m * stride + n * PANEL, zero());
+  for (int64_t begin = 0; begin < size; begin += depth) {
+    V even[M][NB], odd[M][NB];
+#pragma GCC unroll 8
+    for (int m = 0; m < M; m++)
+#pragma GCC unroll 8
+      for (int n = 0; n < NB; n++) even[m][n] = odd[m][n] = zero();
+    const typename T::Element* const* ahead =
+        begin < prefetch.turn ? prefetch.ahead : prefetch.later;
+    for (int64_t k = begin; k < begin + depth; k += 2) {
+      V first[M], second[M];
+#pragma GCC unroll 8
+      for (int m = 0; m < M; m++) broadcast_pair(x + m * x_stride + k, first + m, second + m);
+#pragma GCC unroll 8
+      for (int n = 0; n < NB; n++) {
+        V one, other;
+        split_pairs(panels[n] + k * PANEL, &one, &other);
+        __builtin_prefetch(ahead[n] + (k >> prefetch.shift) * PANEL, 0, 2);
+#pragma GCC unroll 8
+        for (int m = 0; m < M; m++) {
+          even[m][n] = fma(one, first[m], even[m][n]);
+          odd[m][n] = fma(other, second[m], odd[m][n]);
+        }
+      }
+    }
+    for (int m = 0; m < M; m++)
+      for (int n = 0; n < NB; n++) {
+        float* sum = out + m * stride + n * PANEL;
+        store(sum, add(load(sum), add(even[m][n], odd[m][n])));
+      }
+  }
+}
+
 template <class T, int M, int NB>
 static void tile(const typename T::Input* x, int64_t x_stride, int64_t size, GroupInput input,
                  const typename T::Element* const* panels, float* out, int64_t stride,
@@ -74,6 +129,9 @@ static void tile(const typename T::Input* x, int64_t x_stride, int64_t size, Gro
   if constexpr (T::HAS_GROUPS) {
     (void)size;
     T::template tile<M, NB>(x, x_stride, input, panels, out, stride, prefetch.later);
+  } else if constexpr (IsChained<T>::VALUE) {
+    (void)input;
+    chained_tile<T, M, NB>(x, x_stride, size, panels, out, stride, prefetch);
   } else {
     (void)input;
     if (prefetch.turn < size)
@@ -93,6 +151,8 @@ template <class T, int M, int NB>
 constexpr bool fits_registers() {
   if constexpr (T::HAS_GROUPS)
     return M * NB + NB * T::REGISTERS_PER_PANEL <= TILE_SUMS + SPARE_REGISTERS;
+  else if constexpr (IsChained<T>::VALUE)
+    return M <= CHAINED_ROWS && 2 * M * NB + 2 <= TILE_SUMS;
   else
     return M * NB <= TILE_SUMS;
 }

@@ -7,23 +7,6 @@
 
 namespace PW_ISA {
 
-// The rows of one or two tiles, from `row` on, of an input with rows `stride` bytes apart.
-struct TileRows {
-  int64_t first, second;  // rows of each tile
-  const char *first_row, *second_row;
-
-  TileRows(int64_t row, int64_t num_rows, bool is_pair, const void* input, int64_t stride) {
-    const int64_t left = num_rows - row;
-    const bool has_second = is_pair && left > TILE_HEIGHT;
-    first = least(left, TILE_HEIGHT);
-    // A pair needs two tiles; a second one that is missing is computed and not used.
-    second = !is_pair ? 0 : has_second ? least(left - TILE_HEIGHT, TILE_HEIGHT) : first;
-    first_row = (const char*)input + row * stride;
-    second_row = has_second ? first_row + TILE_HEIGHT * stride : first_row;
-  }
-  bool has_second() const { return second_row != first_row; }
-};
-
 // Store the tiles of `width` panels to out[rows, stride].
 template <bool IS_PAIR>
 static inline void store_panels(Tiles& tiles, const TileRows& rows, int64_t width, float* out,
@@ -41,39 +24,29 @@ static inline void store_panels(Tiles& tiles, const TileRows& rows, int64_t widt
   }
 }
 
-template <class T, bool IS_PAIR>
-static void score_tiles(Tiles& tiles, const AttentionMemory<T>& memory, int64_t num_rows, int64_t d,
-                        const SplitGroups<T>& groups) {
-  constexpr int64_t WIDTH = IS_PAIR ? 2 : 4, HEIGHT = IS_PAIR ? 2 * TILE_HEIGHT : TILE_HEIGHT;
-  const int64_t stride = d * (int64_t)sizeof(typename T::Element), depth = stride % 64 ? 32 : 64;
-  for (int64_t row = 0; row < num_rows; row += HEIGHT) {
-    const TileRows rows(row, num_rows, IS_PAIR, memory.query, stride);
-    tiles.shape(rows.first, rows.second, depth);
-    for (int64_t g = 0; g < groups.count; g += WIDTH) {
-      const int64_t width = least(WIDTH, groups.count - g);
-      const char* panels[4];
-      TileAhead ahead = {{}, row == 0 ? depth / 4 : 0};
-      for (int64_t n = 0; n < 4; n++) {
-        panels[n] = (const char*)groups.keys[g + (n < width ? n : 0)];
-        ahead.from[n] = (const char*)groups.keys[g + (n < width ? n : 0) + GROUPS_AHEAD];
-      }
-      zero_sums(tiles);
-      multiply_along<false, IS_PAIR>(tiles, rows.first_row, rows.second_row, stride, panels,
-                                     stride / depth, depth, ahead);
-      store_panels<IS_PAIR>(tiles, rows, width,
-                            memory.products + row * SPLIT + groups.lead + g * PANEL, SPLIT);
-    }
-  }
-}
-
-// products [rows, SPLIT] of the queries with the keys of a split
+// products [count, SPLIT] of at most 16 queries, from `row` on, with the keys of a split
 template <class T>
-static void score_by_tiles(Tiles& tiles, const AttentionMemory<T>& memory, int64_t num_rows,
-                           int64_t d, const SplitGroups<T>& groups) {
-  if (num_rows > TILE_HEIGHT)
-    score_tiles<T, true>(tiles, memory, num_rows, d, groups);
-  else
-    score_tiles<T, false>(tiles, memory, num_rows, d, groups);
+static void score_by_tiles(Tiles& tiles, const AttentionMemory<T>& memory, int64_t row,
+                           int64_t count, int64_t d, const SplitGroups<T>& groups) {
+  constexpr int64_t WIDTH = 4;
+  const int64_t stride = d * (int64_t)sizeof(typename T::Element), depth = stride % 64 ? 32 : 64;
+  const TileRows rows(0, count, false, memory.query + row * d, stride);
+  tiles.shape(rows.first, rows.second, depth);
+  for (int64_t g = 0; g < groups.count; g += WIDTH) {
+    const int64_t width = least(WIDTH, groups.count - g);
+    const char* panels[WIDTH];
+    // The first rows read the keys from memory, the others from the second cache.
+    const bool is_near = row > 0;
+    TileAhead ahead = {{}, depth / 4, is_near};
+    for (int64_t n = 0; n < WIDTH; n++) {
+      panels[n] = (const char*)groups.keys[g + (n < width ? n : 0)];
+      ahead.from[n] = (const char*)groups.keys[g + (n < width ? n : 0) + (is_near ? WIDTH : GROUPS_AHEAD)];
+    }
+    zero_sums(tiles);
+    multiply_along<false, false>(tiles, rows.first_row, rows.second_row, stride, panels,
+                                 stride / depth, depth, ahead);
+    store_panels<false>(tiles, rows, width, memory.products + groups.lead + g * PANEL, SPLIT);
+  }
 }
 
 // Copy one panel of the values of a split to `num_tiles` tiles of two groups each.
@@ -91,7 +64,8 @@ static inline void copy_values(const SplitGroups<T>& groups, int64_t panel, int6
     const int64_t place = panel * PANEL * PANEL;
     const char* ahead = (const char*)(groups.values[g + GROUPS_AHEAD] + place);
     for (int64_t k = 0; k < HALF; k += 64) __builtin_prefetch(ahead + k, 0, 2);
-    __builtin_memcpy(out, groups.values[g] + place, HALF);
+    const float* from = (const float*)(groups.values[g] + place);
+    for (int64_t k = 0; k < HALF / 4; k += PANEL) store((float*)out + k, load(from + k));
     const int64_t num_tokens = groups.num_tokens - g * PANEL;
     if (num_tokens >= PANEL) continue;
     // Pairs of tokens lie together.
@@ -118,7 +92,7 @@ static void weigh_tiles(Tiles& tiles, const AttentionMemory<T>& memory, int64_t 
     for (int64_t row = 0; row < num_rows; row += HEIGHT) {
       const TileRows rows(row, num_rows, IS_PAIR, memory.weights, STRIDE);
       tiles.shape(rows.first, rows.second, 64);
-      TileAhead nothing = {{}, 0};
+      TileAhead nothing = {};
       zero_sums(tiles);
       multiply_along<false, IS_PAIR>(tiles, rows.first_row, rows.second_row, STRIDE, panels, count,
                                      64, nothing);

@@ -1,48 +1,28 @@
 // Products of linear layers by tiles.
 //
 // An item is cut into units of two row tiles times two panels, or of one row tile times four panels
-// if it has at most 16 rows. K is cut into blocks, so that the rows stay in the cache while panels
-// pass; sums wait in memory between blocks. Every sum runs over K in ascending order through one tile,
-// so its bits depend neither on the number of rows nor on blocks, units or threads.
+// if it has at most 16 rows. K is cut into blocks: the rows of a unit and one block stay in the first
+// cache while the panels of the item pass from the second one, and meanwhile the next block is read
+// from memory. Sums wait in memory between blocks. Every sum runs over K in ascending order through
+// one tile, so its bits depend neither on the number of rows nor on blocks, units or threads.
 #pragma once
 
 namespace PW_ISA {
 
 static constexpr int64_t TILE_BYTES = 1024;
-static constexpr int64_t UNIT_SUMS = 1024;                 // floats
-static constexpr int64_t CACHED_ROW_BYTES = 1024 * 1024;   // of the rows of an item and one block
-static constexpr int64_t CACHED_PANEL_BYTES = 64 * 1024;   // of a widened panel and one block
-static constexpr int64_t FIRST_CACHE_BYTES = 4 * 1024;     // the same where rows are few
-static constexpr int64_t TILES_AHEAD = 4;                  // that are prefetched of a panel
+static constexpr int64_t UNIT_SUMS = 1024;        // floats
+static constexpr int64_t BLOCK_BYTES = 512;       // of a row of the input
+static constexpr int64_t FEW_BLOCK_BYTES = 256;   // of widened weights where rows are few
+static constexpr int64_t TILES_AHEAD = 8;         // that are prefetched of a panel
 static constexpr int64_t FEW_ROWS = 2 * TILE_HEIGHT;
-static constexpr int64_t TILE_ITEM_ROWS = 512, TILE_ITEM_PANELS = 16;
+static constexpr int64_t TILE_ITEM_ROWS = 256, TILE_ITEM_PANELS = MOST_ITEM_PANELS;
 
-// The cut of an item.
-struct TileCut {
-  int64_t height, width;  // rows and panels of a unit
-  int64_t depth;          // bytes of a row of the input in one product
-  int64_t block;          // inputs
-};
-
-template <class T>
-static inline TileCut tile_cut(const PwLinear& linear, int64_t num_rows) {
-  constexpr int64_t SIZE = sizeof(typename T::Input);
-  const bool is_pair = num_rows > TILE_HEIGHT;
-  TileCut c = {is_pair ? 2 * TILE_HEIGHT : TILE_HEIGHT, is_pair ? 2 : 4, 64, linear.num_inputs};
-  const int64_t whole = T::HAS_GROUPS ? linear.group : linear.num_inputs;
-  while (whole * SIZE % c.depth) c.depth /= 2;
-  int64_t most = num_rows > FEW_ROWS ? CACHED_ROW_BYTES / (num_rows * SIZE) : linear.num_inputs;
-  if (T::HAS_GROUPS)
-    most = least(most, (num_rows > FEW_ROWS ? CACHED_PANEL_BYTES : FIRST_CACHE_BYTES) / (PANEL * SIZE));
-  const int64_t step = T::HAS_GROUPS ? linear.group : c.depth / SIZE;
-  c.block = least(linear.num_inputs, ::most(1, most / step) * step);
-  return c;
-}
-
-// What is prefetched during a product: `lines` per product of each panel, from there on.
+// What is prefetched during a product: `lines` per product of each panel, from there on. `is_next`:
+// the next product reads it, so it goes to the first cache, else to the second.
 struct TileAhead {
   const char* from[4];
   int64_t lines;
+  bool is_next;
 };
 
 template <bool IS_INTEGER, int SUMS, int ROWS, int WEIGHTS>
@@ -53,6 +33,17 @@ static inline void multiply_tiles(Tiles& tiles) {
     tiles.multiply_bf16<SUMS, ROWS, WEIGHTS>();
 }
 
+template <int WIDTH>
+static inline void prefetch_lines(TileAhead& ahead) {
+  if (ahead.is_next)
+    for (int64_t i = 0; i < ahead.lines; i++)
+      for (int n = 0; n < WIDTH; n++) __builtin_prefetch(ahead.from[n] + i * 64, 0, 3);
+  else
+    for (int64_t i = 0; i < ahead.lines; i++)
+      for (int n = 0; n < WIDTH; n++) __builtin_prefetch(ahead.from[n] + i * 64, 0, 2);
+  for (int n = 0; n < WIDTH; n++) ahead.from[n] += ahead.lines * 64;
+}
+
 // Sums += rows * panels over `count` products. `second` are the rows of the second tile of a pair.
 template <bool IS_INTEGER, bool IS_PAIR>
 static inline void multiply_along(Tiles& tiles, const char* first, const char* second,
@@ -61,9 +52,7 @@ static inline void multiply_along(Tiles& tiles, const char* first, const char* s
   const char *p0 = panels[0], *p1 = panels[1], *p2 = panels[2], *p3 = panels[3];
   const int64_t size = depth * PANEL;
   for (int64_t k = 0; k < count; k++) {
-    for (int64_t i = 0; i < ahead.lines; i++)
-      for (int n = 0; n < (IS_PAIR ? 2 : 4); n++) __builtin_prefetch(ahead.from[n] + i * 64, 0, 2);
-    for (int n = 0; n < (IS_PAIR ? 2 : 4); n++) ahead.from[n] += ahead.lines * 64;
+    prefetch_lines<IS_PAIR ? 2 : 4>(ahead);
     tiles.load<4>(first, stride);
     if constexpr (IS_PAIR) {
       tiles.load<6>(p0, 64);
@@ -116,187 +105,211 @@ static inline void store_sums(Tiles& tiles, float* sums) {
   tiles.store<3>(sums + (IS_PAIR ? TILE_HEIGHT * STRIDE : 2 * PANEL) + PANEL, STRIDE * 4);
 }
 
-// The rows of a unit, and one block of its panels: weights in tiles, behind heads where there are
-// groups.
-template <class T>
-struct TileUnit {
-  const typename T::Input *first, *second;  // rows of the tiles, from the first input of the block on
-  int64_t stride;                           // of the rows, in elements
-  int64_t num_rows;
-  int num_panels;
-  const char* panels[4];
-  int64_t num_inputs;   // of the block
-  int64_t first_input;  // in the row
-  const float* totals;  // of the groups of the first row
-  bool is_first, is_last;
+// The rows of one or two tiles, from `row` on, of an input with rows `stride` bytes apart.
+struct TileRows {
+  int64_t first, second;  // rows of each tile
+  const char *first_row, *second_row;
+
+  TileRows(int64_t row, int64_t num_rows, bool is_pair, const void* input, int64_t stride) {
+    const int64_t left = num_rows - row;
+    const bool has_second = is_pair && left > TILE_HEIGHT;
+    first = least(left, TILE_HEIGHT);
+    // A pair needs two tiles; a second one that is missing is computed and not used.
+    second = !is_pair ? 0 : has_second ? least(left - TILE_HEIGHT, TILE_HEIGHT) : first;
+    first_row = (const char*)input + row * stride;
+    second_row = has_second ? first_row + TILE_HEIGHT * stride : first_row;
+  }
+  bool has_second() const { return second_row != first_row; }
 };
 
-// sums = or += rows * panels of a storage without groups.
+// One item of a product by tiles.
 template <class T, bool IS_PAIR>
-static inline void add_block(Tiles& tiles, const TileCut& c, const TileUnit<T>& u, float* sums,
-                             const TileAhead* ahead, int64_t turn) {
-  constexpr int64_t SIZE = sizeof(typename T::Input);
-  constexpr bool IS_INTEGER = TileStorage<T>::IS_INTEGER;
-  if (u.is_first)
-    zero_sums(tiles);
-  else
-    load_sums<IS_PAIR>(tiles, sums);
-  const int64_t count = u.num_inputs * SIZE / c.depth, early = least(turn, count);
-  const char *first = (const char*)u.first, *second = (const char*)u.second;
-  TileAhead now = ahead[0], later = ahead[1];
-  multiply_along<IS_INTEGER, IS_PAIR>(tiles, first, second, u.stride * SIZE, u.panels, early,
-                                      c.depth, now);
-  if (early < count) {
-    const char* rest[4];
-    for (int n = 0; n < 4; n++) rest[n] = u.panels[n] + early * c.depth * PANEL;
-    multiply_along<IS_INTEGER, IS_PAIR>(tiles, first + early * c.depth, second + early * c.depth,
-                                        u.stride * SIZE, rest, count - early, c.depth, later);
-  }
-  store_sums<IS_PAIR>(tiles, sums);
-}
-
-// The same of a storage with groups.
-template <class T, bool IS_PAIR>
-static inline void add_groups(Tiles& tiles, const PwLinear& linear, const TileCut& c,
-                              const TileUnit<T>& u, float* sums) {
-  typedef TileStorage<T> Storage;
-  constexpr int64_t SIZE = sizeof(typename T::Input), STRIDE = (IS_PAIR ? 2 : 4) * PANEL;
-  alignas(64) float part[UNIT_SUMS];
-  const int64_t group = linear.group, head = Storage::head_bytes(linear);
-  const int64_t num_groups = linear.num_inputs / group;
-  if (u.is_first) __builtin_memset(sums, 0, (size_t)(c.height * STRIDE * 4));
-  for (int64_t i = 0; i < u.num_inputs; i += group) {
-    const char *heads[4], *panels[4];
-    for (int n = 0; n < 4; n++) {
-      heads[n] = u.panels[n] + i / group * Storage::wide_bytes(linear);
-      panels[n] = heads[n] + head;
-    }
-    TileAhead nothing = {{}, 0};
-    zero_sums(tiles);
-    multiply_along<Storage::IS_INTEGER, IS_PAIR>(tiles, (const char*)(u.first + i),
-                                                 (const char*)(u.second + i), u.stride * SIZE,
-                                                 panels, group * SIZE / c.depth, c.depth, nothing);
-    store_sums<IS_PAIR>(tiles, part);
-    const int64_t g = (u.first_input + i) / group;
-    for (int64_t m = 0; m < u.num_rows; m++) {
-      const typename T::Input* row = u.first - u.first_input + m * u.stride;
-      const float* totals = u.totals == nullptr ? nullptr : u.totals + m * num_groups;
-      for (int n = 0; n < u.num_panels; n++)
-        Storage::add_group(linear, row, totals, g, (const uint8_t*)heads[n],
-                           part + m * STRIDE + n * PANEL, sums + m * STRIDE + n * PANEL);
-    }
-  }
-}
-
-// Call finish(row, first_panel, num_panels, sums) for each row of an item and each unit's panels.
-template <class T, bool IS_PAIR, class Finish>
-static void multiply_by_tiles(PwPool* pool, int thread, Tiles& tiles, const PwLinear& linear,
-                              Rows x, const Item<T>& item, const Finish& finish) {
+class TileItem {
   typedef typename T::Input Input;
   typedef TileStorage<T> Storage;
-  constexpr int64_t SIZE = sizeof(Input), WIDTH = IS_PAIR ? 2 : 4, STRIDE = WIDTH * PANEL;
-  const int64_t num_rows = item.end - item.begin, stride = row_stride<T>(linear);
-  const TileCut c = tile_cut<T>(linear, num_rows);
-  const Input* rows = (const Input*)(SIZE == 1 ? x.prepared : x.plain) + item.begin * stride;
-  const int64_t row_units = ceil_div(num_rows, c.height), units = ceil_div(item.num_panels, WIDTH);
-  const bool is_whole = c.block == linear.num_inputs;
-  int64_t wide_bytes = 0;
-  if constexpr (T::HAS_GROUPS) wide_bytes = c.block / linear.group * Storage::wide_bytes(linear);
-  const int64_t sums_bytes = (is_whole ? 1 : row_units * units) * UNIT_SUMS * 4;
-  char* memory = (char*)pool->memory(thread, (size_t)(sums_bytes + WIDTH * wide_bytes), PRODUCT);
-  for (int64_t k = 0; k < linear.num_inputs; k += c.block) {
-    const int64_t block = least(c.block, linear.num_inputs - k);
-    for (int64_t unit = 0; unit < units; unit++) {
-      TileUnit<T> u = {};
-      const int64_t panel = unit * WIDTH;
-      u.num_panels = (int)least(WIDTH, item.num_panels - panel);
-      u.num_inputs = block;
-      u.first_input = k;
-      u.stride = stride;
-      u.is_first = k == 0;
-      u.is_last = k + block == linear.num_inputs;
-      TileAhead ahead[2] = {};
-      int64_t turn = block;
-      for (int n = 0; n < 4; n++) {
-        // Panels that are missing at the end are computed like the first one, and not used.
-        const int64_t from = n < u.num_panels ? panel + n : panel;
-        const typename T::Element* weights = item.panels[from];
-        if constexpr (T::HAS_GROUPS) {
-          const int64_t bytes = Storage::group_bytes(linear), wide = Storage::wide_bytes(linear);
-          u.panels[n] = memory + sums_bytes + (n < u.num_panels ? n : 0) * wide_bytes;
-          for (int64_t g = 0; g < (n < u.num_panels ? block / linear.group : 0); g++) {
-            const uint8_t* group = weights + (k / linear.group + g) * bytes;
-            for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(group + i + CODES_AHEAD, 0, 2);
-            Storage::widen(linear, group, (uint8_t*)u.panels[n] + g * wide);
-          }
-        } else {
-          u.panels[n] = (const char*)(weights + k * PANEL);
-          // The panels of the next unit, or of the next item.
-          const int64_t size = c.depth * PANEL, count = block * SIZE * PANEL / size;
-          const char* next = unit + 1 < units
-                                 ? (const char*)(item.panels[least(from + WIDTH, item.num_panels - 1)] +
-                                                 k * PANEL)
-                             : u.is_last ? (const char*)(item.panels[from - panel] + item.next)
-                                         : (const char*)(item.panels[from - panel] + (k + block) * PANEL);
-          if (row_units > 1) {
-            ahead[0].lines = ceil_div(c.depth / 4, row_units);
-            ahead[0].from[n] = next;
-          } else {
-            ahead[0].lines = ahead[1].lines = c.depth / 4;
-            ahead[0].from[n] = u.panels[n] + TILES_AHEAD * size;
-            ahead[1].from[n] = next;
-            turn = most(0, count - TILES_AHEAD);
-          }
+  static constexpr int64_t SIZE = sizeof(Input);
+  static constexpr int64_t HEIGHT = IS_PAIR ? 2 * TILE_HEIGHT : TILE_HEIGHT;  // of a unit, in rows
+  static constexpr int64_t WIDTH = IS_PAIR ? 2 : 4;                           // in panels
+  static constexpr int64_t STRIDE = WIDTH * PANEL;                            // of its sums
+
+ public:
+  TileItem(PwPool* pool, int thread, Tiles& tiles, const PwLinear& linear, Rows x,
+           const Item<T>& item)
+      : tiles_(tiles),
+        linear_(linear),
+        item_(item),
+        num_inputs_(linear.num_inputs),
+        num_groups_(num_inputs_ / linear.group),
+        stride_(row_stride<T>(linear)),
+        num_rows_(item.end - item.begin),
+        row_units_(ceil_div(num_rows_, HEIGHT)),
+        panel_units_(ceil_div(item.num_panels, WIDTH)),
+        rows_((const Input*)(SIZE == 1 ? x.prepared : x.plain) + item.begin * stride_),
+        totals_((const float*)x.prepared + item.begin * num_groups_) {
+    const int64_t whole = T::HAS_GROUPS ? linear.group : num_inputs_;
+    depth_ = 64;
+    while (whole * SIZE % depth_) depth_ /= 2;
+    const bool is_few = num_rows_ <= FEW_ROWS;
+    int64_t block = (is_few ? FEW_BLOCK_BYTES : BLOCK_BYTES) / SIZE;
+    if (is_few && !T::HAS_GROUPS) block = num_inputs_;
+    const int64_t step = T::HAS_GROUPS ? linear.group : depth_ / SIZE;
+    block_ = least(num_inputs_, most(1, block / step) * step);
+    is_whole_ = block_ == num_inputs_;
+    const int64_t sums_bytes = (is_whole_ ? 1 : row_units_ * panel_units_) * UNIT_SUMS * 4;
+    if constexpr (T::HAS_GROUPS) wide_bytes_ = block_ / linear.group * Storage::wide_bytes(linear);
+    const int64_t bytes = sums_bytes + item.num_panels * wide_bytes_;
+    sums_ = (float*)pool->memory(thread, (size_t)bytes, PRODUCT);
+    wide_ = (char*)sums_ + sums_bytes;
+  }
+
+  // Call finish(row, first_panel, num_panels, sums) for each row and each unit's panels.
+  template <class Finish>
+  void multiply(const Finish& finish) {
+    for (int64_t k = 0; k < num_inputs_; k += block_) {
+      first_input_ = k;
+      size_ = least(block_, num_inputs_ - k);
+      if constexpr (T::HAS_GROUPS) widen();
+      for (int64_t row = 0; row < row_units_; row++)
+        for (int64_t panel = 0; panel < panel_units_; panel++) {
+          float* sums = sums_ + (is_whole_ ? 0 : row * panel_units_ + panel) * UNIT_SUMS;
+          const TileRows rows(row * HEIGHT, num_rows_, IS_PAIR, rows_ + k, stride_ * SIZE);
+          tiles_.shape(rows.first, rows.second, depth_);
+          if constexpr (T::HAS_GROUPS)
+            add_groups(rows, row, panel, sums);
+          else
+            add_block(rows, row, panel, sums);
+          if (k + size_ == num_inputs_) finish_unit(row, panel, sums, finish);
         }
+    }
+  }
+
+ private:
+  int num_panels(int64_t unit) const { return (int)least(WIDTH, item_.num_panels - unit * WIDTH); }
+
+  // Widen the block of all panels.
+  void widen() {
+    const int64_t bytes = Storage::group_bytes(linear_), wide = Storage::wide_bytes(linear_);
+    const int64_t first = first_input_ / linear_.group, count = size_ / linear_.group;
+    for (int n = 0; n < item_.num_panels; n++)
+      for (int64_t g = 0; g < count; g++) {
+        const uint8_t* group = item_.panels[n] + (first + g) * bytes;
+        for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(group + i + CODES_AHEAD, 0, 2);
+        Storage::widen(linear_, group, (uint8_t*)wide_ + n * wide_bytes_ + g * wide);
       }
-      for (int64_t unit_row = 0; unit_row < row_units; unit_row++) {
-        const int64_t begin = unit_row * c.height, height = least(c.height, num_rows - begin);
-        // A pair needs two tiles; the second one is computed and not used.
-        const bool has_second = height > TILE_HEIGHT;
-        u.first = rows + begin * stride + k;
-        u.second = has_second ? u.first + TILE_HEIGHT * stride : u.first;
-        u.num_rows = height;
-        u.totals = T::HAS_GROUPS && SIZE > 1
-                       ? (const float*)x.prepared + (item.begin + begin) * (linear.num_inputs / linear.group)
-                       : nullptr;
-        const int64_t first_rows = least(height, TILE_HEIGHT);
-        const int64_t second_rows = has_second ? height - TILE_HEIGHT : first_rows;
-        tiles.shape(first_rows, IS_PAIR ? second_rows : 0, c.depth);
-        float* sums = (float*)memory + (is_whole ? 0 : (unit * row_units + unit_row) * UNIT_SUMS);
-        if constexpr (T::HAS_GROUPS) {
-          add_groups<T, IS_PAIR>(tiles, linear, c, u, sums);
-        } else {
-          add_block<T, IS_PAIR>(tiles, c, u, sums, ahead, turn);
-          if (row_units > 1)
-            for (int n = 0; n < 4; n++) {
-              const int64_t count = block * SIZE / c.depth;
-              ahead[0].from[n] += count * ahead[0].lines * 64;
-            }
-        }
-        if (!u.is_last) continue;
-        for (int64_t m = 0; m < height; m++) {
-          float* row_sums = sums + m * STRIDE;
-          rescale<T>(linear, u.first - k + m * stride, item.first_panel + panel, u.num_panels, row_sums);
-          finish(item.begin + begin + m, item.first_panel + panel, u.num_panels, row_sums);
-        }
+  }
+
+  // sums = or += rows * panels of one block, of a storage without groups.
+  void add_block(const TileRows& rows, int64_t row, int64_t unit, float* sums) {
+    const int64_t count = size_ * SIZE / depth_, bytes = depth_ * PANEL;
+    const int64_t early = row_units_ > 1 ? count : most(0, count - TILES_AHEAD);
+    const bool is_last = first_input_ + size_ == num_inputs_;
+    const char *panels[4], *rest[4];
+    // With several units, each prefetches its part of the next block. A single one prefetches its own
+    // panels, and then those of the next unit.
+    TileAhead ahead = {{}, ceil_div(depth_ / 4, row_units_), false};
+    TileAhead later = {{}, depth_ / 4, false};
+    for (int n = 0; n < 4; n++) {
+      // Panels that are missing at the end are computed like the first one, and not used.
+      const int64_t panel = unit * WIDTH + (n < num_panels(unit) ? n : 0);
+      const typename T::Element* weights = item_.panels[panel];
+      panels[n] = (const char*)(weights + first_input_ * PANEL);
+      rest[n] = panels[n] + early * bytes;
+      const char* next = (const char*)(is_last ? weights + item_.next
+                                               : weights + (first_input_ + size_) * PANEL);
+      ahead.from[n] = row_units_ > 1 ? next + row * count * ahead.lines * 64
+                                     : panels[n] + TILES_AHEAD * bytes;
+      later.from[n] = unit + 1 < panel_units_
+                          ? (const char*)item_.panels[least(panel + WIDTH, item_.num_panels - 1)]
+                          : (const char*)(item_.panels[panel - unit * WIDTH] + item_.next);
+    }
+    if (first_input_ == 0)
+      zero_sums(tiles_);
+    else
+      load_sums<IS_PAIR>(tiles_, sums);
+    const int64_t stride = stride_ * SIZE, at = early * depth_;
+    multiply_along<Storage::IS_INTEGER, IS_PAIR>(tiles_, rows.first_row, rows.second_row, stride,
+                                                 panels, early, depth_, ahead);
+    if (early < count)
+      multiply_along<Storage::IS_INTEGER, IS_PAIR>(tiles_, rows.first_row + at,
+                                                   rows.second_row + at, stride, rest,
+                                                   count - early, depth_, later);
+    store_sums<IS_PAIR>(tiles_, sums);
+  }
+
+  // The same of a storage with groups.
+  void add_groups(const TileRows& rows, int64_t row, int64_t unit, float* sums) {
+    alignas(64) float part[UNIT_SUMS];
+    const int64_t group = linear_.group, head = Storage::head_bytes(linear_);
+    const int64_t height = least(HEIGHT, num_rows_ - row * HEIGHT);
+    if (first_input_ == 0) __builtin_memset(sums, 0, UNIT_SUMS * 4);
+    for (int64_t i = 0; i < size_; i += group) {
+      const char *heads[4], *panels[4];
+      for (int n = 0; n < 4; n++) {
+        const int64_t panel = unit * WIDTH + (n < num_panels(unit) ? n : 0);
+        heads[n] = wide_ + panel * wide_bytes_ + i / group * Storage::wide_bytes(linear_);
+        panels[n] = heads[n] + head;
+      }
+      TileAhead nothing = {};
+      zero_sums(tiles_);
+      multiply_along<Storage::IS_INTEGER, IS_PAIR>(
+          tiles_, rows.first_row + i * SIZE, rows.second_row + i * SIZE, stride_ * SIZE, panels,
+          group * SIZE / depth_, depth_, nothing);
+      store_sums<IS_PAIR>(tiles_, part);
+      const int64_t g = (first_input_ + i) / group;
+      for (int64_t m = 0; m < height; m++) {
+        const int64_t at = row * HEIGHT + m;
+        for (int n = 0; n < num_panels(unit); n++)
+          Storage::add_group(linear_, rows_ + at * stride_, totals_ + at * num_groups_, g,
+                             (const uint8_t*)heads[n], part + m * STRIDE + n * PANEL,
+                             sums + m * STRIDE + n * PANEL);
       }
     }
   }
-}
 
-// Cut a product into items of as many rows as the cache holds, and as many panels as leave each thread
-// an equal share.
-static inline Cut cut_for_tiles(int64_t num_panels, int64_t num_rows, int num_threads) {
-  Cut c = {num_panels, 0, 0, 0, 0};
-  c.num_row_blocks = ceil_div(num_rows, TILE_ITEM_ROWS);
-  c.num_rows = ceil_div(ceil_div(num_rows, c.num_row_blocks), FEW_ROWS) * FEW_ROWS;
-  c.num_row_blocks = ceil_div(num_rows, c.num_rows);
-  const int64_t unit = num_rows > TILE_HEIGHT ? 2 : 4;
-  for (int64_t turns = 1; c.width == 0 || c.width > TILE_ITEM_PANELS; turns++) {
-    c.width = ceil_div(ceil_div(num_panels, num_threads * turns), unit) * unit;
-    c.num_widths = ceil_div(num_panels, c.width);
+  template <class Finish>
+  void finish_unit(int64_t row, int64_t unit, float* sums, const Finish& finish) {
+    const int64_t panel = item_.first_panel + unit * WIDTH;
+    const int64_t end = least(num_rows_, (row + 1) * HEIGHT);
+    for (int64_t m = row * HEIGHT; m < end; m++, sums += STRIDE) {
+      rescale<T>(linear_, rows_ + m * stride_, panel, num_panels(unit), sums);
+      finish(item_.begin + m, panel, num_panels(unit), sums);
+    }
   }
-  return c;
+
+  Tiles& tiles_;
+  const PwLinear& linear_;
+  const Item<T>& item_;
+  const int64_t num_inputs_, num_groups_;
+  const int64_t stride_;  // of rows, in elements
+  const int64_t num_rows_, row_units_, panel_units_;
+  const Input* rows_;
+  const float* totals_;  // of the groups of rows, where they are needed
+  int64_t depth_;        // bytes of a row in one product
+  int64_t block_;        // inputs
+  bool is_whole_;        // there is one block
+  int64_t wide_bytes_ = 0;  // of a panel of one block
+  float* sums_;
+  char* wide_;
+  int64_t first_input_, size_;  // of the block
+};
+
+// Cut a product into items: the greatest width that gives the least work to the busiest thread.
+static inline Cut cut_for_tiles(int64_t num_panels, int64_t num_rows, int num_threads) {
+  const int64_t num_blocks = ceil_div(num_rows, TILE_ITEM_ROWS);
+  const int64_t rows = ceil_div(ceil_div(num_rows, num_blocks), FEW_ROWS) * FEW_ROWS;
+  Cut best = {num_panels, 0, 0, rows, ceil_div(num_rows, rows)};
+  const int64_t unit = num_rows > TILE_HEIGHT ? 2 : 4;
+  int64_t least_load = 0;
+  for (int64_t width = TILE_ITEM_PANELS; width > 0; width -= unit) {
+    const int64_t num_widths = ceil_div(num_panels, width);
+    const int64_t load = ceil_div(num_widths * best.num_row_blocks, num_threads) * width;
+    if (best.width == 0 || load * 100 < least_load * 97) {
+      best.width = width;
+      best.num_widths = num_widths;
+      least_load = load;
+    }
+  }
+  return best;
 }
 
 // As linear_share, by tiles.
@@ -321,9 +334,9 @@ static void linear_share_by_tiles(PwPool* pool, int phase, int thread, const PwL
     for (int n = 0; n < item.num_panels; n++)
       item.panels[n] = (const Element*)linear.weight + (first_panel + n) * panel_size;
     if (item.end - item.begin > TILE_HEIGHT)
-      multiply_by_tiles<T, true>(pool, thread, tiles, linear, x, item, finish);
+      TileItem<T, true>(pool, thread, tiles, linear, x, item).multiply(finish);
     else
-      multiply_by_tiles<T, false>(pool, thread, tiles, linear, x, item, finish);
+      TileItem<T, false>(pool, thread, tiles, linear, x, item).multiply(finish);
   }
 }
 

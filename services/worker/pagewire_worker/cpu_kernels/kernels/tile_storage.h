@@ -7,8 +7,8 @@
 
 namespace PW_ISA {
 
-// With fewer rows, sums of integers come from the vector instructions: they have the same bits.
-static constexpr int64_t INTEGER_TILE_ROWS = 5;
+// With fewer rows than LEAST_ROWS, sums come from the vector instructions: they have the same bits.
+static constexpr int64_t INT8_TILE_ROWS = 9, INT4_TILE_ROWS = 16;
 
 // A storage without tiles, by default.
 template <class T>
@@ -19,19 +19,19 @@ struct TileStorage {
 template <>
 struct TileStorage<BFloat16> {
   static constexpr bool EXISTS = HAS_TILES, IS_INTEGER = false;
-  static constexpr int64_t LEAST_ROWS = 1;
+  static constexpr int64_t LEAST_ROWS = CHAINED_ROWS + 1;
 };
 
 template <>
 struct TileStorage<Int8> {
   static constexpr bool EXISTS = HAS_TILES, IS_INTEGER = true;
-  static constexpr int64_t LEAST_ROWS = INTEGER_TILE_ROWS;
+  static constexpr int64_t LEAST_ROWS = INT8_TILE_ROWS;
 };
 
 template <>
 struct TileStorage<Int4> {
   static constexpr bool EXISTS = HAS_TILES, IS_INTEGER = true;
-  static constexpr int64_t LEAST_ROWS = INTEGER_TILE_ROWS;
+  static constexpr int64_t LEAST_ROWS = INT4_TILE_ROWS;
   static inline int64_t group_bytes(const PwLinear& linear) {
     return GROUP_SCALES + linear.group * PANEL / 2;
   }

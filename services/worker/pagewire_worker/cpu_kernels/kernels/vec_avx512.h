@@ -119,6 +119,18 @@ static inline VI bytes(const uint8_t* p) { return _mm512_loadu_si512(p); }
 static inline VI low_nibbles(VI x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
 static inline VI high_nibbles(VI x) { return low_nibbles(_mm512_srli_epi16(x, 4)); }
 
+// The first and the second of 16 pairs, and of one pair in all lanes.
+static inline void split_pairs(__m512i pairs, V* first, V* second) {
+  *first = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+  *second = _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32((int)0xffff0000u)));
+}
+static inline void split_pairs(const Bf16* p, V* first, V* second) {
+  split_pairs(_mm512_loadu_si512(p), first, second);
+}
+static inline void broadcast_pair(const Bf16* p, V* first, V* second) {
+  split_pairs(_mm512_set1_epi32(*(const int32_alias*)p), first, second);
+}
+
 // The two inputs of 16 pairs of signed bytes.
 static inline void widen_pairs(const int8_t* p, V* first, V* second) {
   __m512i pairs = _mm512_cvtepi16_epi32(_mm256_loadu_si256((const __m256i*)p));
@@ -210,8 +222,9 @@ struct BFloat16 {
   };
   typedef Columns Scalar;
   static inline Columns split(__m512i pairs) {
-    return {_mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16)),
-            _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32((int)0xffff0000u)))};
+    Columns result;
+    split_pairs(pairs, &result.first, &result.second);
+    return result;
   }
   static inline Columns columns(const Bf16* p) { return split(_mm512_loadu_si512(p)); }
   static inline Scalar scalar(const Bf16* p) {
