@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
 from pagewire_worker.families.registry import MODULES
 from support.cells.worker_driver import Driver, load
@@ -22,6 +22,7 @@ from support.oracles.family_checkpoints import (
     MAX_POSITIONS,
     make_family_checkpoint,
 )
+from support.oracles.nested_checkpoints import NESTED_CHECKPOINTS, make_nested_checkpoint
 
 TOLERANCE = 1e-4
 NEAR_TIE = 1e-4
@@ -54,10 +55,12 @@ def prepare(tmp_path_factory: pytest.TempPathFactory) -> Prepare:
 
     @functools.cache
     def make(name: str) -> tuple[Path, Any]:
-        folder = make_family_checkpoint(tmp_path_factory.mktemp("families"), name)
-        plain = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, attn_implementation="eager"
-        )
+        place = tmp_path_factory.mktemp("families")
+        is_nested = name in NESTED_CHECKPOINTS
+        make_checkpoint = make_nested_checkpoint if is_nested else make_family_checkpoint
+        library: Any = AutoModelForImageTextToText if is_nested else AutoModelForCausalLM
+        folder = make_checkpoint(place, name)
+        plain = library.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
         return folder, plain.eval()
 
     return make
@@ -76,7 +79,7 @@ MODULE_OF = {"gemma2": "gemma", "gemma3_text": "gemma", "glm4": "glm", "ministra
 def cases() -> list[Any]:
     """Return pairs of checkpoint and way; the interpreter takes long."""
     found = []
-    for name in sorted(FAMILY_CHECKPOINTS):
+    for name in sorted([*FAMILY_CHECKPOINTS, *NESTED_CHECKPOINTS]):
         found.append(pytest.param(name, "fused", marks=needs_kernels))
         found.append(pytest.param(name, "torch"))
         is_long = name not in INTERPRETED_IN_SHORT_RUN

@@ -14,6 +14,7 @@ from pagewire_worker.families.fields import (
     number,
     optional_number,
 )
+from pagewire_worker.families.nested import NestedFamily
 from pagewire_worker.families.parts import (
     Family,
     attention,
@@ -144,4 +145,11 @@ def _rope3(data: Data, head_dim: int, is_local: bool) -> RopeSpec:
 FAMILIES = (
     Family(architecture="Gemma2ForCausalLM", read=_read2),
     Family(architecture="Gemma3ForCausalLM", read=_read3),
+)
+NESTED = (
+    NestedFamily(
+        architecture="Gemma3ForConditionalGeneration",
+        texts={"gemma3_text": "Gemma3ForCausalLM"},
+        towers=("vision_tower", "multi_modal_projector"),
+    ),
 )

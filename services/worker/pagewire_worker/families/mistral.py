@@ -3,6 +3,7 @@
 
 from pagewire_worker.backend.attention import AttentionKind
 from pagewire_worker.families.fields import Data, activation, integer
+from pagewire_worker.families.nested import NestedFamily
 from pagewire_worker.families.parts import (
     Family,
     attention,
@@ -47,4 +48,11 @@ def _some_windows(data: Data) -> Windows:
 FAMILIES = (
     Family(architecture="MistralForCausalLM", read=lambda data: _plan(data, one_window(data))),
     Family(architecture="MinistralForCausalLM", read=lambda data: _plan(data, _some_windows(data))),
+)
+NESTED = (
+    NestedFamily(
+        architecture="Mistral3ForConditionalGeneration",
+        texts={"mistral": "MistralForCausalLM"},
+        towers=("vision_tower", "multi_modal_projector"),
+    ),
 )
