@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from support.checkpoints.checkpoints import EOS_TOKEN_ID, fill_randomly, write_tokenizer
 from support.checkpoints.fallback_checkpoints import VOCAB
-from support.oracles.family_checkpoints import FULL, MAX_POSITIONS, SLIDING, WINDOW, SHAPE
+from support.oracles.family_checkpoints import FULL, MAX_POSITIONS, SHAPE, SLIDING, WINDOW
 
 _TEXT: dict[str, Any] = {
     **SHAPE,
