@@ -73,7 +73,10 @@ def test_every_family_has_a_checkpoint() -> None:
     assert names - shown <= {"llama", "mistral", "qwen"}
 
 
-MODULE_OF = {"gemma2": "gemma", "gemma3_text": "gemma", "glm4": "glm", "ministral": "mistral"}
+MODULE_OF = {
+    **{"gemma2": "gemma", "gemma3_text": "gemma", "glm4": "glm"},
+    **{"ministral": "mistral", "ministral3": "mistral"},
+}
 
 
 def cases() -> list[Any]:

@@ -96,6 +96,20 @@ FAMILY_CHECKPOINTS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "ministral": ("ministral", {**SHAPE, **_MIXED}),
+    # Queries grow after 8 positions.
+    "ministral3": (
+        "ministral3",
+        {
+            **SHAPE,
+            "rope_parameters": {
+                **_YARN,
+                "original_max_position_embeddings": 8,
+                "mscale": 1.0,
+                "mscale_all_dim": 1.0,
+                "llama_4_scaling_beta": 0.5,
+            },
+        },
+    ),
     "qwen2-mixed": (
         "qwen2",
         {
