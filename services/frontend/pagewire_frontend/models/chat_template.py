@@ -15,8 +15,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from pagewire_frontend.models.template_reads import template_reads
 from pagewire_shared.errors import InvalidRequestError, StartupError
+from pagewire_shared.model_files.template import stored_template
 
-TEMPLATE_FILE = "chat_template.jinja"
 # Marks the end of the turn to continue; the rendered text before it is kept.
 _END_OF_TURN = "PAGEWIRE_CONTINUES_HERE "
 
@@ -115,6 +115,8 @@ class ChatTemplate:
         turns = [dict(message) for message in messages]
         if continue_final_message:
             turns[-1]["content"] += _END_OF_TURN
+        if self.reads.only_parts:
+            turns = [{**turn, "content": _parts(turn["content"])} for turn in turns]
         variables = {
             "documents": None,
             **self.special_tokens,
@@ -132,6 +134,10 @@ class ChatTemplate:
         return _open_turn(text) if continue_final_message else text
 
 
+def _parts(text: str) -> list[dict[str, str]]:
+    return [{"type": "text", "text": text}]
+
+
 def _open_turn(text: str) -> str:
     """Return `text` up to the mark. As in transformers (apply_chat_template), the text before the
     mark is stripped where the template stripped the turn."""
@@ -146,16 +152,9 @@ def _open_turn(text: str) -> str:
 
 
 def load_chat_template(folder: Path, tokenizer_config: Mapping[str, Any]) -> ChatTemplate | None:
-    """Return the template of a model folder: chat_template.jinja, else the one in
-    tokenizer_config.json."""
-    path = folder / TEMPLATE_FILE
-    source: Any = path.read_text() if path.is_file() else tokenizer_config.get("chat_template")
-    if isinstance(source, list):
-        named = {item.get("name"): item.get("template") for item in source}
-        source = named.get("default")
-    if not isinstance(source, str):
-        return None
-    return ChatTemplate(source, special_tokens(tokenizer_config))
+    """Return the template of a model folder, or None without any. Raises StartupError."""
+    source = stored_template(folder, tokenizer_config)
+    return None if source is None else ChatTemplate(source, special_tokens(tokenizer_config))
 
 
 def special_tokens(tokenizer_config: Mapping[str, Any]) -> dict[str, str]:

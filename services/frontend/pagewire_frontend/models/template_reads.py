@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from jinja2 import nodes
 
 _TURNS = "messages"
+_KIND_TESTS = {"string", "iterable", "sequence", "mapping"}
 _SHOWN_WHOLE = {"tojson", "items", "string", "pprint", "xmlattr"}
 """Filters that show every field."""
 
@@ -21,10 +22,12 @@ class TemplateReads:
     Attributes:
         values: Names of the values that it is given, such as "tools" or "enable_thinking".
         turn_fields: Fields of a turn, such as "content" or "name"; maybe EVERY_FIELD.
+        only_parts: The content of a turn has to be a list of parts, and not a text.
     """
 
     values: frozenset[str]
     turn_fields: frozenset[str]
+    only_parts: bool = False
 
     def has_turn_field(self, name: str) -> bool:
         """Whether a field of a turn is read."""
@@ -42,7 +45,36 @@ def template_reads(tree: nodes.Template, values: frozenset[str]) -> TemplateRead
     return TemplateReads(
         values,
         frozenset(name for turn, name in _fields(tree) if turn in turns),
+        _takes_only_parts(tree),
     )
+
+
+def _takes_only_parts(tree: nodes.Template) -> bool:
+    """Return whether parts of a content are gone through, and nothing asks for a text first.
+
+    A text would be gone through character by character, and be lost without a word.
+    """
+    names = {
+        assignment.target.name
+        for assignment in tree.find_all(nodes.Assign)
+        if isinstance(assignment.target, nodes.Name) and _is_content(assignment.node, set())
+    }
+    for test in tree.find_all(nodes.Test):
+        is_of_content = isinstance(test.node, nodes.Name) or _is_content(test.node, names)
+        if test.name in _KIND_TESTS and is_of_content:
+            return False
+    return any(_is_content(loop.iter, names) for loop in tree.find_all(nodes.For))
+
+
+def _is_content(node: nodes.Node, names: set[str]) -> bool:
+    """Return whether an expression is the content of a turn, or a selection of its parts.
+
+    Args:
+        names: Of values that are contents.
+    """
+    while isinstance(node, nodes.Filter) and node.node is not None:
+        node = node.node
+    return _field(node) == "content" or (isinstance(node, nodes.Name) and node.name in names)
 
 
 def _turn_names(tree: nodes.Template) -> set[str]:

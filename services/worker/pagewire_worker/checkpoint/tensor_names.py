@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from pagewire_shared.errors import StartupError
+from pagewire_shared.model_files.text_model import is_of_tower
 
 _MODEL: Final = "model."
 _TEXT_PREFIXES: Final[Mapping[str, str]] = {
@@ -20,15 +21,12 @@ _OUTPUT, _EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
 @dataclass(frozen=True, slots=True)
 class TensorNames:
-    """The names of a text model's tensors in a checkpoint.
+    """The names of a text model's tensors in a checkpoint; those of towers are never read.
 
     Attributes:
-        towers: First words of the names of the other parts' tensors, with or without "model."
-            before them. These tensors are never read.
         may_share_output: Without a matrix of the logits, that of the embedding is taken.
     """
 
-    towers: tuple[str, ...]
     may_share_output: bool = False
 
     def places(self, folder: Path, stored: Collection[str]) -> dict[str, str]:
@@ -42,7 +40,7 @@ class TensorNames:
         """
         found: dict[str, str] = {}
         for name in stored:
-            if not self._is_of_tower(name):
+            if not is_of_tower(name):
                 own = _own_name(name)
                 # A second tensor of one name stays unknown, and ends the start.
                 found[name if own in found else own] = name
@@ -55,9 +53,6 @@ class TensorNames:
         if self.may_share_output and _OUTPUT not in found and _EMBEDDING in found:
             found[_OUTPUT] = found[_EMBEDDING]
         return found
-
-    def _is_of_tower(self, name: str) -> bool:
-        return name.removeprefix(_MODEL).partition(".")[0] in self.towers
 
 
 def _own_name(name: str) -> str:

@@ -5,6 +5,7 @@ layers."""
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pagewire_shared.model_files.text_model import DEFAULTS as TEXT_DEFAULTS
 from pagewire_worker.backend.attention import AttentionKind
 from pagewire_worker.families.fields import (
     Data,
@@ -48,10 +49,7 @@ GEMMA2: Mapping[str, Any] = {
 }
 GEMMA3: Mapping[str, Any] = {
     **DEFAULTS,
-    "vocab_size": 262208,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "max_position_embeddings": 131072,
+    **TEXT_DEFAULTS["gemma3_text"],
 }
 """Values of fields that published config.json files leave out."""
 
@@ -150,6 +148,5 @@ NESTED = (
     NestedFamily(
         architecture="Gemma3ForConditionalGeneration",
         texts={"gemma3_text": "Gemma3ForCausalLM"},
-        towers=("vision_tower", "multi_modal_projector"),
     ),
 )

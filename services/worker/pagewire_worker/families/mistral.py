@@ -85,6 +85,5 @@ NESTED = (
     NestedFamily(
         architecture="Mistral3ForConditionalGeneration",
         texts={"mistral": "MistralForCausalLM", "ministral3": "Ministral3ForCausalLM"},
-        towers=("vision_tower", "multi_modal_projector"),
     ),
 )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pagewire_shared.errors import StartupError
+from pagewire_shared.model_files.text_model import text_settings
 from pagewire_worker.checkpoint.tensor_names import TensorNames
 from pagewire_worker.families.fields import Data
 
@@ -20,13 +21,11 @@ class NestedFamily:
         architecture: Name in config.json.
         texts: Values of the text model's `model_type`, each with the architecture of its family.
             The first one holds where config.json has none.
-        towers: First words of the names of tensors that are not the text model's.
         defaults: Values of fields that config.json may leave out.
     """
 
     architecture: str
     texts: Mapping[str, str]
-    towers: tuple[str, ...]
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
     def family(self, data: Data) -> str:
@@ -41,15 +40,13 @@ class NestedFamily:
         return self.texts[kind]
 
     def text_data(self, data: Data) -> Data:
-        """Return the fields of the text model. The top level has those that text_config lacks."""
-        text = self._text(data)
-        outer = {name: value for name, value in data.items() if name != "text_config"}
-        fields = {**self.defaults, **outer, **text}
-        return {**fields, _TIED: False} if _ties_differ(text, data) else fields
+        """Return the fields of the text model, as its family reads them."""
+        fields = {**self.defaults, **text_settings(data)}
+        return {**fields, _TIED: False} if _ties_differ(self._text(data), data) else fields
 
     def tensor_names(self, data: Data) -> TensorNames:
         """Return the names of the text model's tensors in the checkpoint."""
-        return TensorNames(self.towers, may_share_output=_ties_differ(self._text(data), data))
+        return TensorNames(may_share_output=_ties_differ(self._text(data), data))
 
     def _text(self, data: Data) -> Data:
         text = data.get("text_config")

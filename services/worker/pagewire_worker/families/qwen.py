@@ -108,19 +108,16 @@ NESTED = (
     NestedFamily(
         architecture="Qwen2VLForConditionalGeneration",
         texts={"qwen2_vl_text": "Qwen2ForCausalLM", "qwen2_vl": "Qwen2ForCausalLM"},
-        towers=("visual",),
         defaults=_VISION_DEFAULTS,
     ),
     NestedFamily(
         architecture="Qwen2_5_VLForConditionalGeneration",
         texts={"qwen2_5_vl_text": "Qwen2ForCausalLM", "qwen2_5_vl": "Qwen2ForCausalLM"},
-        towers=("visual",),
         defaults=_VISION_DEFAULTS,
     ),
     NestedFamily(
         architecture="Qwen3VLForConditionalGeneration",
         texts={"qwen3_vl_text": "Qwen3ForCausalLM"},
-        towers=("visual",),
         defaults={"rope_theta": 5e5, "max_position_embeddings": 128000},
     ),
 )
