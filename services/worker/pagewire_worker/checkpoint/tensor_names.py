@@ -36,14 +36,17 @@ class TensorNames:
             folder: Of the checkpoint, for messages.
 
         Raises:
-            StartupError: There is no tensor of a text model.
+            StartupError: There is no tensor of a text model, or two have one place.
         """
         found: dict[str, str] = {}
-        for name in stored:
-            if not is_of_tower(name):
-                own = _own_name(name)
-                # A second tensor of one name stays unknown, and ends the start.
-                found[name if own in found else own] = name
+        for name in (one for one in stored if not is_of_tower(one)):
+            own = _own_name(name)
+            if own in found:
+                raise StartupError(
+                    f"{folder} holds two tensors in one place: {found[own]} and {name}",
+                    field="model",
+                )
+            found[own] = name
         if not any(name.startswith(_MODEL) for name in found):
             raise StartupError(
                 f"{folder} holds no tensors of a text model (language_model.*, model.*), only "
