@@ -18,4 +18,4 @@ _WHAT: Final[Mapping[str, str]] = {
 def refused_part(kind: str) -> str:
     """Return why a part of a type that is not text is refused, and what is taken instead."""
     what = _WHAT.get(kind, f"parts of type {kind[:64]!r}")
-    return f"{what} are not supported; only text parts, which the text model of any model reads"
+    return f"{what} are not supported; only text parts"
