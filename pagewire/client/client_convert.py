@@ -204,15 +204,16 @@ def _text_of(content: Any) -> str:
     if isinstance(content, str):
         return content
     texts = []
-    for part in content if isinstance(content, list | tuple) else [None]:
-        kind = part.get("type") if isinstance(part, Mapping) else None
+    for given in content if isinstance(content, list | tuple) else [None]:
+        part = given if isinstance(given, Mapping) else {}
+        kind, text = part.get("type"), part.get("text")
         if isinstance(kind, str) and kind not in TEXT_PARTS:
             raise InvalidRequestError(f"messages: {refused_part(kind)}", field="messages")
-        if kind is None or not isinstance(part.get("text"), str):
+        if kind is None or not isinstance(text, str):
             raise InvalidRequestError(
                 "messages: content must be a text or a list of text parts", field="messages"
             )
-        texts.append(part["text"])
+        texts.append(text)
     return "".join(texts)
 
 

@@ -35,7 +35,7 @@ def open_weights(
     if (folder / GGUF_INDEX_NAME).is_file():
         blocks = GgufTensors(folder, on_progress)
         return StoredReader(blocks, GgufFormat(blocks), device, dtype)
-    tensors = SafetensorsReader(folder, device, dtype, on_progress, names)
+    tensors = SafetensorsReader(folder, device, dtype, on_progress, names=names)
     stored = stored_format(read_config(folder))
     return tensors if stored is None else StoredReader(tensors, stored, device, dtype)
 

@@ -86,6 +86,7 @@ class SafetensorsReader:
         device: torch.device,
         dtype: torch.dtype,
         on_progress: Callable[[float], None] = lambda fraction: None,
+        *,
         names: TensorNames | None = None,
     ) -> None:
         self._folder = folder

@@ -75,9 +75,7 @@ def rotary_kv_write(
     num_heads = qkv.shape[1] // head_dim - 2 * num_kv_heads
     assert qkv.shape[1] == (num_heads + 2 * num_kv_heads) * head_dim
     _check_tokens(num_tokens, positions, slot_mapping, faults)
-    _check_tables(cosines, sines, head_dim)
-    if query_scales is not None:
-        _check_tensor(query_scales, (len(query_scales),), torch.float32)
+    _check_tables(cosines, sines, query_scales, head_dim)
     _check_norms(norms, head_dim, qkv.dtype)
     _check_heads(qkv, key_cache, value_cache, scales)
     queries = torch.empty((num_tokens, num_heads, head_dim), dtype=qkv.dtype, device=qkv.device)
@@ -118,7 +116,11 @@ def _check_tensor(tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) ->
     assert tensor.is_contiguous()
 
 
-def _check_tables(cosines: Tensor | None, sines: Tensor | None, head_dim: int) -> None:
+def _check_tables(
+    cosines: Tensor | None, sines: Tensor | None, query_scales: Tensor | None, head_dim: int
+) -> None:
+    if query_scales is not None:
+        _check_tensor(query_scales, (len(query_scales),), torch.float32)
     if cosines is not None and sines is not None:
         for table in (cosines, sines):
             _check_tensor(table, (len(cosines), head_dim), cosines.dtype)
