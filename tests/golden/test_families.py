@@ -12,8 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
-from pagewire_worker.families.registry import MODULES
+from pagewire_worker.families.registry import MODULES, NESTED
 from support.cells.worker_driver import Driver, load
 from support.checkpoints.fallback_checkpoints import VOCAB
 from support.kernels.fused_kernels import needs_kernels
@@ -71,6 +72,8 @@ def test_every_family_has_a_checkpoint() -> None:
     names = {module.__name__.rpartition(".")[2] for module in MODULES}
     # The tests of steps and of greedy tokens have these.
     assert names - shown <= {"llama", "mistral", "qwen"}
+    nested = {model_type for model_type, *_ in NESTED_CHECKPOINTS.values()}
+    assert {MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES[one] for one in nested} == set(NESTED)
 
 
 MODULE_OF = {
