@@ -13,6 +13,7 @@ from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from pagewire_frontend.models.content import text_of, text_part
 from pagewire_frontend.models.template_reads import template_reads
 from pagewire_shared.errors import InvalidRequestError, StartupError
 from pagewire_shared.model_files.template import stored_template
@@ -112,11 +113,9 @@ class ChatTemplate:
             InvalidRequestError: The template refuses the messages, or shows no last turn.
             RecursionError, MemoryError: Rendering takes too much.
         """
-        turns = [dict(message) for message in messages]
+        turns = [self._turn(message) for message in messages]
         if continue_final_message:
-            turns[-1]["content"] += _END_OF_TURN
-        if self.reads.only_parts:
-            turns = [{**turn, "content": _parts(turn["content"])} for turn in turns]
+            turns[-1]["content"] = _with_end(turns[-1]["content"])
         variables = {
             "documents": None,
             **self.special_tokens,
@@ -133,9 +132,20 @@ class ChatTemplate:
             ) from error
         return _open_turn(text) if continue_final_message else text
 
+    def _turn(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a turn with the kind of content that the template takes."""
+        content, reads = message["content"], self.reads
+        parts = [text_part(content)] if isinstance(content, str) else list(content)
+        # Templates that take both may take a list from some roles only; one part is a text as well.
+        is_text = reads.takes_text and (len(parts) < 2 or not reads.takes_parts)
+        return {**message, "content": text_of(content) if is_text else parts}
 
-def _parts(text: str) -> list[dict[str, str]]:
-    return [{"type": "text", "text": text}]
+
+def _with_end(content: str | list[dict[str, str]]) -> str | list[dict[str, str]]:
+    if isinstance(content, str):
+        return content + _END_OF_TURN
+    last = content[-1]["text"] if content else ""
+    return [*content[:-1], text_part(last + _END_OF_TURN)]
 
 
 def _open_turn(text: str) -> str:

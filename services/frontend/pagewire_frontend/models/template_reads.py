@@ -22,12 +22,13 @@ class TemplateReads:
     Attributes:
         values: Names of the values that it is given, such as "tools" or "enable_thinking".
         turn_fields: Fields of a turn, such as "content" or "name"; maybe EVERY_FIELD.
-        only_parts: The content of a turn has to be a list of parts, and not a text.
+        takes_parts, takes_text: Whether the content of a turn may be a list of parts, or a text.
     """
 
     values: frozenset[str]
     turn_fields: frozenset[str]
-    only_parts: bool = False
+    takes_parts: bool = False
+    takes_text: bool = True
 
     def has_turn_field(self, name: str) -> bool:
         """Whether a field of a turn is read."""
@@ -42,28 +43,28 @@ def template_reads(tree: nodes.Template, values: frozenset[str]) -> TemplateRead
         values: Names of the values that it is given and reads.
     """
     turns = _turn_names(tree)
-    return TemplateReads(
-        values,
-        frozenset(name for turn, name in _fields(tree) if turn in turns),
-        _takes_only_parts(tree),
-    )
-
-
-def _takes_only_parts(tree: nodes.Template) -> bool:
-    """Return whether parts of a content are gone through, and nothing asks for a text first.
-
-    A text would be gone through character by character, and be lost without a word.
-    """
     names = {
         assignment.target.name
         for assignment in tree.find_all(nodes.Assign)
         if isinstance(assignment.target, nodes.Name) and _is_content(assignment.node, set())
     }
-    for test in tree.find_all(nodes.Test):
-        is_of_content = isinstance(test.node, nodes.Name) or _is_content(test.node, names)
-        if test.name in _KIND_TESTS and is_of_content:
-            return False
-    return any(_is_content(loop.iter, names) for loop in tree.find_all(nodes.For))
+    takes_parts = any(_is_content(loop.iter, names) for loop in tree.find_all(nodes.For))
+    return TemplateReads(
+        values,
+        frozenset(name for turn, name in _fields(tree) if turn in turns),
+        takes_parts,
+        # Character by character a text would be lost without a word.
+        takes_text=not takes_parts or _asks_for_kind(tree, names),
+    )
+
+
+def _asks_for_kind(tree: nodes.Template, names: set[str]) -> bool:
+    """Return whether a content is asked whether it is a text, or perhaps one."""
+    return any(
+        test.name in _KIND_TESTS
+        and (isinstance(test.node, nodes.Name) or _is_content(test.node, names))
+        for test in tree.find_all(nodes.Test)
+    )
 
 
 def _is_content(node: nodes.Node, names: set[str]) -> bool:

@@ -45,10 +45,29 @@ def change(folder, name, **fields):
 @pytest.mark.parametrize("source", [PARTS_ONLY, VARIABLE, EITHER, CALLS, TEXT_ONLY])
 def test_every_template_shows_what_is_said(source):
     template = ChatTemplate(source, {})
-    assert template.reads.only_parts is (source in (PARTS_ONLY, VARIABLE, CALLS))
+    assert template.reads.takes_text is (source in (EITHER, TEXT_ONLY))
+    assert template.reads.takes_parts is (source != TEXT_ONLY)
     assert template.render(TURNS, add_generation_prompt=True) == "user: hi;assistant: ho;"
     opened = template.render(TURNS, add_generation_prompt=False, continue_final_message=True)
     assert opened == "user: hi;assistant: ho"
+
+
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [(PARTS_ONLY, " h i"), (EITHER, " <h><i>"), (TEXT_ONLY, " hi"), (VARIABLE, " h i")],
+)
+def test_parts_stay_parts_where_the_template_goes_through_them(source, shown):
+    parts = [{"type": "text", "text": "h"}, {"type": "text", "text": "i"}]
+    turns = [{"role": "user", "content": parts}]
+    template = ChatTemplate(source, {})
+    assert template.render(turns, add_generation_prompt=True) == f"user:{shown};"
+    opened = template.render(turns, add_generation_prompt=False, continue_final_message=True)
+    assert opened == f"user:{shown.rstrip('>')}"
+    assert parts[-1]["text"] == "i"
+    one = [{"role": "user", "content": parts[:1]}]
+    assert template.render(one, add_generation_prompt=True) == "user: h;"
+    nothing = [{"role": "user", "content": []}]
+    assert template.render(nothing, add_generation_prompt=True).rstrip(" ;") == "user:"
 
 
 def test_fields_of_the_text_model(folder):
