@@ -10,6 +10,7 @@ from pagewire.converter import gguf_folder
 from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.model_folder import BUILTIN_NAME, BUILTIN_NAMES
 from pagewire_shared.model_files.folder import check_place
+from pagewire_shared.model_files.template import stored_template
 
 BUILTIN_FOLDERS = {name: Path(__file__).parent / folder for name, folder in BUILTIN_NAMES.items()}
 BUILTIN_FOLDER = BUILTIN_FOLDERS[BUILTIN_NAME]
@@ -44,13 +45,14 @@ class ServedModel:
     def has_chat_template(self) -> bool:
         """Whether the model can render a conversation; assumed for models of a hub."""
         folder = Path(self.path)
-        if not folder.is_dir() or (folder / "chat_template.jinja").exists():
+        if not folder.is_dir():
             return True
         try:
-            config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            path = folder / "tokenizer_config.json"
+            config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+            return stored_template(folder, config) is not None
+        except (OSError, ValueError, StartupError):
             return False
-        return "chat_template" in config
 
 
 def served_models(entries: Sequence[str], served_model_name: str | None) -> tuple[ServedModel, ...]:

@@ -22,6 +22,7 @@ from pagewire.client.tool_convert import ToolChoice, add_tools, call_deltas, cal
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.frontend.v1 import inference_pb2
 from pagewire_shared.errors import InternalError, InvalidRequestError
+from pagewire_shared.names.part_types import TEXT_PARTS, refused_part
 from pagewire_shared.sampling.convert import (
     beam_to_message,
     pooling_to_message,
@@ -188,16 +189,32 @@ def message_message(message: Message | Mapping[str, Any]) -> inference_pb2.ChatM
         raise InvalidRequestError(
             f"messages: role {message.role!r} is none of {', '.join(_ROLES)}", field="messages"
         )
-    if not isinstance(message.content, str):
-        raise InvalidRequestError("messages: content must be a text", field="messages")
     return inference_pb2.ChatMessage(
         role=_ROLES[message.role],
-        content=message.content,
+        content=_text_of(message.content),
         name=message.name,
         tool_calls=call_messages(message.tool_calls),
         tool_call_id=message.tool_call_id,
         reasoning=message.reasoning,
     )
+
+
+def _text_of(content: Any) -> str:
+    """Return a text, or those of a list of text parts, which OpenAI's form may have."""
+    if isinstance(content, str):
+        return content
+    texts = []
+    for given in content if isinstance(content, list | tuple) else [None]:
+        part = given if isinstance(given, Mapping) else {}
+        kind, text = part.get("type"), part.get("text")
+        if isinstance(kind, str) and kind not in TEXT_PARTS:
+            raise InvalidRequestError(f"messages: {refused_part(kind)}", field="messages")
+        if kind is None or not isinstance(text, str):
+            raise InvalidRequestError(
+                "messages: content must be a text or a list of text parts", field="messages"
+            )
+        texts.append(text)
+    return "".join(texts)
 
 
 def _message_from(data: Mapping[str, Any]) -> Message:

@@ -15,6 +15,7 @@ from pagewire_shared.errors import StartupError
 from pagewire_shared.model_files.config import context_of
 from pagewire_shared.model_files.folder import GGUF_NAME, INDEX_NAME, SINGLE_NAME
 from pagewire_shared.model_files.quantization import quantization_of
+from pagewire_shared.model_files.text_model import is_of_tower, text_settings
 
 DTYPE_BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "int4": 0.5, "fp8": 1}
 """Bytes of one weight; those of scales, some percent of int8 and int4, are not counted."""
@@ -62,8 +63,7 @@ def model_size(
     Raises:
         StartupError: The files lack what the sum needs.
     """
-    text = config.get("text_config")
-    parts = {**config, **text} if isinstance(text, dict) else dict(config)
+    parts = text_settings(config)
     own = str(parts.get("torch_dtype") or parts.get("dtype") or "bfloat16")
     chosen = own if dtype == "auto" else dtype
     if chosen not in DTYPE_BYTES:
@@ -119,6 +119,8 @@ def _parameters(folder: Path, config: Mapping[str, Any]) -> tuple[int, int]:
     total = embedding = 0
     for file in files:
         for name, tensor in _header(file).items():
+            if is_of_tower(name):
+                continue
             size = 1
             for length in tensor["shape"]:
                 size *= length

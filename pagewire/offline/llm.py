@@ -139,7 +139,7 @@ class LLM:
         """Answer one conversation, a list of {"role": ..., "content": ...}, or a list of them.
 
         Args:
-            messages: The turns.
+            messages: The turns; "content" is a text or a list of text parts.
             sampling_params, use_tqdm: As in `generate`.
             add_generation_prompt: Open an assistant turn; the default unless the last turn is
                 continued.

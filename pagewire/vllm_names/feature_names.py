@@ -1,5 +1,6 @@
 """Rows of the table: several devices, and features that come later or are not for this server."""
 
+import json
 from typing import Final
 
 from pagewire_shared.names.foreign_name import ForeignName, no_effect, refused
@@ -112,10 +113,31 @@ SPECULATION: Final = (
 
 _TEXT_ONLY: Final = "prompts are text; images, audio and video come later"
 
+
+def _are_zeros(text: str) -> bool:
+    """Return whether limits such as {"image": 0} or image=0,video=0 allow nothing."""
+    if not text.startswith("{"):
+        return all(part.partition("=")[2].strip() == "0" for part in text.split(","))
+    try:
+        limits = json.loads(text).values()
+    except (ValueError, RecursionError):
+        return False
+    # An object has further settings beside the count.
+    return all((one.get("count") if isinstance(one, dict) else one) == 0 for one in limits)
+
+
 MULTIMODAL: Final = (
+    ForeignName(
+        name="limit_mm_per_prompt",
+        text="only the text model is loaded: 0 is the limit of images, audio and video",
+        neutral=("none", "{}", '{"image": 0}'),
+        is_neutral=_are_zeros,
+    ),
+    *no_effect("of every model only the text model is loaded", "language_model_only"),
+    *refused("of every model only the text model is loaded", mm_encoder_only="false"),
     *no_effect(
         _TEXT_ONLY,
-        "limit_mm_per_prompt mm_processor_kwargs media_io_kwargs disable_mm_preprocessor_cache"
+        "mm_processor_kwargs media_io_kwargs disable_mm_preprocessor_cache"
         " mm_processor_cache_gb mm_processor_cache_type mm_shm_cache_max_object_size_mb"
         " mm_encoder_tp_mode mm_encoder_attn_backend enable_multimodal_encoder_data_parallel"
         " skip_mm_profiling interleave_mm_strings video_pruning_rate allowed_local_media_path"

@@ -78,7 +78,7 @@ ANSWERS: Final = (
     ),
     ForeignName(
         name="chat_template_content_format",
-        text="templates get the content of a message as text",
+        text="templates get the content of a message as text, or as text parts where they need it",
         neutral=("auto", "string"),
     ),
     *refused(

@@ -80,6 +80,7 @@ _SWITCHES_WITHOUT_EFFECT: Final = frozenset(
         "guided_decoding_disable_fallback",
         "interleave_mm_strings",
         "kv_cache_metrics",
+        "language_model_only",
         "log_error_stack",
         "multi_step_stream_outputs",
         "skip_mm_profiling",

@@ -8,7 +8,9 @@ from pagewire_worker.families.registry import MODULES
 from support.source_tree import package_folders, relative
 
 OWN = {
-    family.architecture: str(module.__file__) for module in MODULES for family in module.FAMILIES
+    family.architecture: str(module.__file__)
+    for module in MODULES
+    for family in (*module.FAMILIES, *getattr(module, "NESTED", ()))
 }
 
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
-from pagewire_worker.families.registry import MODULES
+from pagewire_worker.families.registry import MODULES, NESTED
 from support.cells.worker_driver import Driver, load
 from support.checkpoints.fallback_checkpoints import VOCAB
 from support.kernels.fused_kernels import needs_kernels
@@ -22,6 +23,7 @@ from support.oracles.family_checkpoints import (
     MAX_POSITIONS,
     make_family_checkpoint,
 )
+from support.oracles.nested_checkpoints import NESTED_CHECKPOINTS, make_nested_checkpoint
 
 TOLERANCE = 1e-4
 NEAR_TIE = 1e-4
@@ -54,10 +56,12 @@ def prepare(tmp_path_factory: pytest.TempPathFactory) -> Prepare:
 
     @functools.cache
     def make(name: str) -> tuple[Path, Any]:
-        folder = make_family_checkpoint(tmp_path_factory.mktemp("families"), name)
-        plain = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, attn_implementation="eager"
-        )
+        place = tmp_path_factory.mktemp("families")
+        is_nested = name in NESTED_CHECKPOINTS
+        make_checkpoint = make_nested_checkpoint if is_nested else make_family_checkpoint
+        library: Any = AutoModelForImageTextToText if is_nested else AutoModelForCausalLM
+        folder = make_checkpoint(place, name)
+        plain = library.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
         return folder, plain.eval()
 
     return make
@@ -68,15 +72,20 @@ def test_every_family_has_a_checkpoint() -> None:
     names = {module.__name__.rpartition(".")[2] for module in MODULES}
     # The tests of steps and of greedy tokens have these.
     assert names - shown <= {"llama", "mistral", "qwen"}
+    nested = {model_type for model_type, *_ in NESTED_CHECKPOINTS.values()}
+    assert {MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES[one] for one in nested} == set(NESTED)
 
 
-MODULE_OF = {"gemma2": "gemma", "gemma3_text": "gemma", "glm4": "glm", "ministral": "mistral"}
+MODULE_OF = {
+    **{"gemma2": "gemma", "gemma3_text": "gemma", "glm4": "glm"},
+    **{"ministral": "mistral", "ministral3": "mistral"},
+}
 
 
 def cases() -> list[Any]:
     """Return pairs of checkpoint and way; the interpreter takes long."""
     found = []
-    for name in sorted(FAMILY_CHECKPOINTS):
+    for name in sorted([*FAMILY_CHECKPOINTS, *NESTED_CHECKPOINTS]):
         found.append(pytest.param(name, "fused", marks=needs_kernels))
         found.append(pytest.param(name, "torch"))
         is_long = name not in INTERPRETED_IN_SHORT_RUN

@@ -1,14 +1,23 @@
 """The golden comparison once more through `LLM`: frontend, scheduler and worker as processes of
 their own."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from transformers import AutoModelForImageTextToText, PreTrainedTokenizerFast
 
 from pagewire import LLM, SamplingParams
+from pagewire_shared.errors import InvalidRequestError
 from support.oracles.golden_cases import NUM_TOKENS, make_golden_checkpoint, make_prompts
-from support.oracles.greedy import assert_equal_but_for_near_ties, greedy_by_transformers
+from support.oracles.greedy import (
+    assert_equal_but_for_near_ties,
+    greedy_by_transformers,
+    greedy_of_model,
+)
+from support.oracles.nested_checkpoints import make_nested_checkpoint
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS, ignore_eos=True)
 
@@ -38,3 +47,39 @@ def test_greedy_through_llm(
     expected = greedy_by_transformers(folder, prompts, NUM_TOKENS)
     assert_equal_but_for_near_ties(tokens, expected, f"LLM {name} {keywords}")
     assert {output.outputs[0].finish_reason for output in outputs} == {"length"}
+
+
+PARTS_TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% for part in m.content %}"
+    "{% if part.type == 'image' %}<image>{% else %}{{ part.text }}{% endif %}{% endfor %}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def test_chat_with_the_text_model_of_a_checkpoint_for_images(tmp_path: Path) -> None:
+    """Template and limits are where a processor and text_config have them."""
+    folder = make_nested_checkpoint(tmp_path, "qwen3-vl", with_tokenizer=True)
+    (folder / "chat_template.jinja").unlink()
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    del config["chat_template"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    (folder / "chat_template.json").write_text(json.dumps({"chat_template": PARTS_TEMPLATE}))
+    said = [[{"role": "user", "content": text}] for text in ("one two", "three")]
+    parts = [{"type": "text", "text": "three"}]
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    prompts = [
+        tokenizer.encode(
+            f"<|im_start|>user\n{turns[0]['content']}<|im_end|>\n<|im_start|>assistant\n"
+        )
+        for turns in said
+    ]
+    with LLM(str(folder), dtype="float32", max_num_seqs=4, language_model_only=True) as llm:
+        outputs = llm.chat([*said, [{"role": "user", "content": parts}]], GREEDY, use_tqdm=False)
+        with pytest.raises(InvalidRequestError, match="messages: images are not supported"):
+            llm.chat([{"role": "user", "content": [{"type": "image_url"}]}], GREEDY)
+    assert [output.prompt_token_ids for output in outputs] == [*prompts, prompts[1]]
+    plain = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32).eval()
+    expected = greedy_of_model(plain, prompts, NUM_TOKENS)
+    tokens = [output.outputs[0].token_ids for output in outputs]
+    assert tokens[2] == tokens[1]
+    assert_equal_but_for_near_ties(tokens[:2], expected, "text of qwen3-vl")

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from pagewire_shared.errors import StartupError
 from pagewire_shared.model_files.quantization import check_quantization
+from pagewire_shared.model_files.text_model import text_settings
 
 _CONTEXT_KEYS: Final = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
 _STATEFUL: Final = frozenset(
@@ -46,16 +47,20 @@ def refuse_unsupported(data: Mapping[str, Any]) -> None:
         raise _fault(f"{names[0]}: its layers keep a state of their own, which has no KV blocks")
     if kind in _ALIBI:
         raise _fault(f"{names[0]} attends with ALiBi, which is not supported")
+    text = data.get("text_config")
+    if text is None and "vision_config" in data and "hidden_size" not in data:
+        raise _fault(f"{names[0]}: config.json has a vision_config and no text_config")
+    if text is not None and not isinstance(text, Mapping):
+        raise _fault(f"config.json: text_config must be an object, got {str(text)[:64]!r}")
 
 
 def context_of(data: Mapping[str, Any]) -> int | None:
     """Return the longest sequence in tokens that config.json names, or None."""
-    text = data.get("text_config")
-    for source in (data, text if isinstance(text, Mapping) else {}):
-        for key in _CONTEXT_KEYS:
-            value = source.get(key)
-            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-                return value
+    fields = text_settings(data)
+    for key in _CONTEXT_KEYS:
+        value = fields.get(key)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
     return None
 
 

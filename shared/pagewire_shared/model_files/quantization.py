@@ -19,11 +19,15 @@ Settings = Mapping[str, Any]
 
 
 def quantization_of(data: Mapping[str, Any]) -> Settings | None:
-    """Return the settings of quantized weights, or None for plain weights."""
-    settings = data.get("quantization_config") or data.get("compression_config")
-    if not settings:
-        return None
-    return settings if isinstance(settings, Mapping) else {}
+    """Return the settings of quantized weights, or None for plain weights.
+
+    Those of a text model may be in its text_config.
+    """
+    for source in (data, _mapping(data.get("text_config"))):
+        settings = source.get("quantization_config") or source.get("compression_config")
+        if settings:
+            return settings if isinstance(settings, Mapping) else {}
+    return None
 
 
 def config_groups(settings: Settings) -> list[dict[str, Any]]:

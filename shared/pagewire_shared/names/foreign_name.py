@@ -37,6 +37,7 @@ class ForeignName:
         meanings: Value to the value here, where they differ.
         takes: Values that work; empty for all that the setting here takes.
         convert: From a value that works to the value here.
+        is_neutral: Says of further values that they change nothing.
     """
 
     name: str
@@ -46,6 +47,7 @@ class ForeignName:
     meanings: Mapping[str, str] = field(default_factory=dict)
     takes: tuple[str, ...] = ()
     convert: Callable[[Any], Any] | None = None
+    is_neutral: Callable[[str], bool] | None = None
 
     @property
     def state(self) -> NameState:
@@ -110,7 +112,7 @@ def meaning_of(row: ForeignName, value: object, spelled: str) -> Meaning:
             raise RefusedNameError(f"{spelled}: {error}") from None
     if row.neutral == ANY:
         return Meaning(note=f"{spelled} has no effect: {row.text}")
-    if text in row.neutral:
+    if text in row.neutral or (row.is_neutral is not None and row.is_neutral(text)):
         return Meaning()
     long = "" if text == "true" else f" {text[:60]}"
     raise RefusedNameError(f"{spelled}{long}: {row.text}")

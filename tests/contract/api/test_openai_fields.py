@@ -74,6 +74,33 @@ async def test_a_field_of_a_late_turn_is_named(checkpoint: Any) -> None:
     assert ignored_in(response) == ["messages.weight"]
 
 
+async def test_parts_other_than_text_are_refused_wherever_they_stand(checkpoint: Any) -> None:
+    kinds = {
+        **dict.fromkeys(("image_url", "input_image", "image", "image_embeds"), "images"),
+        **dict.fromkeys(("video_url", "input_video", "video"), "videos"),
+        **dict.fromkeys(("input_audio", "audio_url"), "audio parts"),
+        "file": "files",
+        "thinking": "parts of type 'thinking'",
+    }
+    text = {"type": "text", "text": "hi"}
+    async with automatic_gateway(checkpoint) as client:
+        for kind, what in kinds.items():
+            part = {"type": kind, kind: {"url": "data:,"}}
+            line = f"content: {what} are not supported; only text parts"
+            turns = [{"role": "user", "content": "hi"}, {"role": "user", "content": [text, part]}]
+            for path in ("/v1/chat/completions", "/v1/embeddings", "/tokenize"):
+                response = await client.post(path, json={"messages": turns})
+                error = response.json()["error"]
+                assert (response.status_code, error["param"]) == (400, "messages"), (path, error)
+                assert f"messages.1.{line}" in error["message"]
+            output = {"type": "function_call_output", "call_id": "c", "output": [part]}
+            for item in ({"role": "user", "content": [part]}, output):
+                response = await client.post("/v1/responses", json={"input": [item]})
+                error = response.json()["error"]
+                assert (response.status_code, error["param"]) == (400, "input"), error
+                assert f"0: {what} are not supported; only text parts" in error["message"]
+
+
 async def test_refusals_say_what_to_use_instead(checkpoint: Any) -> None:
     images = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
     asked = [

@@ -117,8 +117,14 @@ def _random_model(config: Any, std: float, seed: int) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
+    return fill_randomly(AutoModelForCausalLM.from_config(config, dtype=torch.float32), std, seed)
+
+
+def fill_randomly(model: Any, std: float, seed: int) -> Any:
+    """Draw all weights of a model of transformers, and return it."""
+    import torch
+
     generator = torch.Generator().manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     model.tie_weights()
     with torch.no_grad():
         for name, parameter in sorted(model.named_parameters()):

@@ -13,7 +13,7 @@ WINDOW = 9
 MAX_POSITIONS = 512
 SLIDING, FULL = "sliding_attention", "full_attention"
 
-_SHAPE: dict[str, Any] = {
+SHAPE: dict[str, Any] = {
     "hidden_size": 64,
     "num_hidden_layers": 3,
     "num_attention_heads": 4,
@@ -35,7 +35,7 @@ FAMILY_CHECKPOINTS: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma2": (
         "gemma2",
         {
-            **_SHAPE,
+            **SHAPE,
             "query_pre_attn_scalar": 24,
             "sliding_window": WINDOW,
             "attn_logit_softcapping": 2.0,
@@ -45,7 +45,7 @@ FAMILY_CHECKPOINTS: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma3": (
         "gemma3_text",
         {
-            **_SHAPE,
+            **SHAPE,
             **_MIXED,
             "query_pre_attn_scalar": 24,
             "rope_parameters": {
@@ -54,11 +54,11 @@ FAMILY_CHECKPOINTS: dict[str, tuple[str, dict[str, Any]]] = {
             },
         },
     ),
-    "phi3": ("phi3", {**_SHAPE, "sliding_window": WINDOW}),
+    "phi3": ("phi3", {**SHAPE, "sliding_window": WINDOW}),
     "phi3-longrope": (
         "phi3",
         {
-            **_SHAPE,
+            **SHAPE,
             "max_position_embeddings": 4 * MAX_POSITIONS,
             "original_max_position_embeddings": MAX_POSITIONS,
             "rope_parameters": {
@@ -72,41 +72,55 @@ FAMILY_CHECKPOINTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "smollm3": (
         "smollm3",
-        {**_SHAPE, "no_rope_layers": [1, 0, 1], "tie_word_embeddings": True},
+        {**SHAPE, "no_rope_layers": [1, 0, 1], "tie_word_embeddings": True},
     ),
     "granite": (
         "granite",
         {
-            **_SHAPE,
+            **SHAPE,
             "attention_multiplier": 0.3,
             "embedding_multiplier": 6.0,
             "residual_multiplier": 0.22,
             "logits_scaling": 3.0,
         },
     ),
-    "glm": ("glm", _SHAPE),
-    "glm4": ("glm4", _SHAPE),
-    "olmo2": ("olmo2", {k: v for k, v in _SHAPE.items() if k != "head_dim"}),
+    "glm": ("glm", SHAPE),
+    "glm4": ("glm4", SHAPE),
+    "olmo2": ("olmo2", {k: v for k, v in SHAPE.items() if k != "head_dim"}),
     "starcoder2": (
         "starcoder2",
         {
-            **{k: v for k, v in _SHAPE.items() if k != "head_dim"},
+            **{k: v for k, v in SHAPE.items() if k != "head_dim"},
             "sliding_window": WINDOW,
             "hidden_act": "gelu",
         },
     ),
-    "ministral": ("ministral", {**_SHAPE, **_MIXED}),
+    "ministral": ("ministral", {**SHAPE, **_MIXED}),
+    # Queries grow after 8 positions.
+    "ministral3": (
+        "ministral3",
+        {
+            **SHAPE,
+            "rope_parameters": {
+                **_YARN,
+                "original_max_position_embeddings": 8,
+                "mscale": 1.0,
+                "mscale_all_dim": 1.0,
+                "llama_4_scaling_beta": 0.5,
+            },
+        },
+    ),
     "qwen2-mixed": (
         "qwen2",
         {
-            **{k: v for k, v in _SHAPE.items() if k != "head_dim"},
+            **{k: v for k, v in SHAPE.items() if k != "head_dim"},
             "use_sliding_window": True,
             "max_window_layers": 1,
             "sliding_window": WINDOW,
         },
     ),
-    "qwen3-yarn": ("qwen3", {**_SHAPE, "rope_parameters": _YARN}),
-    "llama-dynamic": ("llama", {**_SHAPE, "rope_parameters": {**_YARN, "rope_type": "dynamic"}}),
+    "qwen3-yarn": ("qwen3", {**SHAPE, "rope_parameters": _YARN}),
+    "llama-dynamic": ("llama", {**SHAPE, "rope_parameters": {**_YARN, "rope_type": "dynamic"}}),
 }
 
 

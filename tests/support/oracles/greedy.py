@@ -31,8 +31,15 @@ def greedy_by_transformers(
 
     Prompts of one length run as a batch, so nothing is ever padded.
     """
-    torch.set_num_threads(1)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    return greedy_of_model(model, prompts, num_tokens)
+
+
+def greedy_of_model(
+    model: torch.nn.Module, prompts: Sequence[Sequence[int]], num_tokens: int
+) -> list[Greedy]:
+    """Continue prompts as `greedy_by_transformers` does, by a model that is loaded."""
+    torch.set_num_threads(1)
     results: dict[int, Greedy] = {}
     for length in sorted({len(prompt) for prompt in prompts}):
         indices = [i for i, prompt in enumerate(prompts) if len(prompt) == length]

@@ -58,6 +58,7 @@ def rotary_kv_write_oracle(
     norms: HeadNorms | None = None,
     scales: Tensor | None = None,
     faults: Tensor | None = None,
+    query_scales: Tensor | None = None,
 ) -> Tensor:
     """Compute the same as `rotary_kv_write`, in torch."""
     num_kv_heads, head_dim = key_cache.shape[2:]
@@ -84,7 +85,10 @@ def rotary_kv_write_oracle(
     index = (places // key_cache.shape[1], places % key_cache.shape[1])
     key_cache[index] = key[is_kept].to(key_cache.dtype)
     value_cache[index] = value[is_kept].to(value_cache.dtype)
-    return _rotated(query, cosine, sine).to(qkv.dtype)
+    query = _rotated(query, cosine, sine)
+    if query_scales is not None:
+        query = query * query_scales[positions].view(-1, 1, 1)
+    return query.to(qkv.dtype)
 
 
 def _normed(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:

@@ -158,6 +158,12 @@ def test_values_that_the_wire_cannot_carry_are_refused() -> None:
         chat_request([{"text": "x"}], None, {})
     with pytest.raises(InvalidRequestError, match="content must be a text"):
         chat_request([{"role": "user", "content": [1]}], None, {})
+    image = [{"type": "text", "text": "x"}, {"type": "image_url", "image_url": {"url": "x"}}]
+    with pytest.raises(InvalidRequestError, match="messages: images are not supported; only text"):
+        chat_request([{"role": "user", "content": image}], None, {})
+    texts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    said = chat_request([{"role": "user", "content": texts}], None, {})
+    assert said.messages[0].content == "ab"
     named = {"model": "m", "add_generation_prompt": False}
     request = chat_request([Message("user", "x", "me")], None, named)
     assert (request.model, request.messages[0].name) == ("m", "me")

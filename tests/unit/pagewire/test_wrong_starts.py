@@ -113,6 +113,12 @@ STARTS = [
         "BloomForCausalLM attends with ALiBi",
         config__json=config(architectures=["BloomForCausalLM"], model_type="bloom"),
     ),
+    start(
+        "serve ./m",
+        "Gemma3ForConditionalGeneration: config.json has a vision_config and no text_config",
+        config__json=config(architectures=["Gemma3ForConditionalGeneration"], vision_config={}),
+    ),
+    start("serve ./m", "text_config must be an object", config__json=config(text_config="x")),
     # Values of flags.
     start(
         "serve ./m --max-model-len 4096", "--max-model-len: 4096 is more than the model's context"
@@ -122,6 +128,7 @@ STARTS = [
     WrongStart("serve --device tpu", "'tpu': the devices are CPUs and CUDA", status=2),
     WrongStart("serve -tp 2", "--tensor-parallel-size 2: a model on several devices", status=2),
     WrongStart("serve --enable-lora", "--enable-lora: LoRA adapters come later", status=2),
+    WrongStart("serve --limit-mm-per-prompt image=4", "0 is the limit of images", status=2),
     WrongStart("serve --trust-remote-code", "code of a checkpoint is never run", status=2),
     WrongStart("serve --ctx-size 4096", "--ctx-size: use --max-model-len", status=2),
     WrongStart("serve --quantization aqlm", "formats that a checkpoint is stored in", status=2),

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pagewire_frontend.models.content import Content
 from pagewire_shared.errors import InvalidRequestError
 
 Turn = dict[str, Any]
@@ -19,23 +20,23 @@ class SaidCall:
     arguments: str
 
 
-def text_turn(role: str, text: str, name: str | None = None) -> Turn:
+def text_turn(role: str, content: Content, name: str | None = None) -> Turn:
     """Return a turn of plain text."""
-    turn: Turn = {"role": role, "content": text}
+    turn: Turn = {"role": role, "content": content}
     if name is not None:
         turn["name"] = name
     return turn
 
 
 def assistant_turn(
-    text: str | None, calls: Sequence[SaidCall], *, reasoning: str | None = None, where: str
+    content: Content | None, calls: Sequence[SaidCall], *, reasoning: str | None = None, where: str
 ) -> Turn:
     """Return an assistant's turn; templates take arguments as an object, not as text.
 
     Raises:
         InvalidRequestError: Arguments are no JSON object; names messages, with `where` in the text.
     """
-    turn = text_turn("assistant", text or "")
+    turn = text_turn("assistant", content or "")
     if reasoning is not None:
         turn["reasoning_content"] = reasoning
     if calls:
@@ -43,9 +44,9 @@ def assistant_turn(
     return turn
 
 
-def tool_turn(text: str, call_id: str, name: str | None = None) -> Turn:
+def tool_turn(content: Content, call_id: str, name: str | None = None) -> Turn:
     """Return the result of a tool call."""
-    return {**text_turn("tool", text, name), "tool_call_id": call_id}
+    return {**text_turn("tool", content, name), "tool_call_id": call_id}
 
 
 def _call(call: SaidCall, where: str) -> Mapping[str, Any]:

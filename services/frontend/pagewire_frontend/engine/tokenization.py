@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from pagewire_frontend.access.api_keys import current_tenant
+from pagewire_frontend.models.content import text_of
 from pagewire_frontend.models.model_registry import LoadedModel
 from pagewire_frontend.prompts.generation_request import ChatPrompt, Prompt, TextPrompt
 from pagewire_frontend.prompts.prompt_encoding import PromptEncoder
@@ -38,7 +39,7 @@ class Tokenization:
             _check_size(field, len(prompt.text), MAX_TEXT_CHARS, "characters")
         elif isinstance(prompt, ChatPrompt):
             field = "messages"
-            num_chars = sum(_num_chars(turn.get("content")) for turn in prompt.messages)
+            num_chars = sum(len(text_of(turn["content"])) for turn in prompt.messages)
             _check_size(field, num_chars, MAX_TEXT_CHARS, "characters")
         with self._waiting():
             return await self._encoder.encode(model, prompt, tenant=current_tenant(), field=field)
@@ -88,10 +89,6 @@ class Tokenization:
             yield
         finally:
             self._num_waiting -= 1
-
-
-def _num_chars(content: object) -> int:
-    return len(content) if isinstance(content, str) else 0
 
 
 def _check_size(field: str, size: int, most: int, unit: str) -> None:

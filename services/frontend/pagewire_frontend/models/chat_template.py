@@ -13,10 +13,11 @@ from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from pagewire_frontend.models.content import text_of, text_part
 from pagewire_frontend.models.template_reads import template_reads
 from pagewire_shared.errors import InvalidRequestError, StartupError
+from pagewire_shared.model_files.template import stored_template
 
-TEMPLATE_FILE = "chat_template.jinja"
 # Marks the end of the turn to continue; the rendered text before it is kept.
 _END_OF_TURN = "PAGEWIRE_CONTINUES_HERE "
 
@@ -112,9 +113,9 @@ class ChatTemplate:
             InvalidRequestError: The template refuses the messages, or shows no last turn.
             RecursionError, MemoryError: Rendering takes too much.
         """
-        turns = [dict(message) for message in messages]
+        turns = [self._turn(message) for message in messages]
         if continue_final_message:
-            turns[-1]["content"] += _END_OF_TURN
+            turns[-1]["content"] = _with_end(turns[-1]["content"])
         variables = {
             "documents": None,
             **self.special_tokens,
@@ -131,6 +132,21 @@ class ChatTemplate:
             ) from error
         return _open_turn(text) if continue_final_message else text
 
+    def _turn(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a turn with the kind of content that the template takes."""
+        content, reads = message["content"], self.reads
+        parts = [text_part(content)] if isinstance(content, str) else list(content)
+        # Templates that take both may take a list from some roles only; one part is a text as well.
+        is_text = reads.takes_text and (len(parts) < 2 or not reads.takes_parts)
+        return {**message, "content": text_of(content) if is_text else parts}
+
+
+def _with_end(content: str | list[dict[str, str]]) -> str | list[dict[str, str]]:
+    if isinstance(content, str):
+        return content + _END_OF_TURN
+    last = content[-1]["text"] if content else ""
+    return [*content[:-1], text_part(last + _END_OF_TURN)]
+
 
 def _open_turn(text: str) -> str:
     """Return `text` up to the mark. As in transformers (apply_chat_template), the text before the
@@ -146,16 +162,9 @@ def _open_turn(text: str) -> str:
 
 
 def load_chat_template(folder: Path, tokenizer_config: Mapping[str, Any]) -> ChatTemplate | None:
-    """Return the template of a model folder: chat_template.jinja, else the one in
-    tokenizer_config.json."""
-    path = folder / TEMPLATE_FILE
-    source: Any = path.read_text() if path.is_file() else tokenizer_config.get("chat_template")
-    if isinstance(source, list):
-        named = {item.get("name"): item.get("template") for item in source}
-        source = named.get("default")
-    if not isinstance(source, str):
-        return None
-    return ChatTemplate(source, special_tokens(tokenizer_config))
+    """Return the template of a model folder, or None without any. Raises StartupError."""
+    source = stored_template(folder, tokenizer_config)
+    return None if source is None else ChatTemplate(source, special_tokens(tokenizer_config))
 
 
 def special_tokens(tokenizer_config: Mapping[str, Any]) -> dict[str, str]:

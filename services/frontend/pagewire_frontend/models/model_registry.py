@@ -24,6 +24,7 @@ from pagewire_shared.identity.ids import tokenizer_fingerprint
 from pagewire_shared.identity.model_files import ModelFiles, overridden
 from pagewire_shared.identity.model_folder import is_hub_id, resolve_model
 from pagewire_shared.model_files.folder import check_tokenizer
+from pagewire_shared.model_files.text_model import text_settings
 from pagewire_shared.sampling.params import MAX_LOGPROBS, SamplingParams
 
 NO_OPTIONS: Final = ModelOptions()
@@ -183,7 +184,11 @@ def _eos_token_ids(
     tokenizer: TextTokenizer,
 ) -> tuple[int, ...]:
     ids = as_ids(generation.get("eos_token_id"))
-    ids = ids or as_ids(config.get("eos_token_id"))
+    ids = (
+        ids
+        or as_ids(config.get("eos_token_id"))
+        or as_ids(text_settings(config).get("eos_token_id"))
+    )
     token = special_tokens(tokenizer_config).get("eos_token")
     token_id = tokenizer.id_of(token) if token is not None else None
     if token_id is not None:
@@ -231,11 +236,10 @@ def read_json(path: Path, *, is_required: bool = False) -> dict[str, Any]:
 
 def context_length(config: Mapping[str, Any], tokenizer_config: Mapping[str, Any]) -> int | None:
     """Return the longest sequence in tokens that the model's files name, or None."""
-    text_config = config.get("text_config")
-    for source in (config, text_config if isinstance(text_config, dict) else {}):
-        for key in _CONTEXT_KEYS:
-            if isinstance(source.get(key), int):
-                return int(source[key])
+    fields = text_settings(config)
+    for key in _CONTEXT_KEYS:
+        if isinstance(fields.get(key), int):
+            return int(fields[key])
     limit = tokenizer_config.get("model_max_length")
     if isinstance(limit, int) and 0 < limit <= _LARGEST_CONTEXT:
         return limit
@@ -244,10 +248,8 @@ def context_length(config: Mapping[str, Any], tokenizer_config: Mapping[str, Any
 
 def vocab_size(config: Mapping[str, Any]) -> int | None:
     """Return the number of rows of the model's embedding, or None."""
-    for source in (config, config.get("text_config") or {}):
-        if isinstance(source.get("vocab_size"), int):
-            return int(source["vocab_size"])
-    return None
+    size = text_settings(config).get("vocab_size")
+    return int(size) if isinstance(size, int) else None
 
 
 def as_ids(value: Any) -> list[int]:

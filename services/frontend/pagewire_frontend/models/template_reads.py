@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from jinja2 import nodes
 
 _TURNS = "messages"
+_KIND_TESTS = {"string", "iterable", "sequence", "mapping"}
 _SHOWN_WHOLE = {"tojson", "items", "string", "pprint", "xmlattr"}
 """Filters that show every field."""
 
@@ -21,10 +22,13 @@ class TemplateReads:
     Attributes:
         values: Names of the values that it is given, such as "tools" or "enable_thinking".
         turn_fields: Fields of a turn, such as "content" or "name"; maybe EVERY_FIELD.
+        takes_parts, takes_text: Whether the content of a turn may be a list of parts, or a text.
     """
 
     values: frozenset[str]
     turn_fields: frozenset[str]
+    takes_parts: bool = False
+    takes_text: bool = True
 
     def has_turn_field(self, name: str) -> bool:
         """Whether a field of a turn is read."""
@@ -39,10 +43,39 @@ def template_reads(tree: nodes.Template, values: frozenset[str]) -> TemplateRead
         values: Names of the values that it is given and reads.
     """
     turns = _turn_names(tree)
+    names = {
+        assignment.target.name
+        for assignment in tree.find_all(nodes.Assign)
+        if isinstance(assignment.target, nodes.Name) and _is_content(assignment.node, set())
+    }
+    takes_parts = any(_is_content(loop.iter, names) for loop in tree.find_all(nodes.For))
     return TemplateReads(
         values,
         frozenset(name for turn, name in _fields(tree) if turn in turns),
+        takes_parts,
+        # Character by character a text would be lost without a word.
+        takes_text=not takes_parts or _asks_for_kind(tree, names),
     )
+
+
+def _asks_for_kind(tree: nodes.Template, names: set[str]) -> bool:
+    """Return whether a content is asked whether it is a text, or perhaps one."""
+    return any(
+        test.name in _KIND_TESTS
+        and (isinstance(test.node, nodes.Name) or _is_content(test.node, names))
+        for test in tree.find_all(nodes.Test)
+    )
+
+
+def _is_content(node: nodes.Node, names: set[str]) -> bool:
+    """Return whether an expression is the content of a turn, or a selection of its parts.
+
+    Args:
+        names: Of values that are contents.
+    """
+    while isinstance(node, nodes.Filter) and node.node is not None:
+        node = node.node
+    return _field(node) == "content" or (isinstance(node, nodes.Name) and node.name in names)
 
 
 def _turn_names(tree: nodes.Template) -> set[str]:

@@ -14,21 +14,28 @@ from pagewire_worker.checkpoint.gguf.tensors import GgufFormat, GgufTensors
 from pagewire_worker.checkpoint.random_weights import RandomWeights, random_fingerprint
 from pagewire_worker.checkpoint.stored.formats import stored_format
 from pagewire_worker.checkpoint.stored.reader import StoredReader
+from pagewire_worker.checkpoint.tensor_names import TensorNames
 from pagewire_worker.checkpoint.weights import SafetensorsReader, WeightReader
 from pagewire_worker.host.kept_facts import cache_folder
 
 DUMMY = "dummy"
 
 
-def open_weights(folder: Path, settings: LoadSettings) -> WeightReader:
-    """Return the tensors for the model in `folder`. Raises StartupError if it has no weights."""
+def open_weights(
+    folder: Path, settings: LoadSettings, names: TensorNames | None = None
+) -> WeightReader:
+    """Return the tensors for the model in `folder`. Raises StartupError if it has no weights.
+
+    Args:
+        names: Of a text model's tensors beside those of other parts; None where it stands alone.
+    """
     device, dtype, on_progress = settings.device, settings.dtype, settings.on_progress
     if settings.load_format == DUMMY:
         return RandomWeights(settings.seed, device, dtype, on_progress)
     if (folder / GGUF_INDEX_NAME).is_file():
         blocks = GgufTensors(folder, on_progress)
         return StoredReader(blocks, GgufFormat(blocks), device, dtype)
-    tensors = SafetensorsReader(folder, device, dtype, on_progress)
+    tensors = SafetensorsReader(folder, device, dtype, on_progress, names=names)
     stored = stored_format(read_config(folder))
     return tensors if stored is None else StoredReader(tensors, stored, device, dtype)
 

@@ -18,6 +18,7 @@ from pagewire_shared.errors import StartupError
 from pagewire_shared.model_files.folder import INDEX_NAME, SINGLE_NAME
 from pagewire_worker.checkpoint.coded_matrix import CodedMatrix
 from pagewire_worker.checkpoint.requested import RequestedTensors
+from pagewire_worker.checkpoint.tensor_names import TensorNames
 from pagewire_worker.host.memory_advice import release_pages
 
 Shape = tuple[int, ...]
@@ -76,6 +77,7 @@ class SafetensorsReader:
         folder: Holds model.safetensors, or the index and the shards it names.
         device, dtype: Device and type of the returned tensors.
         on_progress: Called with the fraction of tensors taken.
+        names: Chooses and names the tensors of a text model; None for all, as they are stored.
     """
 
     def __init__(
@@ -84,12 +86,17 @@ class SafetensorsReader:
         device: torch.device,
         dtype: torch.dtype,
         on_progress: Callable[[float], None] = lambda fraction: None,
+        *,
+        names: TensorNames | None = None,
     ) -> None:
         self._folder = folder
         self._device = device
         self._dtype = dtype
         self._files: dict[Path, Any] = {}
-        self._file_of = self._find_tensors()
+        files = self._find_tensors()
+        places = {name: name for name in files} if names is None else names.places(folder, files)
+        self._stored_name = places
+        self._file_of = {name: files[stored] for name, stored in places.items()}
         self._requested = RequestedTensors(folder, self._file_of, on_progress)
 
     def take(self, name: str, shape: Shape) -> Tensor:
@@ -151,11 +158,11 @@ class SafetensorsReader:
         self._requested.finish()
 
     def _read(self, name: str, shape: Shape) -> Tensor:
-        tensor, path = self._get(name), self._file_of[name]
+        tensor, path, stored = self._get(name), self._file_of[name], self._stored_name[name]
         if tuple(tensor.shape) != shape:
-            raise wrong_shape(path, name, tensor.shape, shape)
+            raise wrong_shape(path, stored, tensor.shape, shape)
         if not tensor.dtype.is_floating_point:
-            raise StartupError(f"{path}: tensor {name} has type {tensor.dtype}", field="model")
+            raise StartupError(f"{path}: tensor {stored} has type {tensor.dtype}", field="model")
         self._requested.note(name)
         return tensor
 
@@ -163,7 +170,7 @@ class SafetensorsReader:
         self._requested.check(name)
         path = self._file_of[name]
         try:
-            tensor: Tensor = self._open(path).get_tensor(name)
+            tensor: Tensor = self._open(path).get_tensor(self._stored_name[name])
         except (SafetensorError, OSError) as error:
             raise _broken(path, error) from error
         return tensor

@@ -58,6 +58,7 @@ class AttentionArgs(ctypes.Structure):
         ("key_norm", ctypes.POINTER(NormArgs)),
         ("cosines", ctypes.c_void_p),
         ("sines", ctypes.c_void_p),
+        ("query_scales", ctypes.c_void_p),
         ("key", ctypes.c_void_p),
         ("value", ctypes.c_void_p),
         ("window", ctypes.c_int32),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,14 +32,22 @@ from pagewire_worker.families.plan import (
     ModelPlan,
     NormSpec,
 )
-from pagewire_worker.layers.rotary import rotary_tables, shared_tables
+from pagewire_worker.layers.rotary import query_scales, rotary_tables, shared_tables
 from pagewire_worker.models.load_parts import in_order
 
 PIECE_BYTES = 256 * 1024**2
 """Bytes that are reserved at once for matrices."""
 
-Rotary = tuple[Tensor, Tensor]
-"""Cosines and sines, float32 [positions, head_dim / 2] each."""
+
+class Rotary(NamedTuple):
+    """Cosines and sines, float32 [positions, head_dim / 2] each, and factors of queries.
+
+    `query_scales` is float32 [positions]; None for 1.
+    """
+
+    cosines: Tensor
+    sines: Tensor
+    query_scales: Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +136,7 @@ def load_decoder(
     embedding = packer.vocabulary_matrix(plan.embedding)
     tables = shared_tables(
         [layer.attention.rope for layer in plan.layers],
-        lambda rope: rotary_tables(rope, num_positions),
+        lambda rope: Rotary(*rotary_tables(rope, num_positions), query_scales(rope, num_positions)),
     )
     layers = [packer.layer(*one) for one in zip(plan.layers, tables, strict=True)]
     norm = packer.norm(plan.norm)

@@ -101,13 +101,14 @@ def norm_pointer(norm: FusedNorm | None) -> "ctypes._Pointer[abi.NormArgs] | Non
 def attention_structure(layer: FusedLayer, cache: LayerCache) -> abi.AttentionArgs:
     """Return the structure of a layer's attention; valid while both arguments live."""
     spec = layer.spec.attention
-    cosines, sines = (None, None) if layer.rotary is None else layer.rotary
+    cosines, sines, query_scales = layer.rotary or (None, None, None)
     scale = spec.head_dim**-0.5 if spec.kind.scale is None else spec.kind.scale
     return abi.AttentionArgs(
         query_norm=norm_pointer(layer.query_norm),
         key_norm=norm_pointer(layer.key_norm),
         cosines=pointer(cosines),
         sines=pointer(sines),
+        query_scales=pointer(query_scales),
         key=pointer(cache.key),
         value=pointer(cache.value),
         window=spec.kind.window or 0,

@@ -192,6 +192,7 @@ class TritonDecoder:
             layer.head_norms,
             self._fp8_scales if cache.key.dtype == FP8 else None,
             batch.faults,
+            None if rotary is None else rotary.query_scales,
         )
         return attend(query, cache).view(len(query), -1)
 

@@ -5,6 +5,7 @@ layers."""
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pagewire_shared.model_files.text_model import DEFAULTS as TEXT_DEFAULTS
 from pagewire_worker.backend.attention import AttentionKind
 from pagewire_worker.families.fields import (
     Data,
@@ -14,6 +15,7 @@ from pagewire_worker.families.fields import (
     number,
     optional_number,
 )
+from pagewire_worker.families.nested import NestedFamily
 from pagewire_worker.families.parts import (
     Family,
     attention,
@@ -47,10 +49,7 @@ GEMMA2: Mapping[str, Any] = {
 }
 GEMMA3: Mapping[str, Any] = {
     **DEFAULTS,
-    "vocab_size": 262208,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "max_position_embeddings": 131072,
+    **TEXT_DEFAULTS["gemma3_text"],
 }
 """Values of fields that published config.json files leave out."""
 
@@ -144,4 +143,10 @@ def _rope3(data: Data, head_dim: int, is_local: bool) -> RopeSpec:
 FAMILIES = (
     Family(architecture="Gemma2ForCausalLM", read=_read2),
     Family(architecture="Gemma3ForCausalLM", read=_read3),
+)
+NESTED = (
+    NestedFamily(
+        architecture="Gemma3ForConditionalGeneration",
+        texts={"gemma3_text": "Gemma3ForCausalLM"},
+    ),
 )

@@ -24,6 +24,8 @@ class RopeSpec:
         is_interleaved: Dimension 2i is paired with 2i + 1, and not i with i + rotary_dim / 2.
         max_positions: Longest context.
         rounds_late: Tables are float32, and only the rotated values are rounded.
+        query_growth: (b, n) of 1 + b ln(1 + floor(position / n)), by which rotated queries are
+            multiplied, as in Llama 4; None for 1.
     """
 
     head_dim: int
@@ -34,6 +36,7 @@ class RopeSpec:
     settings: Mapping[str, Any] = field(default_factory=dict)
     is_interleaved: bool = False
     rounds_late: bool = False
+    query_growth: tuple[float, float] | None = None
 
     @property
     def first_context(self) -> int | None:

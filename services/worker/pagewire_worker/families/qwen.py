@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pagewire_shared.errors import StartupError
 from pagewire_worker.backend.attention import AttentionKind
 from pagewire_worker.families.fields import Data, activation, integer
+from pagewire_worker.families.nested import NestedFamily
 from pagewire_worker.families.parts import (
     Family,
     Sizes,
@@ -93,5 +94,30 @@ FAMILIES = (
         architecture="Qwen3ForCausalLM",
         read=lambda data: _plan(data, read_sizes(data, QWEN3_HEAD_DIM), _attention3),
         gguf=("qwen3",),
+    ),
+)
+
+_VISION_DEFAULTS = {
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 1e6,
+    "max_position_embeddings": 32768,
+    "max_window_layers": 80,
+}
+
+NESTED = (
+    NestedFamily(
+        architecture="Qwen2VLForConditionalGeneration",
+        texts={"qwen2_vl_text": "Qwen2ForCausalLM", "qwen2_vl": "Qwen2ForCausalLM"},
+        defaults=_VISION_DEFAULTS,
+    ),
+    NestedFamily(
+        architecture="Qwen2_5_VLForConditionalGeneration",
+        texts={"qwen2_5_vl_text": "Qwen2ForCausalLM", "qwen2_5_vl": "Qwen2ForCausalLM"},
+        defaults=_VISION_DEFAULTS,
+    ),
+    NestedFamily(
+        architecture="Qwen3VLForConditionalGeneration",
+        texts={"qwen3_vl_text": "Qwen3ForCausalLM"},
+        defaults={"rope_theta": 5e5, "max_position_embeddings": 128000},
     ),
 )

@@ -16,6 +16,7 @@ from pagewire_worker.families import (
     smollm3,
     starcoder2,
 )
+from pagewire_worker.families.nested import NestedFamily
 from pagewire_worker.families.parts import Family
 
 MODULES: Final[tuple[ModuleType, ...]] = (
@@ -36,6 +37,11 @@ FAMILIES: Final[dict[str, Family]] = {
     family.architecture: family for module in MODULES for family in module.FAMILIES
 }
 """Families by the name of their architecture in config.json."""
+
+NESTED: Final[dict[str, NestedFamily]] = {
+    nested.architecture: nested for module in MODULES for nested in getattr(module, "NESTED", ())
+}
+"""Architectures with a text model of a family, by their name in config.json."""
 
 GGUF: Final[Mapping[str, str]] = {
     name: family.architecture for family in FAMILIES.values() for name in family.gguf

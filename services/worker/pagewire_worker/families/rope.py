@@ -30,6 +30,10 @@ OPTIONAL: Mapping[str, tuple[str, ...]] = {
     "longrope": ("attention_factor", "factor", "long_factor"),
 }
 
+_SAME: Mapping[str, str] = {"mrope": "default"}
+"""Types that rotate text as others do. The three positions of "mrope" (Wang et al., 2024) are
+equal for text, so it does not matter which dimensions turn by which of them."""
+
 _LISTS = ("short_factor", "long_factor")
 _FLAGS = {"yarn": {"truncate": True}}
 _TYPES = ", ".join(NEEDED)
@@ -57,7 +61,8 @@ def read_rope(
         StartupError: A setting is missing or invalid.
     """
     found = rope_settings(data) if settings is None else settings
-    rope_type = str(found.get("rope_type") or found.get("type") or "default")
+    named = str(found.get("rope_type") or found.get("type") or "default")
+    rope_type = _SAME.get(named, named)
     if rope_type not in NEEDED:
         raise UnsupportedModelError(
             f"config.json: rope type {rope_type!r} is not supported, only {_TYPES}"

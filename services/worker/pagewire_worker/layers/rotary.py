@@ -18,16 +18,25 @@ Table = TypeVar("Table")
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """Cosines and sines of one step, each [tokens, 1, head_dim]."""
+    """Cosines and sines of one step, each [tokens, 1, head_dim].
+
+    `query_scales` [tokens, 1, 1] multiply rotated queries; None for 1.
+    """
 
     cosines: Tensor
     sines: Tensor
+    query_scales: Tensor | None = None
 
     def rotate(self, x: Tensor) -> Tensor:
         """Rotate [tokens, heads, head_dim]; dimension i is paired with i + head_dim / 2."""
         first, second = x.chunk(2, dim=-1)
         rotated = x * self.cosines + torch.cat((-second, first), dim=-1) * self.sines
         return rotated.to(x.dtype)
+
+    def rotate_queries(self, x: Tensor) -> Tensor:
+        """Rotate [tokens, heads, head_dim] as `rotate` does, and scale by position."""
+        rotated = self.rotate(x)
+        return rotated if self.query_scales is None else rotated * self.query_scales.to(x.dtype)
 
 
 class RotaryTable:
@@ -44,12 +53,16 @@ class RotaryTable:
         cosines, sines = rotary_tables(rope, num_positions)
         self.cosines = torch.cat((cosines, cosines), dim=-1).to(device, kept)
         self.sines = torch.cat((sines, sines), dim=-1).to(device, kept)
+        scales = query_scales(rope, num_positions)
+        self.query_scales = None if scales is None else scales.to(device)
+        """Factors of rotated queries, float32 [positions]; None for 1."""
 
     def at(self, positions: Tensor) -> Rotation:
         """Return the rotation of `positions` [tokens]."""
         return Rotation(
             self.cosines.index_select(0, positions).unsqueeze(1),
             self.sines.index_select(0, positions).unsqueeze(1),
+            None if self.query_scales is None else self.query_scales[positions].view(-1, 1, 1),
         )
 
 
@@ -70,6 +83,15 @@ def rotary_tables(rope: RopeSpec, num_positions: int) -> tuple[Tensor, Tensor]:
         cosines = torch.cat((cosines, rest), dim=-1)
         sines = torch.cat((sines, torch.zeros_like(rest)), dim=-1)
     return cosines, sines
+
+
+def query_scales(rope: RopeSpec, num_positions: int) -> Tensor | None:
+    """Return the factors of rotated queries, float32 [num_positions]; None where all are 1."""
+    if rope.query_growth is None:
+        return None
+    beta, context = rope.query_growth
+    positions = torch.arange(num_positions, dtype=torch.float32)
+    return 1 + beta * torch.log(1 + torch.floor(positions / context))
 
 
 def shared_tables(

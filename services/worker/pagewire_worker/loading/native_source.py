@@ -207,7 +207,7 @@ class NativeSource:
         if settings.cache_dtype == FP8:
             for attention in attentions.values():
                 check_fp8_cache(settings.device, capability, attention)
-        reader = open_weights(self.folder, settings)
+        reader = self._open(settings)
         build = DECODERS[variant.decoder]
         weights = self._decoder_weights(reader)
         decoder = build(self.plan, weights, linears, settings.max_model_len, settings.device)
@@ -237,7 +237,7 @@ class NativeSource:
         return AUTO
 
     def _load_fused(self, pool: KernelPool, settings: LoadSettings) -> LoadedReplicaModel:
-        reader = open_weights(self.folder, settings)
+        reader = self._open(settings)
         decoder = load_fused_decoder(
             self.plan,
             self._decoder_weights(reader),
@@ -249,6 +249,9 @@ class NativeSource:
         head = self._load_head(reader)
         reader.finish()
         return FusedModel(decoder, pool, head)
+
+    def _open(self, settings: LoadSettings) -> WeightReader:
+        return open_weights(self.folder, settings, self.form.names if self.form else None)
 
     def _decoder_weights(self, reader: WeightReader) -> WeightReader:
         return reader if self.form is None else self.form.decoder_weights(reader)

@@ -76,7 +76,7 @@ class SelfAttention:
         query = _normed(self._query_norm, spec.query_norm, query)
         key = _normed(self._key_norm, spec.key_norm, key)
         if inputs.rotation is not None:
-            query, key = inputs.rotation.rotate(query), inputs.rotation.rotate(key)
+            query, key = inputs.rotation.rotate_queries(query), inputs.rotation.rotate(key)
         inputs.cache.write(inputs.slot_mapping, key, value, inputs.faults)
         attended = inputs.attend(query, inputs.cache)
         return self._output(attended.reshape(num_tokens, -1))

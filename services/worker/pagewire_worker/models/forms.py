@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pagewire_worker.backend.head import ClassificationHead, linear_step, num_labels_of
 from pagewire_worker.checkpoint.coded_matrix import CodedMatrix
+from pagewire_worker.checkpoint.tensor_names import TensorNames
 from pagewire_worker.checkpoint.weights import Shape, WeightReader
 
 LOGITS: Final = "ForCausalLM"
@@ -25,16 +26,18 @@ class CheckpointForm:
         architecture: Name in config.json.
         family: Name of the form with logits.
         num_labels: Of its classification head; 0 for none.
+        names: Of the tensors of a text model beside other parts; None where it stands alone.
     """
 
     architecture: str
     family: str
     num_labels: int = 0
+    names: TensorNames | None = None
 
     @property
     def has_logits(self) -> bool:
         """Whether it can generate."""
-        return self.architecture == self.family
+        return self.architecture == self.family or self.names is not None
 
     def decoder_weights(self, weights: WeightReader) -> WeightReader:
         """Return the tensors under the names that they have beside logits."""

@@ -8,7 +8,7 @@ from typing import Any
 from pagewire_shared.model_files.config import read_config
 from pagewire_worker.families.fields import UnsupportedModelError
 from pagewire_worker.families.plan import ModelPlan
-from pagewire_worker.families.registry import FAMILIES
+from pagewire_worker.families.registry import FAMILIES, NESTED
 from pagewire_worker.models.forms import CheckpointForm, form_of
 
 
@@ -25,7 +25,9 @@ def native_plan(data: Mapping[str, Any]) -> ModelPlan:
         StartupError: The content is broken.
     """
     form = native_form(data)
-    plan = replace(FAMILIES[form.family].read(data), architecture=form.family)
+    nested = NESTED.get(form.architecture)
+    fields = data if nested is None else nested.text_data(data)
+    plan = replace(FAMILIES[form.family].read(fields), architecture=form.family)
     if form.has_logits:
         return plan
     # Without a matrix for logits, that of the embeddings stands in its place, unused.
@@ -33,13 +35,22 @@ def native_plan(data: Mapping[str, Any]) -> ModelPlan:
 
 
 def native_form(data: Mapping[str, Any]) -> CheckpointForm:
-    """Return the form of a native model. Raises UnsupportedModelError for other architectures."""
+    """Return the form of a native model.
+
+    Raises:
+        UnsupportedModelError: The architecture has no native decoder.
+        StartupError: The text model of a nested one is missing, or not of a family.
+    """
     form = form_of(data, tuple(FAMILIES))
     if form is not None:
         return form
     names = data.get("architectures") or []
+    for nested in (NESTED[name] for name in names if name in NESTED):
+        return CheckpointForm(
+            nested.architecture, nested.family(data), names=nested.tensor_names(data)
+        )
     shown = ", ".join(map(str, names)) if names else "none"
     raise UnsupportedModelError(
-        f"config.json: architecture {shown} is not supported, only {', '.join(FAMILIES)}",
+        f"config.json: architecture {shown} is not supported, only {', '.join(FAMILIES | NESTED)}",
         field="model",
     )

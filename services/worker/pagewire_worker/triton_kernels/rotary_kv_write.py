@@ -42,6 +42,7 @@ def rotary_kv_write(
     norms: HeadNorms | None = None,
     scales: Tensor | None = None,
     faults: Tensor | None = None,
+    query_scales: Tensor | None = None,
 ) -> Tensor:
     """Write rotated keys, and values, to the cache; return the rotated queries.
 
@@ -65,6 +66,7 @@ def rotary_kv_write(
         faults: [tokens] int64: set to 1 for tokens whose keys or values are not finite, or would
             not be in the stored type; 0 is stored in their place. None: they are stored as they
             are.
+        query_scales: [positions] float32, factors of rotated queries; None for 1.
 
     Returns:
         Queries, [tokens, heads, head_dim] contiguous, of the type of `qkv`.
@@ -73,7 +75,7 @@ def rotary_kv_write(
     num_heads = qkv.shape[1] // head_dim - 2 * num_kv_heads
     assert qkv.shape[1] == (num_heads + 2 * num_kv_heads) * head_dim
     _check_tokens(num_tokens, positions, slot_mapping, faults)
-    _check_tables(cosines, sines, head_dim)
+    _check_tables(cosines, sines, query_scales, head_dim)
     _check_norms(norms, head_dim, qkv.dtype)
     _check_heads(qkv, key_cache, value_cache, scales)
     queries = torch.empty((num_tokens, num_heads, head_dim), dtype=qkv.dtype, device=qkv.device)
@@ -93,6 +95,7 @@ def rotary_kv_write(
         norms and norms.key,
         scales,
         faults,
+        query_scales,
         qkv.stride(0),
         *key_cache.stride()[:3],
         norms.epsilon if norms else 0.0,
@@ -113,7 +116,11 @@ def _check_tensor(tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) ->
     assert tensor.is_contiguous()
 
 
-def _check_tables(cosines: Tensor | None, sines: Tensor | None, head_dim: int) -> None:
+def _check_tables(
+    cosines: Tensor | None, sines: Tensor | None, query_scales: Tensor | None, head_dim: int
+) -> None:
+    if query_scales is not None:
+        _check_tensor(query_scales, (len(query_scales),), torch.float32)
     if cosines is not None and sines is not None:
         for table in (cosines, sines):
             _check_tensor(table, (len(cosines), head_dim), cosines.dtype)
@@ -147,7 +154,8 @@ def _check_heads(qkv: Tensor, key: Tensor, value: Tensor, scales: Tensor | None)
 @triton.jit
 def _rotary_kv_write(
     qkv, positions, slot_mapping, cosines, sines, queries, key_cache, value_cache, query_norm,
-    key_norm, scales, faults, qkv_stride, block_stride, token_stride, head_stride, epsilon,
+    key_norm, scales, faults, query_scales, qkv_stride, block_stride, token_stride, head_stride,
+    epsilon,
     BLOCK_SIZE: tl.constexpr, NUM_HEADS: tl.constexpr, NUM_KV_HEADS: tl.constexpr,
     HEAD_DIM: tl.constexpr, HEADS: tl.constexpr, BLOCK: tl.constexpr
 ):
@@ -166,6 +174,9 @@ def _rotary_kv_write(
         first, second = _load(row + head * HEAD_DIM, mask, HEAD_DIM)
         first, second = _norm(first, second, query_norm, epsilon, dtype, HEAD_DIM)
         first, second = _rotate(first, second, cosines, sines, angles, HEAD_DIM)
+        if query_scales is not None:
+            factor = tl.load(query_scales + tl.load(positions + token))
+            first, second = first * factor, second * factor
         target = queries + (token * NUM_HEADS + head) * HEAD_DIM + pairs
         _store(target, first, second, None, 0, mask, None, token, HEAD_DIM)
     elif group < QUERY_GROUPS + KV_GROUPS:

@@ -19,6 +19,7 @@ from pagewire_shared.model_files.config import read_config
 from pagewire_worker.kv.kv_cache import bytes_per_block
 from pagewire_worker.models.registry import read_plan
 from support.checkpoints.checkpoints import make_checkpoint
+from support.oracles.nested_checkpoints import make_nested_checkpoint
 
 LLAMA_7B = {
     "architectures": ["LlamaForCausalLM"],
@@ -49,6 +50,20 @@ def test_the_sum_is_that_of_the_worker(tmp_path: Path, window: int | None) -> No
         data |= {"sliding_window": window, "use_sliding_window": True}
         small = model_size(folder, data, dtype="bfloat16", quantization="none", max_len=256)
         assert small.sequence_bytes == small.kv_token_bytes * window
+
+
+@pytest.mark.parametrize("name", ["mistral3", "qwen2-vl"])
+def test_of_a_checkpoint_for_images_the_text_model_counts(tmp_path: Path, name: str) -> None:
+    folder = make_nested_checkpoint(tmp_path, name)
+    data = read_config(folder)
+    size = model_size(folder, data, dtype="float32", quantization="none", max_len=None)
+    shape = read_plan(folder).cache_shape
+    assert size.kv_token_bytes * 16 == bytes_per_block(shape, 16, torch.float32)
+    assert size.context == 512
+    (folder / "model.safetensors").unlink()
+    alone = model_size(folder, data, dtype="float32", quantization="none", max_len=None)
+    # The estimate knows no norms of heads and no biases.
+    assert 0 <= size.num_parameters - alone.num_parameters < 1000
 
 
 def test_a_known_model_without_its_weights(tmp_path: Path) -> None:

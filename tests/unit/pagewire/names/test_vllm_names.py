@@ -175,6 +175,28 @@ def test_values_that_cannot_be_had_are_refused(given: dict[str, Any], error: str
         config_from_keywords(given, {})
 
 
+@pytest.mark.parametrize(
+    ("limits", "is_taken"),
+    [
+        ('{"image": 0, "video": 0}', True),
+        ({"image": 0, "audio": 0}, True),
+        ('{"video": {"count": 0, "num_frames": 32}}', True),
+        ("image=0,video=0", True),
+        ('{"image": 4, "video": 0}', False),
+        ({"image": {"count": 1}}, False),
+        ("image=4", False),
+        ("image", False),
+        ('{"image"', False),
+    ],
+)
+def test_limits_of_images_are_taken_where_they_are_zero(limits: Any, is_taken: bool) -> None:
+    if is_taken:
+        assert config_from_keywords({"limit_mm_per_prompt": limits}, {}).config == ServeConfig()
+        return
+    with pytest.raises(StartupError, match="0 is the limit of images"):
+        config_from_keywords({"limit_mm_per_prompt": limits}, {})
+
+
 @pytest.mark.parametrize("line", COMMAND_LINES, ids=lambda line: line["words"])
 def test_command_lines_of_vllm(line: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     words = shlex.split(line["words"])[1:]

@@ -1,11 +1,12 @@
 """Checkpoints that the formats' own libraries wrote: logits are those of the weights that the
 library dequantizes itself (tests/support/quantized/write.py)."""
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from pagewire_worker.backend.sampled_tokens import SampledTokens
 from support.cells.worker_driver import GREEDY, Driver, Running, load
@@ -49,3 +50,35 @@ def test_logits_are_those_of_the_dequantized_model(
     together = one.generate([TOKENS[:length] for length in (3, 24, 11)], max_tokens=6)
     alone = [one.generate([TOKENS[:length]], max_tokens=6)[0] for length in (3, 24, 11)]
     assert together == alone
+
+
+@pytest.mark.parametrize("name", [*FORMATS, "fp8-static"])
+def test_a_text_model_beside_a_tower_is_read_as_alone(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Towers are quantized, too, or named as left out; settings are on either level."""
+    source = FOLDER / name.replace("static", "tensor")
+    data = json.loads((source / "config.json").read_text())
+    stored = load_file(source / "model.safetensors")
+    settings = {**data.pop("quantization_config"), "modules_to_not_convert": ["model.visual"]}
+    if name == "fp8-static":
+        # As Ministral 3 is published.
+        settings = {"quant_method": "fp8", "activation_scheme": "static"}
+        scales = [key for key in stored if key.endswith("weight_scale")]
+        stored |= {key.replace("weight", "activation"): torch.ones(()) for key in scales}
+        stored |= {f"{key}_inv": stored.pop(key) for key in scales}
+    text = {**data, "model_type": "qwen3_vl_text"}
+    outer = {"architectures": ["Qwen3VLForConditionalGeneration"], "vision_config": {}}
+    place = text if len(name) % 2 else outer
+    place["quantization_config"] = settings
+    (tmp_path / "config.json").write_text(json.dumps({**outer, "text_config": text}))
+    tensors = {}
+    for key, tensor in stored.items():
+        tensors[key.replace("model.", "model.language_model.", 1)] = tensor
+        if key.startswith("model.layers.0."):
+            tensors[key.replace("model.layers", "model.visual.blocks")] = tensor.clone()
+    save_file(tensors, tmp_path / "model.safetensors")
+    expected = load_file(source / "expected.safetensors")["logits"]
+    one = Driver.of(load(tmp_path, cpu_backend="fused", dtype="float32"))
+    scale = float(expected.abs().max())
+    torch.testing.assert_close(logits_of(one, monkeypatch), expected, atol=1e-5 * scale, rtol=1e-3)

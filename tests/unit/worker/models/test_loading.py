@@ -93,7 +93,7 @@ def test_a_config_that_does_not_do(fields, named, copy):
         ({"architectures": ["GPT2LMHeadModel"]}, "GPT2LMHeadModel"),
         ({"hidden_act": "relu2"}, "hidden_act"),
         ({"rope_parameters": {"rope_type": "proportional", "factor": 4.0}}, "proportional"),
-        ({"rope_parameters": None, "rope_scaling": {"type": "mrope", "factor": 2}}, "mrope"),
+        ({"rope_parameters": None, "rope_scaling": {"type": "ntk", "factor": 2}}, "ntk"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
     ],
 )

@@ -13,6 +13,7 @@ from pagewire_worker.loading.loader import load_replica
 from pagewire_worker.transformers_backend.config_checks import check_class
 from pagewire_worker.transformers_backend.refusal import Refusal
 from support.checkpoints.fallback_checkpoints import MAX_POSITIONS, make_fallback_checkpoint
+from support.oracles.nested_checkpoints import make_nested_checkpoint
 
 SMALL = {
     "hidden_size": 32,
@@ -108,6 +109,15 @@ def test_encoder_decoders_are_refused(model_type, architecture, gpt2):
     message = fails(gpt2)
     assert architecture in message
     assert "encoder-decoder" in message
+
+
+def test_models_for_images_run_where_transformers_has_a_causal_model(tmp_path):
+    """Its image tokens attend in both directions, its text as the check at the start asks."""
+    folder = make_nested_checkpoint(tmp_path, "gemma3-vision")
+    settings = {"max_model_len": 32, "cpu_threads": 1, "model_impl": "transformers"}
+    load_replica(WorkerConfig(model=str(folder), **settings))
+    message = fails(make_nested_checkpoint(tmp_path, "qwen2-vl"), model_impl="transformers")
+    assert "Qwen2VLForConditionalGeneration cannot be served" in message
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,7 @@ class Case:
     layout: Layout
     norms: HeadNorms | None = None
     scales: Tensor | None = None
+    query_scales: Tensor | None = None
 
     @property
     def cache(self):
@@ -75,6 +76,7 @@ class Case:
             *self.cache,
             self.norms,
             self.scales,
+            query_scales=self.query_scales,
         )
 
     def with_own_memory(self):
@@ -139,6 +141,8 @@ def random_case(dice, dtype):
     )
     if dice.random() < 0.5:
         case = replace(case, cosines=case.cosines.float(), sines=case.sines.float())
+    if dice.random() < 0.3:
+        case = replace(case, query_scales=torch.rand(NUM_POSITIONS) + 0.5)
     if dice.random() < 0.3:
         case.slot_mapping[dice.randrange(num_tokens)] = -1
     if dice.random() < 0.3:  # rows lie apart

@@ -5,6 +5,7 @@ from typing import Any
 
 from pagewire_frontend.chat.turns import SaidCall, Turn, assistant_turn, text_turn, tool_turn
 from pagewire_frontend.http.openai.schemas import ChatMessageBody, TextPart
+from pagewire_frontend.models.content import Content, text_part
 from pagewire_shared.errors import InvalidRequestError
 
 
@@ -24,13 +25,14 @@ def _turn(where: str, message: ChatMessageBody) -> Turn:
             raise _invalid(f"{where}: {name} is for the role assistant")
     if message.content is None:
         raise _invalid(f"{where}: content is required")
-    text = _text(message.content)
+    content = _content(message.content)
     if message.role == "tool":
         if message.tool_call_id is None:
             raise _invalid(f"{where}: tool_call_id is required with the role tool")
-        return tool_turn(text, message.tool_call_id, message.name)
+        return tool_turn(content, message.tool_call_id, message.name)
     # Templates know system; developer is OpenAI's newer name for it.
-    return text_turn("system" if message.role == "developer" else message.role, text, message.name)
+    role = "system" if message.role == "developer" else message.role
+    return text_turn(role, content, message.name)
 
 
 def _assistant_turn(where: str, message: ChatMessageBody) -> Turn:
@@ -38,13 +40,13 @@ def _assistant_turn(where: str, message: ChatMessageBody) -> Turn:
         SaidCall(call.id, call.function.name, call.function.arguments)
         for call in message.tool_calls or ()
     ]
-    text = None if message.content is None else _text(message.content)
-    turn = assistant_turn(text, calls, reasoning=message.reasoning_content, where=where)
+    content = None if message.content is None else _content(message.content)
+    turn = assistant_turn(content, calls, reasoning=message.reasoning_content, where=where)
     return turn if message.name is None else {**turn, "name": message.name}
 
 
-def _text(content: str | Sequence[TextPart]) -> str:
-    return content if isinstance(content, str) else "".join(part.text for part in content)
+def _content(given: str | Sequence[TextPart]) -> Content:
+    return given if isinstance(given, str) else [text_part(part.text) for part in given]
 
 
 def _invalid(problem: str, code: str = "invalid_value") -> InvalidRequestError:

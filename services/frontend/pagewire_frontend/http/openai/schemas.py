@@ -19,6 +19,7 @@ from pagewire_frontend.http.body_fields import (
 from pagewire_frontend.http.openai.tool_schemas import NamedToolBody, SaidCallBody, ToolBody
 from pagewire_frontend.http.openai.validation import as_invalid
 from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.names.part_types import refused_part
 from pagewire_shared.sampling.fields import HttpBodies
 
 MAX_PROMPTS = 256
@@ -91,16 +92,6 @@ class GenerationBody(StrictBody):
         return bool(self.stream_options and self.stream_options.include_usage)
 
 
-_OTHER_PARTS = {
-    "image_url": "images",
-    "input_audio": "audio parts",
-    "file": "files",
-    "video_url": "videos",
-    "audio_url": "audio parts",
-    "refusal": "refusal parts",
-}
-
-
 class TextPart(StrictBody):
     """A text inside a message."""
 
@@ -133,10 +124,7 @@ class ChatMessageBody(StrictBody):
         for part in value if isinstance(value, list) else ():
             kind = part.get("type") if isinstance(part, dict) else None
             if isinstance(kind, str) and kind != "text":
-                what = _OTHER_PARTS.get(kind, f"parts of type {kind[:64]!r}")
-                raise PydanticCustomError(
-                    "unsupported", "{what} are not supported; only text parts", {"what": what}
-                )
+                raise PydanticCustomError("unsupported", "{why}", {"why": refused_part(kind)})
         return value
 
 

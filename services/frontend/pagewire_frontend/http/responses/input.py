@@ -11,6 +11,7 @@ from pagewire_frontend.http.responses.items import Item
 from pagewire_frontend.http.responses.schemas import MAX_INPUT_ITEMS, unsupported
 from pagewire_frontend.http.responses.shapes import Shapes
 from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.names.part_types import TEXT_PARTS, refused_part
 
 _Id = Annotated[str, Field(min_length=1, max_length=256)] | None
 
@@ -51,14 +52,6 @@ class _Reasoning(_Typed):
     content: Annotated[list[_Part], FIRST_ERROR] | None = None
     summary: Annotated[list[_Part], FIRST_ERROR] | None = None
     id: _Id = None
-
-
-_OTHER_PARTS = {
-    "input_image": "images",
-    "input_file": "files",
-    "input_audio": "audio parts",
-    "input_video": "videos",
-}
 
 
 def input_items(given: str | list[dict[str, Any]], shapes: Shapes) -> list[Item]:
@@ -135,14 +128,10 @@ def _text(shapes: Shapes, place: str, content: str | list[dict[str, Any]]) -> st
 
 def _part(shapes: Shapes, place: str, given: dict[str, Any]) -> str:
     kind = given.get("type")
-    if kind in ("input_text", "output_text", "text"):
+    if kind in TEXT_PARTS:
         return shapes.read(_Part, place, given).text
     if kind == "refusal":
         return shapes.read(_Refusal, place, given).refusal
-    if isinstance(kind, str) and kind in _OTHER_PARTS:
-        raise InvalidRequestError(
-            f"{place}: {_OTHER_PARTS[kind]} are not supported; only text parts",
-            field="input",
-            code="unsupported_parameter",
-        )
-    raise unsupported(f"{place}: a part of type {str(kind)[:64]!r}", "input")
+    raise InvalidRequestError(
+        f"{place}: {refused_part(str(kind))}", field="input", code="unsupported_parameter"
+    )

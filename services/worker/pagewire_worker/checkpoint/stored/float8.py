@@ -32,6 +32,7 @@ class Float8Format:
         name = next(f"{prefix}.{one}" for one in SCALES if tensors.has(f"{prefix}.{one}"))
         tensors.ignore(f"{prefix}.input_scale")
         tensors.ignore(f"{prefix}.input_scale_ub")
+        tensors.ignore(f"{prefix}.activation_scale")
         with (
             part(tensors, f"{prefix}.weight", shape) as weight,
             part(tensors, name, *self._scale_shapes(shape)) as scale,

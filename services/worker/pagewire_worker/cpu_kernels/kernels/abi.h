@@ -47,6 +47,7 @@ typedef struct {
   const PwNorm* key_norm;
   const float* cosines;  // [positions, head_dim / 2]; null for no rotation
   const float* sines;
+  const float* query_scales;  // [positions], factors of rotated queries; null for 1
   void* key;  // the layer's part of the KV cache, see kv.h
   void* value;
   int32_t window;  // positions that a token sees, itself included; 0 for all

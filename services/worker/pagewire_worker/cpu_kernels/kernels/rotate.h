@@ -60,6 +60,11 @@ static void rotate_share(const PwModel& model, const PwAttention& attention, con
     Element* query = queries + token * num_heads * d;
     for (int64_t head = 0; head < num_heads; head++) {
       const float* turned = rotate_head(heads + head * d);
+      if (attention.query_scales != nullptr) {
+        const float scale = attention.query_scales[batch.positions[token]];
+        for (int64_t i = 0; i < d; i++) rotated[i] = turned[i] * scale;
+        turned = rotated;
+      }
       for (int64_t i = 0; i < d; i += PANEL) store(query + head * d + i, load(turned + i));
     }
     for (int64_t head = 0; head < num_kv; head++) {
