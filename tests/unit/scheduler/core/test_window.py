@@ -3,7 +3,7 @@
 import pytest
 from unit.scheduler.cell import Cell, finished
 
-from pagewire_scheduler.core.blocks.block_table import RELEASED
+from pagewire_scheduler.core.blocks.cache_groups import RELEASED, CacheGroups
 from pagewire_scheduler.core.data.events import FinishedEvent, RejectedEvent
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.steps.plan import StepPlan
@@ -23,11 +23,12 @@ class WindowCell(Cell):
         plan = super().plan()
         if plan is None:
             return None
-        assert self.info.window is not None
+        (window,) = self.info.groups.windows
+        assert window is not None
         for sequence in self.core.workers[self.info.worker_id].running:
             assert sequence.table is not None
             # Counted from the first position that it computes.
-            first = max(0, plan.starts[0] - self.info.window + 1) // BLOCK_SIZE
+            first = max(0, plan.starts[0] - window + 1) // BLOCK_SIZE
             assert RELEASED not in sequence.table.blocks[first:]
         return plan
 
@@ -36,7 +37,10 @@ class WindowCell(Cell):
 @pytest.mark.parametrize("steps_in_flight", [1, 2])
 def test_a_long_text_holds_the_blocks_of_its_window_only(window: int, steps_in_flight: int) -> None:
     cell = WindowCell(
-        window=window, num_blocks=40, steps_in_flight=steps_in_flight, max_num_batched_tokens=8
+        groups=CacheGroups((window,)),
+        num_blocks=40,
+        steps_in_flight=steps_in_flight,
+        max_num_batched_tokens=8,
     )
     cell.submit(1, [1] * 30, sampling=SamplingParams(max_tokens=25))
     most = 0
@@ -51,19 +55,19 @@ def test_a_long_text_holds_the_blocks_of_its_window_only(window: int, steps_in_f
 
 
 def test_a_text_longer_than_the_pool_runs_when_its_window_fits() -> None:
-    cell = Cell(window=8, num_blocks=8, max_num_batched_tokens=8)
+    cell = Cell(groups=CacheGroups((8,)), num_blocks=8, max_num_batched_tokens=8)
     assert not cell.submit(1, [1] * 30, sampling=SamplingParams(max_tokens=30))
     assert [end.num_tokens for end in finished(cell.run())] == [30]
 
 
 def test_a_window_larger_than_the_pool_is_refused() -> None:
-    cell = Cell(window=30, num_blocks=8)
+    cell = Cell(groups=CacheGroups((30,)), num_blocks=8)
     (event,) = cell.submit(1, [1] * 30, sampling=SamplingParams(max_tokens=30))
     assert isinstance(event, RejectedEvent)
 
 
 def test_three_long_texts_share_a_small_pool() -> None:
-    cell = Cell(window=8, num_blocks=9, max_num_batched_tokens=16)
+    cell = Cell(groups=CacheGroups((8,)), num_blocks=9, max_num_batched_tokens=16)
     for number in (1, 2, 3):
         cell.submit(number, [number] * 30, sampling=SamplingParams(max_tokens=30))
     ends = finished(cell.run())
@@ -72,7 +76,9 @@ def test_three_long_texts_share_a_small_pool() -> None:
 
 
 def test_a_prefix_is_found_from_the_root_only() -> None:
-    cell = Cell(window=8, num_blocks=40, steps_in_flight=1, max_num_batched_tokens=64)
+    cell = Cell(
+        groups=CacheGroups((8,)), num_blocks=40, steps_in_flight=1, max_num_batched_tokens=64
+    )
     cell.submit(1, [*range(1, 31)], sampling=SamplingParams(max_tokens=1))
     cell.answer(cell.planned())
     cell.submit(2, [*range(1, 31), 7], sampling=SamplingParams(max_tokens=1))
