@@ -179,7 +179,8 @@ static void attend_split(const PwModel& model, const PwAttention& attention, con
   typedef typename T::Element Element;
   const int64_t d = model.head_dim, num_query = model.num_heads / model.num_kv_heads;
   const int64_t num_rows = tile.num_tokens * num_query, num_groups = ceil_div(end - first, PANEL);
-  const int64_t* table = batch.block_tables + tile.seq * batch.table_stride;
+  const int64_t row = attention.group * batch.num_seqs + tile.seq;
+  const int64_t* table = batch.block_tables + row * batch.table_stride;
   const Element *keys[SPLIT_GROUPS + GROUPS_AHEAD], *values[SPLIT_GROUPS + GROUPS_AHEAD];
   for (int64_t g = 0; g < num_groups + GROUPS_AHEAD; g++) {
     // At the end of a split, the next split is prefetched.
