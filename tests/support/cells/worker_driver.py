@@ -152,7 +152,9 @@ class Driver:
 
     def _give_back(self, sequence: Running) -> None:
         for blocks, window in zip(sequence.further_blocks, self.further_windows, strict=False):
-            first = 0 if window is None else max(0, sequence.num_computed - window) // self.block_size
+            first = (
+                0 if window is None else max(0, sequence.num_computed - window) // self.block_size
+            )
             self.free_blocks.extend(block for block in blocks[:first] if block != GIVEN_BACK)
             blocks[:first] = [GIVEN_BACK] * first
 

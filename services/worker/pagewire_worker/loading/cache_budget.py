@@ -131,8 +131,8 @@ def plan_num_blocks(
     if num_blocks < least:
         raise StartupError(
             f"{budget.description} hold {shape.longest(num_blocks, block_size)} tokens, less than "
-            f"one sequence of {max_model_len}, which takes {format_size(blocks_per_seq * block_bytes)}; "
-            f"{budget.advice}",
+            f"one sequence of {max_model_len}, which takes "
+            f"{format_size(blocks_per_seq * block_bytes)}; {budget.advice}",
             field=budget.field,
         )
     return num_blocks
