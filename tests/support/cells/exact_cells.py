@@ -173,7 +173,7 @@ class _Run:
         block_size = told.model.block_size
         longest = -(-told.model.max_model_len // block_size)
         # Pools are tight for one cache group; further ones need blocks of their own.
-        num_more = told.groups.most_blocks(longest, block_size) - longest
+        num_more = max(0, told.groups.most_blocks(longest, block_size) - longest)
         info = replace(
             told,
             worker_id=incarnation.to_bytes(16, "big"),

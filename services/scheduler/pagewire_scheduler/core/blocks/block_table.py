@@ -8,6 +8,7 @@ from pagewire_scheduler.core.blocks.block_pool import BlockPool
 from pagewire_scheduler.core.blocks.cache_groups import RELEASED, CacheGroups
 from pagewire_scheduler.core.blocks.prefix_cache import CachedPrefix, NameChain
 from pagewire_shared.identity.ids import BlockName
+from pagewire_shared.kv.block_hash import group_name
 
 
 class BlockTable:
@@ -38,6 +39,8 @@ class BlockTable:
     @property
     def held(self) -> list[int]:
         """The blocks that it holds, of all groups."""
+        if not any(self.num_released) and len(self.groups) == 1:
+            return self.blocks
         return [block for blocks in self.groups for block in blocks if block != RELEASED]
 
     def share(self, prefix: CachedPrefix) -> None:
@@ -124,13 +127,11 @@ class BlockTable:
         """
         named: list[tuple[int, BlockName]] = []
         for index in range(self.num_named, end // chain.block_size):
+            name = chain.name(index, tokens)
             for group, blocks in enumerate(self.groups):
-                block = blocks[index]
-                if block == RELEASED:
-                    continue
-                name = chain.name_in(group, index, tokens)
-                if self._pool.name(block, name, step_id):
-                    named.append((block, name))
+                block, own = blocks[index], group_name(name, group) if group else name
+                if block != RELEASED and self._pool.name(block, own, step_id):
+                    named.append((block, own))
             self.num_named = index + 1
         return named
 

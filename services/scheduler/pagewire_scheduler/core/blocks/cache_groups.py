@@ -47,6 +47,8 @@ class CacheGroups:
 
     def most_blocks(self, num_blocks: int, block_size: int) -> int:
         """Return the most blocks, over all groups, of a sequence `num_blocks` long."""
+        if self.windows[-1] is None:
+            return num_blocks * len(self.windows)
         # One at the start of the window that is not full of it, and the one being written.
         return sum(
             num_blocks if window is None else min(num_blocks, -(-window // block_size) + 2)

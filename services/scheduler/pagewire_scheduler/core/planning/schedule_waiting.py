@@ -146,25 +146,27 @@ def _place_for(builder: PlanBuilder, sequence: Sequence) -> _Place | None:
     hits = (
         worker.cached_prefix(sequence) if is_looking else CachedPrefix([[] for _ in groups.windows])
     )
-    num_revived = sum(pool.ref_counts[block] == 0 for block in hits.held)
+    has_windows, ref_counts = groups.has_windows, pool.ref_counts
+    num_revived = sum(ref_counts[block] == 0 for block in hits.held)
     if not groups.has_full:
         num_revived = _shorten(worker, sequence, hits, num_revived)
+    num_hits, num_held = len(hits), len(hits.held)
     num_free = worker.num_free_for(sequence) - num_revived - worker.num_kept_to_go_on
     num_blocks = -(-sequence.num_to_hold // block_size)
-    if groups.has_windows:
-        num_blocks = _num_blocks_in_window(builder, num_blocks, len(hits), num_free)
-    needed = len(hits.held) + (num_blocks - len(hits)) * len(groups)
+    if has_windows:
+        num_blocks = _num_blocks_in_window(builder, num_blocks, num_hits, num_free)
+    needed = num_held + (num_blocks - num_hits) * pool.num_groups
     if is_guaranteed:
         needed = max(needed, num_blocks_ever(worker, sequence))
-    elif groups.has_full and groups.has_windows:
+    elif has_windows and groups.has_full:
         needed = max(needed, num_blocks_to_start(worker, sequence))
-    num_missing = needed - len(hits.held) - num_free
+    num_missing = needed - num_held - num_free
     sequence.fairness.lack = None
     if num_missing <= 0:
         return _Place(hits, num_blocks)
-    if not groups.has_windows:  # else it depends on the budget of the step, too
-        is_more = is_looking and len(hits) < (len(sequence.tokens) - 1) // block_size
-        next_name = chain.name(len(hits), sequence.tokens) if is_more else None
+    if not has_windows:  # else it depends on the budget of the step, too
+        is_more = is_looking and num_hits < (len(sequence.tokens) - 1) // block_size
+        next_name = chain.name(num_hits, sequence.tokens) if is_more else None
         sequence.fairness.lack = Lack(
             pool=pool,
             num_missing=num_missing,

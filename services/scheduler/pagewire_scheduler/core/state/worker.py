@@ -203,7 +203,7 @@ class WorkerState:
         self.next_step_id = 1
         self.kind = (
             _root_key(info),
-            (info.model.max_model_len, num_slots, info.num_blocks, info.groups),
+            (info.model.max_model_len, num_slots, info.num_blocks, info.groups.windows),
         )
         for name, block in info.held:
             self.pool.adopt(block, name)
