@@ -21,8 +21,8 @@ from support.traffic.streams import audit, completion, eventually_clean, follow_
 WINDOW = 40
 WINDOW_BLOCKS = -(-WINDOW // BLOCK_SIZE) + 2
 PROMPT = prompt_of(1, 10 * BLOCK_SIZE + 5)
-NUM_REQUESTS = 40
-NUM_LONG = 10
+NUM_REQUESTS = 28
+NUM_LONG = 8
 TIGHT = 320 * 1024
 """80 blocks of 4 KiB: one layer, keys and values of 2 heads of 16, 16 tokens."""
 
@@ -41,7 +41,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def requests() -> list[Mixed]:
     """Some generate so much that a tight pool does not hold those that it starts with."""
-    fields = {"temperature": 0.0, "max_tokens": 150, "ignore_eos": True}
+    fields = {"temperature": 0.0, "max_tokens": 120, "ignore_eos": True}
     long = [Mixed("grpc", "greedy", prompt_of(n, 20), True, fields) for n in range(NUM_LONG)]
     return make_requests(NUM_REQUESTS - NUM_LONG, seed=1) + long
 

@@ -114,32 +114,30 @@ def _batch(
     positions = np.arange(len(sequence)) - query_starts[sequence] + starts[sequence]
     token_slots = slots[sequence]
     block_size = table.limits.block_size
-    blocks = table.block_tables[:, token_slots, positions // block_size]
-    offsets = positions % block_size
+    indexes, offsets = positions // block_size, positions % block_size
+    blocks = [own[token_slots, indexes] for own in table.group_tables]
     device = table.tokens.device
-    slots_there, positions_there, faults, *mappings = rows_to_device(
-        (token_slots, positions, np.zeros_like(positions), *(blocks * block_size + offsets)), device
+    mappings = [own * block_size + offsets for own in blocks]
+    slots_there, positions_there, faults, *mappings_there = rows_to_device(
+        (token_slots, positions, np.zeros_like(positions), *mappings), device
     )
-    groups = [
-        GroupBatch(slot_mapping, attention)
-        for slot_mapping, attention in zip(
-            mappings, _attention_metadata(table, slots, query_starts, ends), strict=True
-        )
-    ]
+    attentions = _attention_metadata(table, slots, query_starts, ends)
     wanted = np.concatenate(output_rows)
     types = table.pooling.token_types(token_slots, positions)
     batch = StepBatch(
         token_ids=table.tokens[slots_there, positions_there].long(),
         positions=positions_there,
-        slot_mapping=groups[0].slot_mapping,
+        slot_mapping=mappings_there[0],
         output_rows=to_device(wanted, device),
-        attention=groups[0].attention,
+        attention=attentions[0],
         is_decode=all(np.array_equal(rows, np.arange(len(slots))) for rows in (sequence, wanted)),
         faults=faults,
         token_types=to_device(types, device) if types is not None else None,
-        further_groups=tuple(groups[1:]),
+        further_groups=tuple(map(GroupBatch, mappings_there[1:], attentions[1:])),
     )
-    return batch, blocks[:, offsets == 0].ravel()
+    is_first = offsets == 0
+    begun = [own[is_first] for own in blocks]
+    return batch, begun[0] if len(begun) == 1 else np.concatenate(begun)
 
 
 def _sampling_rows(table: SlotTable, slots: Int64Array, positions: Int64Array) -> SamplingRows:
@@ -171,7 +169,7 @@ def _attention_metadata(
             blocks[slots, :num_blocks],
             None if resident is None else resident.rows(group, slots),
         )
-        for group, blocks in enumerate(table.block_tables)
+        for group, blocks in enumerate(table.group_tables)
     ]
 
 

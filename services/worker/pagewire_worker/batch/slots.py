@@ -70,7 +70,8 @@ class SlotTable:
             of that step count on a token that does not exist.
         block_tables, num_blocks: Blocks of each sequence, in order of position, in every cache
             group. Blocks before the window of a group may belong to other sequences.
-        block_table: Those of the first group, [num_slots, max_blocks].
+        group_tables: The same memory, [num_slots, max_blocks] per group.
+        block_table: Those of the first group.
         resident: The block tables on the device; None if the device is the host.
     """
 
@@ -97,7 +98,8 @@ class SlotTable:
         self.is_behind = np.zeros(num_slots, dtype=bool)
         num_groups = len(limits.windows)
         self.block_tables = np.zeros((num_groups, num_slots, limits.max_blocks), dtype=np.int64)
-        self.block_table: Int64Array = self.block_tables[0]
+        self.group_tables: tuple[Int64Array, ...] = tuple(self.block_tables)
+        self.block_table = self.group_tables[0]
         # On a CPU the tables are read directly: faster than any copy.
         is_apart = device.type != "cpu" if has_resident_tables is None else has_resident_tables
         self.resident = ResidentTables(self.block_tables, device) if is_apart else None
@@ -230,7 +232,7 @@ class SlotTable:
         return np.concatenate(
             [
                 table[slot, self._first_read(group, num_computed) : num_blocks]
-                for group, table in enumerate(self.block_tables)
+                for group, table in enumerate(self.group_tables)
             ]
         )
 

@@ -182,11 +182,11 @@ class BatchArrays:
     """The arrays of a batch, held while the kernels read them."""
 
     def __init__(self, batch: StepBatch) -> None:
-        attention, groups = batch.attention, batch.groups
+        attention = batch.attention
         slot_mappings, block_tables = batch.slot_mapping, attention.block_tables
-        if len(groups) > 1:
-            slot_mappings = torch.stack([one.slot_mapping for one in groups])
-            block_tables = np.stack([one.attention.block_tables for one in groups])
+        if batch.further_groups:
+            slot_mappings = torch.stack([one.slot_mapping for one in batch.groups])
+            block_tables = np.stack([one.attention.block_tables for one in batch.groups])
         tensors = (batch.token_ids, batch.positions, slot_mappings, batch.output_rows)
         self._tensors = [tensor.contiguous() for tensor in tensors]
         self._arrays: list[Int64Array] = [
