@@ -159,11 +159,9 @@ def find_prefix(
         if block is None:
             break
         blocks.append(block)
-    return (
-        CachedPrefix([blocks])
-        if len(groups) == 1
-        else _in_all(cache, chain, tokens, groups, len(blocks))
-    )
+    if len(groups) == 1:
+        return CachedPrefix([blocks])
+    return _in_all(cache, chain, tokens, groups, len(blocks))
 
 
 def _in_all(
