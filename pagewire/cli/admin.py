@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from pagewire.cli.commands import EXIT_FAILED, choose_action, print_cells, waiting_seconds
 from pagewire.cli.topology import run_roles, run_self_test, run_topology
-from pagewire.client.admin_client import CellReport, audit, reset_prefix_cache
+from pagewire.client.admin_client import CacheGroupReport, CellReport, audit, reset_prefix_cache
 from pagewire_shared.process.flags import HintingParser
 
 _AUDIT = "audit"
@@ -80,6 +80,12 @@ _RUN: dict[str, Callable[[HintingParser, Sequence[str]], int]] = {
 }
 
 
+def _group_line(group: CacheGroupReport) -> str:
+    reads = "all positions" if group.window is None else f"a window of {group.window}"
+    held = f"{group.num_held} blocks in tables, at most {group.most_held} of one sequence"
+    return f"\n    group with {reads}: {held}"
+
+
 def describe(cell: CellReport) -> str:
     """Return the report of one cell as text."""
     lines = [
@@ -89,7 +95,7 @@ def describe(cell: CellReport) -> str:
     lines += [
         f"  pool of worker {p.worker[:8]}: {p.num_blocks} blocks, {p.num_held} held, "
         f"{p.num_cached} cached, {p.num_free} free, {p.num_slots} slots, "
-        f"{p.num_steps_in_flight} steps in flight"
+        f"{p.num_steps_in_flight} steps in flight" + "".join(map(_group_line, p.groups))
         for p in cell.pools
     ]
     lines += [

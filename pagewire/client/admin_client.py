@@ -16,6 +16,18 @@ from pagewire_shared.rpc.options import public_channel_options
 ANSWER_MARGIN_SECONDS = 5.0
 
 
+@dataclass(frozen=True, slots=True)
+class CacheGroupReport:
+    """Blocks that running sequences hold in one cache group of a worker, and most by one of them.
+
+    A group without `window` reads all positions.
+    """
+
+    window: int | None
+    num_held: int
+    most_held: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolReport:
     """One worker's block pool, according to the scheduler's tables."""
@@ -27,6 +39,7 @@ class PoolReport:
     num_free: int
     num_slots: int
     num_steps_in_flight: int
+    groups: tuple[CacheGroupReport, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +178,12 @@ def _cell(report: audit_pb2.AuditReport) -> CellReport:
                 num_free=p.num_free,
                 num_slots=p.num_slots,
                 num_steps_in_flight=p.num_steps_in_flight,
+                groups=tuple(
+                    CacheGroupReport(
+                        g.window if g.HasField("window") else None, g.num_held, g.most_held
+                    )
+                    for g in p.groups
+                ),
             )
             for p in scheduler.pools
         ),

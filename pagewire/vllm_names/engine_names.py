@@ -35,7 +35,7 @@ MEMORY: Final = (
     *refused("weights stay on their device; --quantization makes them smaller", cpu_offload_gb="0"),
     *refused("use --kv-cache-memory", num_gpu_blocks_override="none"),
     *no_effect("blocks are named by SHA-256 of their contents", "prefix_caching_hash_algo"),
-    *no_effect("there is one kind of cache", "disable_hybrid_kv_cache_manager"),
+    *no_effect("one manager keeps all kinds of cache", "disable_hybrid_kv_cache_manager"),
     *no_effect("there is one manager of blocks", "use_v2_block_manager"),
     *refused("layers do not share KV blocks", kv_sharing_fast_prefill="false"),
     *refused(

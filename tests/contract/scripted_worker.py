@@ -78,6 +78,10 @@ class ScriptedWorker:
     digests: dict[bytes, bytes] | None = field(default_factory=dict)
     """What it says that its blocks hold, by name; None to stay silent."""
     roles: list[int] = field(default_factory=list)
+    further_kinds: list[int] = field(default_factory=list)
+    """Kinds of its cache groups behind the first, which reads all positions."""
+    on_plan: Callable[[wa.StepPlan, dict[int, list[int]]], None] = lambda plan, sequences: None
+    """Called with each plan and the tokens by slot, before it samples."""
     hands_out: bool = False
     """Whether other workers can pull its blocks, and it theirs."""
     plans: list[wa.StepPlan] = field(default_factory=list)
@@ -90,14 +94,17 @@ class ScriptedWorker:
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def hello(self) -> wa.WorkerHello:
-        group = layout_pb2.CacheGroup(
-            kind=layout_pb2.CACHE_KIND_FULL,
-            num_layers=2,
-            block_size=self.block_size,
-            bytes_per_block=64,
-            num_shards=1,
-            dtype="float32",
-        )
+        groups = [
+            layout_pb2.CacheGroup(
+                kind=kind,
+                num_layers=2,
+                block_size=self.block_size,
+                bytes_per_block=64,
+                num_shards=1,
+                dtype="float32",
+            )
+            for kind in (layout_pb2.CACHE_KIND_FULL, *self.further_kinds)
+        ]
         return wa.WorkerHello(
             protocol=protocol_range(),
             worker_id=self.worker_id,
@@ -106,7 +113,7 @@ class ScriptedWorker:
             cell=self.cell,
             model=self.model,
             tokenizer_fingerprint=self.tokenizer,
-            layout=layout_pb2.KvLayout(model_fingerprint=b"m" * 32, groups=[group]),
+            layout=layout_pb2.KvLayout(model_fingerprint=b"m" * 32, groups=groups),
             capacity=wa.WorkerCapacity(
                 num_blocks=self.num_blocks,
                 max_num_seqs=self.max_num_seqs,
@@ -208,6 +215,7 @@ class ScriptedWorker:
         forks = zip(unpack_u32(plan.fork_slots), unpack_u32(plan.fork_sources), strict=True)
         self.prompt_lengths.update((slot, self.prompt_lengths[source]) for slot, source in forks)
         assert not plan.appended_slots, "beams are nothing for a formula without alternatives"
+        self.on_plan(plan, self.sequences)
         slots, token_ids = [], []
         for slot, is_sampled in zip(unpack_u32(plan.slots), plan.samples, strict=True):
             if is_sampled:

@@ -3,6 +3,7 @@
 import random
 from dataclasses import dataclass, replace
 
+from pagewire_scheduler.core.blocks.cache_groups import CacheGroups
 from pagewire_scheduler.core.data.stream_limits import StreamLimits
 
 NO_LIMIT = 1000
@@ -34,6 +35,12 @@ class Configuration:
     max_grammars: int = 16
     new_bytes: int = 6 * 1024 * 1024
     min_prefix_tokens: int = 256
+    further_windows: str = ""
+
+    @property
+    def groups(self) -> CacheGroups:
+        """The cache groups of all workers; `further_windows` are those behind the first."""
+        return CacheGroups((self.window, *map(int, self.further_windows.split())))
 
     @property
     def stream_limits(self) -> StreamLimits:
@@ -71,7 +78,7 @@ def draw(seed: int) -> Configuration:
         num_stores=dice.choice([0, 1, 1, 2]),
     )
     roles = dice.choice(["both", "apart", "apart", "mixed"])
-    return replace(
+    configuration = replace(
         configuration,
         roles=roles,
         handoff=dice.choice(["auto", "always", "always", "never"]),
@@ -84,3 +91,16 @@ def draw(seed: int) -> Configuration:
         new_bytes=dice.choice([6 * 1024 * 1024, 600, 1000]),
         min_prefix_tokens=dice.choice([256, 1, 6]),
     )
+    return _grouped(configuration, dice)
+
+
+def _grouped(configuration: Configuration, dice: random.Random) -> Configuration:
+    """Return `configuration`, in some cells with several cache groups."""
+    further = dice.choice(["", "", "8", "8 3", "2"])
+    if not further or configuration.window is not None:
+        return configuration
+    size = configuration.block_size
+    grouped = replace(configuration, further_windows=further)
+    least, num_blocks = grouped.groups.most_blocks(40 // size, size), configuration.num_blocks
+    num_blocks += least - 40 // size
+    return replace(grouped, num_blocks=num_blocks, num_small_blocks=max(4, num_blocks // 2))

@@ -143,7 +143,7 @@ class World:
             max_num_batched_tokens=configuration.max_num_batched_tokens,
             steps_in_flight=configuration.steps_in_flight,
             shared_step_tokens=configuration.shared_step_tokens,
-            window=configuration.window,
+            groups=configuration.groups,
             bytes_per_block=BYTES_PER_BLOCK,
             loads_blocks=configuration.num_stores > 0 and number % 5 > 0,
             roles=roles_of(configuration.roles, number),
@@ -153,8 +153,7 @@ class World:
             host_id="host",
             takes_prefixes=number % 6 > 0,
         )
-        window = configuration.window
-        replica = Replica(info, window, self.salt_of, self.is_poison, self.is_deadly, self._offload)
+        replica = Replica(info, self.salt_of, self.is_poison, self.is_deadly, self._offload)
         port = StorePort(self._find_store, self._find_blocks)
         self.workers.append(WorkerProcess(number, replica, cell, port, is_small=is_small))
         self.excuses.has_small |= is_small

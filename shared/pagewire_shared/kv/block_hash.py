@@ -72,6 +72,14 @@ def block_names(parent: BlockName, token_ids: bytes, block_size: int) -> bytes:
     return b"".join(names)
 
 
+def group_name(name: BlockName, group: int) -> BlockName:
+    """Return the name in cache group `group` of the block that is `name` in group 0.
+
+    Blocks of different groups hold different layers of the same tokens.
+    """
+    return BlockName(name[:-1] + bytes((name[-1] ^ group,))) if group else name
+
+
 def layout_fingerprint(groups: Sequence[tuple[int, int, int, int, int, int, str]]) -> bytes:
     """Return 16 bytes for (kind, layers, block size, bytes per block, shard, shards, dtype) per
     group."""

@@ -15,7 +15,7 @@ from pagewire_shared.sampling.convert import (
 )
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.steps.columns import Columns
-from pagewire_shared.steps.plan import NewSequence, StepPlan
+from pagewire_shared.steps.plan import GroupTable, NewSequence, StepPlan
 from pagewire_shared.steps.result import ListResult, PromptLogprobs, StepFailure, StepResult
 
 GRAMMAR_ID_BYTES: Final = 16
@@ -50,7 +50,10 @@ def _new_to_message(sequence: NewSequence) -> wire.NewRequest:
     pooling = sequence.pooling
     return wire.NewRequest(
         sampling=sampling,
-        block_tables=[wire.BlockTable(block_ids=pack_u32(sequence.block_ids))],
+        block_tables=[
+            wire.BlockTable(block_ids=pack_u32(table.block_ids), num_before=table.num_before)
+            for table in (GroupTable(sequence.block_ids), *sequence.further_tables)
+        ],
         is_beam=sequence.is_beam,
         grammar_id=sequence.grammar_id,
         pooling=pooling_to_message(pooling) if pooling is not None else None,
@@ -59,11 +62,13 @@ def _new_to_message(sequence: NewSequence) -> wire.NewRequest:
 
 
 def _new_from_message(message: wire.NewRequest) -> NewSequence:
-    if len(message.block_tables) != 1:
-        raise WireError(
-            f"block_tables: this worker has 1 cache group, got {len(message.block_tables)} tables",
-            field="block_tables",
-        )
+    if not message.block_tables:
+        raise WireError("block_tables: there is no table", field="block_tables")
+    first, *further = (
+        GroupTable(view_u32(table.block_ids), table.num_before) for table in message.block_tables
+    )
+    if first.num_before:
+        raise WireError("block_tables: the first one lacks blocks", field="block_tables")
     grammar_id = message.grammar_id if message.HasField("grammar_id") else None
     if grammar_id is not None:
         check_grammar_id(grammar_id)
@@ -80,7 +85,8 @@ def _new_from_message(message: wire.NewRequest) -> NewSequence:
         sampling.ClearField("logprobs")
     return NewSequence(
         sampling=sampling_from_message(sampling, defaults=_DEFAULTS),
-        block_ids=view_u32(message.block_tables[0].block_ids),
+        block_ids=first.block_ids,
+        further_tables=tuple(further),
         num_candidates=num_candidates,
         grammar_id=grammar_id,
         pooling=pooling_from_message(message.pooling) if message.HasField("pooling") else None,

@@ -15,6 +15,19 @@ NO_SLOT: Final = 0xFFFFFFFF
 """In named_slots: a name that no content has."""
 
 
+@dataclass(frozen=True, slots=True)
+class GroupTable:
+    """The block table of a sequence in one cache group.
+
+    Attributes:
+        block_ids: In order of position, behind the first `num_before` blocks.
+        num_before: Blocks that no step of the sequence reads: they fell out of the window.
+    """
+
+    block_ids: Ints
+    num_before: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSequence:
     """A sequence that the worker does not know, in full.
@@ -26,7 +39,8 @@ class NewSequence:
         prompt_token_ids: The prompt without its prefix.
         emitted_token_ids: Tokens emitted before; output positions count from the prompt's end.
         sampling: Complete, with a seed; its grammar is not sent.
-        block_ids: Its block table.
+        block_ids: Its block table in the first cache group.
+        further_tables: Those in the other groups; all tables reach equally far.
         eos_token_ids: May not be sampled before min_tokens.
         num_candidates: Number of likeliest next tokens that a beam returns. They take the place of
             `sampling.logprobs`. None for a sequence that is not a beam.
@@ -51,6 +65,7 @@ class NewSequence:
     tenant: str = ""
     prefix_slot: int = 0
     num_prefix_tokens: int = 0
+    further_tables: tuple[GroupTable, ...] = ()
 
     @property
     def is_beam(self) -> bool:
@@ -74,10 +89,11 @@ class StepPlan(Generic[IntsT]):
         starts: First position computed.
         num_new_tokens: Positions computed; 0 for a fork, which samples from its source's logits.
         samples: 1 where a token is sampled after the last position, or a vector is returned.
-        num_new_blocks: Blocks appended to the table of a known sequence.
-        new_block_ids: Ids of the appended blocks, one slot after the other.
-        copy_slots: Slots in whose block table a copy takes the place of the block copied, from
-            `copy_sources` to `copy_destinations`.
+        num_new_blocks: Blocks appended to each table of a known sequence.
+        new_block_ids: Ids of the appended blocks, one slot after the other, and of a slot one cache
+            group after the other.
+        copy_slots: Slots in one of whose block tables a copy takes the place of the block copied,
+            from `copy_sources` to `copy_destinations`.
         named_blocks: Blocks that get a name with this step.
         names: Their names.
         named_slots: Slots of their sequences, or NO_SLOT; empty when unknown.

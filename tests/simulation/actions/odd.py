@@ -57,7 +57,9 @@ def submit_odd(world: World, a: int, b: int, c: int) -> bool:
     stream = streams[a % len(streams)]
     world.num_requests += 1
     numbers = Numbers(a, b, c)
-    request_compile = draw_ask(world.num_requests, numbers, window=world.configuration.window)
+    request_compile = draw_ask(
+        world.num_requests, numbers, windows=world.configuration.groups.windows
+    )
     world.asks[request_compile.request_id] = request_compile
     message = _odd_submit(world, request_compile, numbers, stream)
     if message is None:

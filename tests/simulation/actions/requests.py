@@ -44,7 +44,7 @@ def _submit(world: World, a: int, b: int, c: int, **fields: Any) -> bool:
 
 def open_client(world: World, frontend: Frontend, request_compile: Ask) -> bool:
     """Let a client send `request_compile` to `frontend`."""
-    request_compile.window = world.configuration.window
+    request_compile.windows = world.configuration.groups.windows
     frontend.loop.enter()
     world.asks[request_compile.request_id] = request_compile
     params, selection = computed(request_compile.params)

@@ -64,8 +64,12 @@ class Excuses:
         if request_compile.params.use_beam_search:
             num_common = min(num_blocks, num_prompt // size)
             num_blocks = num_common + request_compile.params.n * (num_blocks - num_common)
-        elif request_compile.window is not None:
-            # One that the window has half left, and the one being written.
-            num_blocks = min(num_blocks, -(-request_compile.window // size) + 2)
+            num_blocks *= len(request_compile.windows)
+        else:
+            # One that a window has half left, and the one being written.
+            num_blocks = sum(
+                num_blocks if window is None else min(num_blocks, -(-window // size) + 2)
+                for window in request_compile.windows
+            )
         small, full = configuration.num_small_blocks, configuration.num_blocks
         return num_blocks > (small if self.has_small else full)

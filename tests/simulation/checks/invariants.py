@@ -23,7 +23,7 @@ from simulation.world import World
 
 from pagewire_scheduler.core.audit import audit
 from pagewire_scheduler.core.blocks.block_pool import BlockState
-from pagewire_scheduler.core.blocks.block_table import RELEASED
+from pagewire_scheduler.core.blocks.cache_groups import RELEASED
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
 
@@ -65,7 +65,7 @@ def _need(is_right: bool, name: str, detail: str) -> None:
 def held_blocks(sequence: Sequence) -> list[int]:
     """The blocks that a running sequence holds; those that fell out of a window are none's."""
     assert sequence.table is not None
-    return [block for block in sequence.table.blocks if block != RELEASED]
+    return sequence.table.held
 
 
 def holders_of(worker: WorkerState) -> Counter[int]:
@@ -74,12 +74,12 @@ def holders_of(worker: WorkerState) -> Counter[int]:
         holders.update(held_blocks(sequence))
     for step in worker.outstanding:
         for release in step.releases:
-            holders.update(block for block in release.table.blocks if block != RELEASED)
+            holders.update(release.table.held)
     for load in worker.loads.under_way.values():
-        holders.update(load.table.blocks)
+        holders.update(load.table.held)
     leases = [handoff.lease for handoff in worker.handoffs.outgoing if handoff.lease is not None]
     for table in (*leases, *worker.handoffs.probe_blocks.values()):
-        holders.update(table.blocks)
+        holders.update(table.held)
     return holders
 
 
@@ -114,12 +114,13 @@ def one_writer(worker: WorkerState, holders: Counter[int], coverage: Coverage) -
     for sequence in worker.running:
         assert sequence.table is not None
         computed = sequence.num_computed
-        for index in range(-(-computed // size), len(sequence.table.blocks)):
-            block = sequence.table.blocks[index]
-            if holders[block] != 1:
-                raise Violation("one_writer", f"{sequence.key} will write shared block {block}")
-        is_partial = computed % size and computed // size < len(sequence.table.blocks)
-        if is_partial and holders[sequence.table.blocks[computed // size]] > 1:
+        for blocks in sequence.table.groups:
+            for block in blocks[-(-computed // size) :]:
+                if holders[block] != 1:
+                    raise Violation("one_writer", f"{sequence.key} will write shared block {block}")
+        tails = [one[computed // size : computed // size + 1] for one in sequence.table.groups]
+        is_shared = any(holders[block] > 1 for tail in tails for block in tail)
+        if computed % size and is_shared:
             if not sequence.table.is_tail_shared:
                 raise Violation("one_writer", f"{sequence.key} does not know of its shared tail")
             coverage.facts["shared tails"] += 1
@@ -158,6 +159,21 @@ def tables_cover(worker: WorkerState, coverage: Coverage) -> None:
         if not least <= num_blocks <= most:
             detail = f"{sequence.key} has {num_blocks} blocks, needs {least} to {most}"
             raise Violation("tables_cover", detail)
+        if not sequence.num_outstanding and not sequence.fairness.is_left_out:
+            windows_bound(worker, sequence, least, coverage)
+
+
+def windows_bound(
+    worker: WorkerState, sequence: Sequence, num_written: int, coverage: Coverage
+) -> None:
+    """6: of what is written, a group keeps the blocks of its window. A name under way of another
+    sequence keeps a block a little longer."""
+    assert sequence.table is not None
+    for blocks, window in zip(sequence.table.groups, worker.info.groups.windows, strict=True):
+        own = [one for one in blocks[:num_written] if one >= 0 and worker.pool.ref_counts[one] == 1]
+        if window is not None and len(own) > -(-window // worker.info.model.block_size) + 2:
+            raise Violation("tables_cover", f"{sequence.key} keeps {len(own)} blocks of a window")
+        coverage.facts["windows given up"] += window is not None and RELEASED in blocks
     coverage.invariants["tables_cover"] += bool(worker.running)
 
 

@@ -9,7 +9,7 @@ from simulation.checks.plan_checks import PlanChecks
 from simulation.configuration import Configuration
 from simulation.coverage import Coverage
 from simulation.model.answers import Answer
-from simulation.model.naive import cells_of, root_cell
+from simulation.model.naive import cell_in, cells_of, root_cell
 from simulation.processes.cell import WorkerPeer
 
 from pagewire_scheduler.core.state.fault_isolation import unit_of
@@ -55,24 +55,25 @@ class MessageWatch:
         self._note_names(step, self._checks(peer).tables)
         self.log.update(repr(plan).encode())
 
-    def _note_names(self, step: OutstandingStep, tables: dict[int, list[int]]) -> None:
+    def _note_names(self, step: OutstandingStep, tables: dict[int, list[list[int]]]) -> None:
         """Say what the blocks that a plan names must hold, by the tokens they are named after.
 
         A prefill may have left its slot with the plan; `tables` are those that the plan tells.
         """
         places = {
-            block: (sequence, index)
+            block: (sequence, index, group)
             for slot, sequence in zip(step.plan.slots, step.sequences, strict=True)
-            for index, block in enumerate(
-                tables[slot] if sequence.table is None else sequence.table.blocks
+            for group, blocks in enumerate(
+                tables[slot] if sequence.table is None else sequence.table.groups
             )
+            for index, block in enumerate(blocks)
         }
         # What the plan names besides are names that no content has.
         for block, name in zip(step.named_blocks, step.plan.names, strict=False):
-            sequence, index = places[block]
+            sequence, index, group = places[block]
             end = (index + 1) * self.configuration.block_size
             root = root_cell(self.salt_of(sequence.request.request_id))
-            cell = cells_of(root, sequence.tokens[:end])[-1]
+            cell = cell_in(group, cells_of(root, sequence.tokens[:end])[-1])
             known = self.content_of.setdefault(name, cell)
             self.coverage.require("names_say_content", known == cell, "one name, two contents")
 
@@ -108,6 +109,5 @@ class MessageWatch:
     def _checks(self, peer: WorkerPeer) -> PlanChecks:
         checks = self.checks.get(id(peer))
         if checks is None:
-            window = self.configuration.window
-            checks = self.checks[id(peer)] = PlanChecks(peer, window, self.coverage)
+            checks = self.checks[id(peer)] = PlanChecks(peer, self.coverage)
         return checks

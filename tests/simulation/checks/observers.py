@@ -181,8 +181,10 @@ def _would_fit(worker: WorkerState, sequence: Sequence) -> bool:
     """Whether there are a slot and blocks for one that waits and needs nothing special."""
     if worker.fault_isolation or sequence.is_beam or sequence.fairness.num_preemptions:
         return False
-    num_free = worker.pool.num_free - worker.reservations.num_blocks - len(worker.running)
-    needed = -(-len(sequence.tokens) // worker.info.model.block_size)
+    num_free = worker.pool.num_free - worker.reservations.num_blocks
+    num_free -= len(worker.running) * len(worker.info.groups)
+    width = len(worker.info.groups)
+    needed = -(-len(sequence.tokens) // worker.info.model.block_size) * width
     return worker.slots.num_free > 0 and needed <= num_free
 
 
@@ -193,12 +195,13 @@ def _may_have_room(worker: WorkerState, sequence: Sequence, started: Sequence) -
         return False
     running = [*worker.running, started]
     younger = [one for one in running if one.key > sequence.key and not one.placement.is_guaranteed]
-    held = Counter(block for one in younger if one.table for block in one.table.blocks)
+    held = Counter(block for one in younger if one.table for block in one.table.held)
     ref_counts = worker.pool.ref_counts
     num_freed = sum(ref_counts[block] == count for block, count in held.items() if block >= 0)
     num_free = worker.pool.num_free - worker.reservations.num_blocks + num_freed
-    needed = -(-len(sequence.tokens) // worker.info.model.block_size)
-    return needed + len(running) - len(younger) <= num_free
+    width = len(worker.info.groups)
+    needed = -(-len(sequence.tokens) // worker.info.model.block_size) * width
+    return needed + (len(running) - len(younger)) * width <= num_free
 
 
 def _choice(sequence: Sequence) -> LoadDecision:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simulation.coverage import Coverage, Violation
+from simulation.model.answers import swap_copied, tables_of
 
 from pagewire_scheduler.core.data.worker_info import WorkerInfo
 from pagewire_shared.kv.load import LoadOrder
@@ -29,9 +30,8 @@ class PlanChecks:
     """The plans of one attach."""
 
     peer: Any
-    window: int | None
     coverage: Coverage
-    tables: dict[int, list[int]] = field(default_factory=dict)
+    tables: dict[int, list[list[int]]] = field(default_factory=dict)
     keys: dict[int, Key] = field(default_factory=dict)
     unanswered: deque[Unanswered] = field(default_factory=deque)
     last_step_id: int = 0
@@ -54,12 +54,12 @@ class PlanChecks:
         written: set[int] = set()
         size = self.info.model.block_size
         for slot, start, count in zip(plan.slots, plan.starts, plan.num_new_tokens, strict=True):
-            table = self.tables[slot]
-            first = 0 if self.window is None else max(0, start + 1 - self.window) // size
-            touched.update(table[first:])
-            mine = set(table[start // size : -(-(start + count) // size)]) if count else set()
-            self._need(not mine & written, "one_writer", "two rows write one block")
-            written |= mine
+            for table, window in zip(self.tables[slot], self.info.groups.windows, strict=True):
+                first = 0 if window is None else max(0, start + 1 - window) // size
+                touched.update(table[first:])
+                mine = set(table[start // size : -(-(start + count) // size)]) if count else set()
+                self._need(not mine & written, "one_writer", "two rows write one block")
+                written |= mine
         # Not the sources of copies: they are read before their own step runs, and a worker runs
         # steps in order, so whoever is given such a block writes it later.
         slots = {slot: self.keys[slot] for slot in plan.slots}
@@ -96,7 +96,7 @@ class PlanChecks:
         """Every name says whose it is."""
         rows = zip(plan.named_blocks, plan.named_slots, strict=True)
         for block, slot in rows:
-            is_there = slot == NO_SLOT or block in self.tables[slot]
+            is_there = slot == NO_SLOT or any(block in one for one in self.tables[slot])
             self._need(is_there, "names_say_content", f"block {block} is not of slot {slot}")
 
     def _check_bounds(self, plan: StepPlan) -> None:
@@ -124,10 +124,11 @@ class PlanChecks:
         starts = dict(zip(plan.slots, plan.starts, strict=True))
         fresh = list(plan.copy_destinations)
         for new in plan.new_sequences:
-            self._enter(new.slot, (new.request_id, new.choice), list(new.block_ids))
-            fresh += new.block_ids[starts[new.slot] // size :]
+            tables = tables_of(new)
+            self._enter(new.slot, (new.request_id, new.choice), tables)
+            fresh += [block for table in tables for block in table[starts[new.slot] // size :]]
         forks = [
-            (slot, (self.keys[source][0], choice), list(self.tables[source]))
+            (slot, (self.keys[source][0], choice), [list(one) for one in self.tables[source]])
             for slot, source, choice in zip(
                 plan.fork_slots, plan.fork_sources, plan.fork_choices, strict=True
             )
@@ -139,23 +140,23 @@ class PlanChecks:
         grown = iter(plan.new_block_ids)
         for slot, num_new in zip(plan.slots, plan.num_new_blocks, strict=True):
             self._need(slot in self.tables, name, f"slot {slot} is scheduled and empty")
-            blocks = [next(grown) for _ in range(num_new)]
-            self.tables[slot].extend(blocks)
-            # A fork shares what its source grows by in this step, and is told of it again.
-            fresh += blocks if slot not in plan.fork_slots else []
+            for table in self.tables[slot]:
+                blocks = [next(grown) for _ in range(num_new)]
+                table.extend(blocks)
+                # A fork shares what its source grows by in this step, and is told of it again.
+                fresh += blocks if slot not in plan.fork_slots else []
         rows = zip(plan.copy_slots, plan.copy_sources, plan.copy_destinations, strict=True)
         for slot, source, destination in rows:
-            table = self.tables[slot]
-            self._need(source in table, name, "a copy of a block that is not held")
-            table[len(table) - 1 - table[::-1].index(source)] = destination
+            is_held = swap_copied(self.tables[slot], source, destination)
+            self._need(is_held, name, "a copy of a block that is not held")
         return fresh
 
-    def _enter(self, slot: int, key: Key, table: list[int]) -> None:
+    def _enter(self, slot: int, key: Key, tables: list[list[int]]) -> None:
         self._need(slot not in self.tables, "no_reissue_under_a_step", f"slot {slot} is in use")
         for step in self.unanswered:
             is_free = slot not in step.slots
             self._need(is_free, "no_reissue_under_a_step", f"slot {slot} is named by a step")
-        self.keys[slot], self.tables[slot] = key, table
+        self.keys[slot], self.tables[slot] = key, tables
 
     def _check_fresh(self, fresh: list[int]) -> None:
         name = "no_reissue_under_a_step"

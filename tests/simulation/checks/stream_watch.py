@@ -5,6 +5,7 @@ from typing import Any
 
 from simulation.configuration import Configuration
 from simulation.coverage import Coverage
+from simulation.model.answers import tables_of
 
 from pagewire_scheduler.convert.worker import compile_message
 from pagewire_scheduler.core.transfers.loading import MAX_LOADS
@@ -42,7 +43,8 @@ class StreamWatch:
         # Real records are small here, so they are held to what they are counted with, too.
         counted = sum(
             RECORD_BYTES
-            + 4 * (len(one.prompt_token_ids) + len(one.emitted_token_ids) + len(one.block_ids))
+            + 4 * (len(one.prompt_token_ids) + len(one.emitted_token_ids))
+            + 4 * sum(len(table) for table in tables_of(one))
             for one in plan.new_sequences
         )
         self._fits("the new sequences of a plan", max(new, counted), self._limits.new_bytes)

@@ -7,6 +7,9 @@ from simulation.model.naive import Cell
 from pagewire_shared.steps.plan import NewSequence
 from pagewire_shared.steps.result import StepResult
 
+ABSENT = -1
+"""In a block table: a block that no step reads."""
+
 
 @dataclass(slots=True)
 class Slot:
@@ -15,7 +18,7 @@ class Slot:
     new: NewSequence
     choice: int
     tokens: list[int]
-    blocks: list[int]
+    tables: list[list[int]]
     num_computed: int
     root: Cell
     pooled: list[int] = field(default_factory=list)
@@ -29,6 +32,23 @@ class Answer:
     result: StepResult
     problem: str | None = None
     named: list[tuple[bytes, Cell]] = field(default_factory=list)
+
+
+def tables_of(new: NewSequence) -> list[list[int]]:
+    """The block table of each cache group, with ABSENT in front where there is nothing."""
+    further = [[*[ABSENT] * one.num_before, *one.block_ids] for one in new.further_tables]
+    return [list(new.block_ids), *further]
+
+
+def swap_copied(tables: list[list[int]], source: int, destination: int) -> bool:
+    """Put the destination of a copy in the place of its source; False where there is none.
+
+    Blocks before a window may be anyone's by now, so the last place counts.
+    """
+    last = {len(one) - 1 - one[::-1].index(source): one for one in tables if source in one}
+    if last:
+        last[max(last)][max(last)] = destination
+    return bool(last)
 
 
 class PlanProblem(Exception):

@@ -81,7 +81,7 @@ def draw_ask(
         "salt": salt_of(tenant, cache_salt),
         "priority": numbers.pick((0, 0, 0, 0, 1, -1)),
         "deadline": None,
-        "window": None,
+        "windows": (None,),
     }
     return Ask(**{**values, **fields})
 

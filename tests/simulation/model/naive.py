@@ -9,6 +9,8 @@ import struct
 from collections.abc import Sequence
 
 Cell = int
+Windows = tuple[int | None, ...]
+"""Positions that a query reads in each cache group; None for all."""
 Score = tuple[float, int]
 EMBEDDING_SIZE = 2
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEF"
@@ -43,9 +45,21 @@ def cells_of(root: Cell, tokens: Sequence[int]) -> list[Cell]:
     return cells
 
 
-def context_of(cells: Sequence[Cell], window: int | None) -> int:
-    """What a query behind `cells` reads: all of them, or the last `window`."""
-    return hash(tuple(cells if window is None else cells[-window:]))
+def cell_in(group: int, cell: Cell) -> Cell:
+    """What the blocks of a cache group hold for `cell`: other layers of the same tokens."""
+    return hash((cell, group)) if group else cell
+
+
+def context_of(cells: Sequence[Cell], windows: Windows) -> int:
+    """What a query behind `cells` reads in each group: all of them, or the last ones."""
+    seen = [cells if window is None else cells[-window:] for window in windows]
+    return joined([[cell_in(group, one) for one in part] for group, part in enumerate(seen)])
+
+
+def joined(groups: Sequence[Sequence[Cell]]) -> int:
+    """The context of the cells that are read in each group."""
+    contexts = [hash(tuple(cells)) for cells in groups]
+    return contexts[0] if len(contexts) == 1 else hash(tuple(contexts))
 
 
 def allowed_by(grammar: str, emitted: Sequence[int]) -> list[int]:
@@ -83,10 +97,10 @@ def most_likely(context: int, num: int) -> list[tuple[int, float]]:
     return [(token, values[token]) for token in order[:num]]
 
 
-def scores(cells: Sequence[Cell], tokens: Sequence[int], window: int | None) -> list[Score]:
+def scores(cells: Sequence[Cell], tokens: Sequence[int], windows: Windows) -> list[Score]:
     """What the model thought of tokens 1 and on when it had read those before them."""
     return [
-        score(context_of(cells[:position], window), tokens[position])
+        score(context_of(cells[:position], windows), tokens[position])
         for position in range(1, len(tokens))
     ]
 
@@ -103,11 +117,11 @@ def vector(contexts: Sequence[int]) -> bytes:
     return struct.pack("<2I", word & 0xFFFFFFFF, word >> 32)
 
 
-def embed(prompt: Sequence[int], *, salt: bytes, window: int | None, is_mean: bool) -> bytes:
+def embed(prompt: Sequence[int], *, salt: bytes, windows: Windows, is_mean: bool) -> bytes:
     """The vector of a prompt."""
     cells = cells_of(root_cell(salt), prompt)
     first = 1 if is_mean else len(cells)
-    return vector([context_of(cells[:end], window) for end in range(first, len(cells) + 1)])
+    return vector([context_of(cells[:end], windows) for end in range(first, len(cells) + 1)])
 
 
 def generate(
@@ -119,14 +133,14 @@ def generate(
     max_tokens: int,
     min_tokens: int,
     stop_ids: frozenset[int],
-    window: int | None,
+    windows: Windows,
     grammar: str | None = None,
 ) -> tuple[list[int], bool]:
     """Tokens of one choice, and whether a stop token ended it."""
     cells = cells_of(root_cell(salt), prompt)
     tokens: list[int] = []
     while len(tokens) < max_tokens:
-        context = context_of(cells, window)
+        context = context_of(cells, windows)
         allowed = allowed_by(grammar, tokens) if grammar is not None else None
         token = sample(context, seed=seed, choice=choice, position=len(tokens), allowed=allowed)
         tokens.append(token)

@@ -5,7 +5,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simulation.model.naive import cells_of, context_of, most_likely, next_cell, root_cell
+from simulation.model.naive import Windows, cells_of, context_of, most_likely, next_cell, root_cell
 
 WORST = -1.0e9
 
@@ -36,7 +36,7 @@ def search(
     length_penalty: float,
     early_stopping: bool | None,
     end_ids: frozenset[int],
-    window: int | None,
+    windows: Windows,
 ) -> list[tuple[int, ...]]:
     """The outputs, best first. `early_stopping` None means "never"."""
     running = [Beam((), tuple(cells_of(root_cell(salt), prompt)), 0.0)]
@@ -44,7 +44,7 @@ def search(
     num_kept = max(2, 1 + len(end_ids)) * width
     can_improve = True
     for length in range(1, max_tokens + 1):
-        candidates = _extended(running, num_kept, window)
+        candidates = _extended(running, num_kept, windows)
         ends = [beam.tokens[-1] in end_ids or length == max_tokens for beam in candidates]
         new = [
             Found(beam.tokens, beam.total / length**length_penalty)
@@ -66,11 +66,11 @@ def search(
     return [found.tokens for found in finished]
 
 
-def _extended(running: list[Beam], num_kept: int, window: int | None) -> list[Beam]:
+def _extended(running: list[Beam], num_kept: int, windows: Windows) -> list[Beam]:
     """The best continuations of all beams together, best first."""
     choices: list[tuple[float, Beam, int]] = []
     for beam in running:
-        for token, logprob in most_likely(context_of(beam.cells, window), num_kept):
+        for token, logprob in most_likely(context_of(beam.cells, windows), num_kept):
             choices.append((beam.total + logprob, beam, token))
     choices.sort(key=lambda choice: -choice[0])
     return [

@@ -9,8 +9,8 @@ from simulation.model.naive import allowed_by, most_likely, sample, score, vecto
 
 from pagewire_shared.steps.result import PromptLogprobs, StepResult
 
-Read = Callable[[Sequence[int], int], int]
-"""(block table, end) -> context of a query behind so many positions."""
+Read = Callable[[Sequence[Sequence[int]], int], int]
+"""(block tables, end) -> context of a query behind so many positions."""
 
 Row = tuple[int, int, int, int]
 """(slot, start, number of tokens, whether it samples)."""
@@ -33,7 +33,7 @@ def tell_prompts(
         told.first_positions.append(start + 1)
         told.counts.append(end - start)
         for position in range(start, end):
-            context = read(state.blocks, position + 1)
+            context = read(state.tables, position + 1)
             value, rank = score(context, state.tokens[position + 1])
             told.logprobs.append(value)
             told.ranks.append(rank)
@@ -49,7 +49,7 @@ def pool(state: Slot, start: int, count: int, is_last: int, read: Read) -> bytes
     pooling = state.new.pooling
     if pooling is None:
         return b""
-    contexts = [read(state.blocks, end + 1) for end in range(start, start + count)]
+    contexts = [read(state.tables, end + 1) for end in range(start, start + count)]
     state.pooled = [*state.pooled, *contexts] if pooling.pooling == "mean" else contexts[-1:]
     return vector(state.pooled) if is_last else b""
 

@@ -66,7 +66,7 @@ LOADS: list[Mutant] = [
         "loads_take_what_is_set_aside",
         "A load takes blocks that were promised to a sequence.",
         CORE + "transfers.orders",
-        "pool.num_free - worker.reservations.num_blocks - num_revived - len(worker.running) - 1",
+        "pool.num_free - worker.reservations.num_blocks - num_revived - num_kept",
         "pool.num_free",
         "bounded_preemption",
         "progress",

@@ -9,6 +9,7 @@ from simulation.coverage import Coverage, Violation
 from simulation.model.naive import (
     BAD_GRAMMAR,
     LETTERS,
+    Windows,
     cells_of,
     embed,
     generate,
@@ -45,7 +46,7 @@ class Ask:
     salt: bytes
     priority: int
     deadline: float | None
-    window: int | None
+    windows: Windows
     is_poison: bool = False
     deadly_after: int | None = None
     pooling: PoolingParams | None = None
@@ -84,7 +85,7 @@ class Ask:
             max_tokens=params.max_tokens or 0,
             min_tokens=params.min_tokens,
             stop_ids=self.stop_ids,
-            window=self.window,
+            windows=self.windows,
             grammar=params.structured_outputs.text if params.structured_outputs else None,
         )
         text = ""
@@ -106,7 +107,7 @@ class Ask:
             length_penalty=beam.length_penalty,
             early_stopping=beam.early_stopping,
             end_ids=self.stop_ids,
-            window=self.window,
+            windows=self.windows,
         )
         return [
             (
@@ -189,7 +190,7 @@ class Client:
         truth = [
             (request_compile.prompt[index + 1], value, rank)
             for index, (value, rank) in enumerate(
-                scores(cells, request_compile.prompt, request_compile.window)
+                scores(cells, request_compile.prompt, request_compile.windows)
             )
         ]
         told = [(entry.token_id, entry.logprob, entry.rank) for entry in self.prompt]
@@ -206,7 +207,7 @@ class Client:
         truth = embed(
             request_compile.prompt,
             salt=request_compile.salt,
-            window=request_compile.window,
+            windows=request_compile.windows,
             is_mean=is_mean,
         )
         got = self.session.entry.vector

@@ -5,11 +5,20 @@ It never raises for a wrong plan. What contradicts the contract is noted with th
 plan made on top of a failed one may be wrong without any fault: whoever takes the result knows.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from simulation.model.answers import Answer, Killed, PlanProblem, Slot, in_full
-from simulation.model.naive import Cell, next_cell, root_cell
+from simulation.model.answers import (
+    Answer,
+    Killed,
+    PlanProblem,
+    Slot,
+    in_full,
+    swap_copied,
+    tables_of,
+)
+from simulation.model.naive import Cell, cell_in, joined, next_cell, root_cell
 from simulation.model.outputs import Alternatives, add_logprobs, pool, sample_token, tell_prompts
 
 from pagewire_scheduler.core.data.worker_info import WorkerInfo
@@ -29,7 +38,6 @@ class Replica:
     """Memory and slots of one worker process; outlives its streams.
 
     Attributes:
-        window: Positions that a query attends to; None for all.
         salt_of: Salt of a request.
         names: Content names, as the real worker keeps them.
         grammars: Those that are compiled, by id.
@@ -39,7 +47,6 @@ class Replica:
     """
 
     info: WorkerInfo
-    window: int | None
     salt_of: Callable[[bytes], bytes]
     is_poison: Callable[[bytes], bool]
     is_deadly: Callable[[bytes, int], bool]
@@ -100,7 +107,10 @@ class Replica:
     def _saved(self) -> dict[int, Slot]:
         return {
             number: replace(
-                slot, tokens=[*slot.tokens], blocks=[*slot.blocks], pooled=[*slot.pooled]
+                slot,
+                tokens=[*slot.tokens],
+                tables=[[*one] for one in slot.tables],
+                pooled=[*slot.pooled],
             )
             for number, slot in self.slots.items()
         }
@@ -138,7 +148,7 @@ class Replica:
                 new,
                 new.choice,
                 [*new.prompt_token_ids, *new.emitted_token_ids],
-                list(new.block_ids),
+                tables_of(new),
                 starts[new.slot],
                 root_cell(self.salt_of(new.request_id)),
             )
@@ -150,7 +160,8 @@ class Replica:
         fresh = iter(plan.new_block_ids)
         for slot, num_new in zip(plan.slots, plan.num_new_blocks, strict=True):
             _require(slot in self.slots, f"slot {slot} is scheduled and empty")
-            self.slots[slot].blocks.extend(next(fresh) for _ in range(num_new))
+            for table in self.slots[slot].tables:
+                table.extend(next(fresh) for _ in range(num_new))
         _require(next(fresh, None) is None, "blocks for nobody")
         self._swap_copied(plan)
 
@@ -170,7 +181,12 @@ class Replica:
             copies.append(
                 (
                     slot,
-                    replace(state, choice=choice, tokens=[*state.tokens], blocks=[*state.blocks]),
+                    replace(
+                        state,
+                        choice=choice,
+                        tokens=[*state.tokens],
+                        tables=[[*one] for one in state.tables],
+                    ),
                 )
             )
         for slot, state in copies:
@@ -180,10 +196,8 @@ class Replica:
         rows = zip(plan.copy_slots, plan.copy_sources, plan.copy_destinations, strict=True)
         for slot, source, destination in rows:
             _require(slot in self.slots, "a copy for an empty slot")
-            blocks = self.slots[slot].blocks
-            # Blocks before the window may be anyone's by now, so the last place counts.
-            _require(source in blocks, "a copy of a block that the slot does not hold")
-            blocks[len(blocks) - 1 - blocks[::-1].index(source)] = destination
+            is_held = swap_copied(self.slots[slot].tables, source, destination)
+            _require(is_held, "a copy of a block that the slot does not hold")
 
     def _check_rows(self, plan: StepPlan) -> None:
         size = self.info.model.block_size
@@ -193,7 +207,8 @@ class Replica:
             _require(count > 0 or slot in plan.fork_slots, f"slot {slot} has nothing to compute")
             is_next = start <= state.num_computed or not count
             _require(is_next, f"slot {slot} starts at {start} behind {state.num_computed}")
-            _require(end <= len(state.blocks) * size, f"slot {slot} has too few blocks")
+            least = min(map(len, state.tables))
+            _require(end <= least * size, f"slot {slot} has too few blocks")
 
     # The forward pass.
 
@@ -217,7 +232,7 @@ class Replica:
                 result.slots.append(slot)
                 result.counts.append(0)
             elif is_sampled:
-                context = self.read(state.blocks, start + count)
+                context = self.read(state.tables, start + count)
                 sample_token(slot, state, start + count, context, result, tops)
         add_logprobs(result, tops)
         return result
@@ -226,24 +241,30 @@ class Replica:
         size, memory = self.info.model.block_size, self.memory
         previous = state.root
         if start and count:
-            previous = memory[state.blocks[(start - 1) // size] * size + (start - 1) % size]
+            block = state.tables[0][(start - 1) // size]
+            previous = memory[block * size + (start - 1) % size]
         for position in range(start, start + count):
-            block = state.blocks[position // size]
-            if position % size == 0:
-                self.names.forget([block])
             previous = next_cell(previous, state.tokens[position], position)
-            memory[block * size + position % size] = previous
+            for group, table in enumerate(state.tables):
+                block = table[position // size]
+                if position % size == 0:
+                    self.names.forget([block])
+                memory[block * size + position % size] = cell_in(group, previous)
 
-    def read(self, blocks: Sequence[int], end: int) -> int:
-        """What a query behind `end` positions sees through a block table."""
+    def read(self, tables: Sequence[Sequence[int]], end: int) -> int:
+        """What a query behind `end` positions sees through the block tables."""
+        windows = self.info.groups.windows
+        return joined([self._seen(*one, end) for one in zip(tables, windows, strict=True)])
+
+    def _seen(self, blocks: Sequence[int], window: int | None, end: int) -> list[Cell]:
         size, memory = self.info.model.block_size, self.memory
-        first = 0 if self.window is None else max(0, end - self.window)
+        first = 0 if window is None else max(0, end - window)
         cells: list[Cell] = []
         for index in range(first // size, -(-end // size)):
             block = blocks[index]
             cells += memory[block * size : (block + 1) * size]
         begin = first - first // size * size
-        return hash(tuple(cells[begin : begin + end - first]))
+        return cells[begin : begin + end - first]
 
     def _spoil(self, plan: StepPlan) -> None:
         """What a failed step leaves behind in the blocks it was to write."""
@@ -251,8 +272,8 @@ class Replica:
         # Copies are made, and names dropped, before the model runs and may fail.
         self.names.forget(plan.copy_destinations)
         for slot, start, count in zip(plan.slots, plan.starts, plan.num_new_tokens, strict=True):
-            blocks = self.slots[slot].blocks
-            for position in range(start, start + count):
+            places = itertools.product(self.slots[slot].tables, range(start, start + count))
+            for blocks, position in places:
                 block = blocks[position // size]
                 if position % size == 0:
                     self.names.forget([block])

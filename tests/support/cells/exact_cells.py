@@ -169,11 +169,15 @@ class _Run:
             self._replica.info, incarnation=incarnation, highest_generation=0, held={}
         )
         parsed = worker_attach_pb2.WorkerHello.FromString(hello.SerializeToString())
-        weather = self._weather
+        weather, told = self._weather, worker_info(parsed)
+        block_size = told.model.block_size
+        longest = -(-told.model.max_model_len // block_size)
+        # Pools are tight for one cache group; further ones need blocks of their own.
+        num_more = max(0, told.groups.most_blocks(longest, block_size) - longest)
         info = replace(
-            worker_info(parsed),
+            told,
             worker_id=incarnation.to_bytes(16, "big"),
-            num_blocks=weather.num_blocks,
+            num_blocks=weather.num_blocks + num_more,
             max_num_batched_tokens=weather.max_num_batched_tokens,
             steps_in_flight=weather.steps_in_flight,
         )

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pagewire_shared.kv.arrays import F32, F32Array
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
-from pagewire_shared.steps.plan import NewSequence, StepPlan
+from pagewire_shared.steps.plan import GroupTable, NewSequence, StepPlan
 from pagewire_shared.steps.result import StepResult
 from pagewire_worker.config import WorkerConfig
 from pagewire_worker.loading.loader import Replica, load_replica
@@ -20,6 +20,8 @@ from pagewire_worker.runner.model_runner import ModelRunner
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=None)
 PROMPT = list(range(30, 70))
+GIVEN_BACK = -1
+"""In place of a block that fell out of a window."""
 
 
 @dataclass
@@ -37,6 +39,7 @@ class Running:
     vector: npt.NDArray[np.float32] | None = None
     num_computed: int = 0
     blocks: list[int] = field(default_factory=list)
+    further_blocks: list[list[int]] = field(default_factory=list)
     output: list[int] = field(default_factory=list)
     results: list[StepResult] = field(default_factory=list)
 
@@ -52,13 +55,17 @@ class Running:
 
 
 class Driver:
-    """Makes plans: chunked prefill within a budget, decodes beside it, blocks in random order."""
+    """Makes plans: chunked prefill within a budget, decodes beside it, blocks in random order.
+
+    Blocks that fall out of the window of a further cache group are given out again at once.
+    """
 
     def __init__(self, model_runner: ModelRunner, *, num_blocks: int, block_size: int) -> None:
         self.model_runner = model_runner
         self.block_size = block_size
         self.free_blocks = list(range(num_blocks))
         random.Random(5).shuffle(self.free_blocks)
+        self.further_windows = model_runner._slots.limits.windows[1:]
         self.step_id = 0
         self.freed: list[int] = []
 
@@ -100,12 +107,14 @@ class Driver:
     def release(self, sequence: Running) -> None:
         """Free a sequence's slot and blocks."""
         self.freed.append(sequence.slot)
-        self.free_blocks.extend(sequence.blocks)
+        for blocks in (sequence.blocks, *sequence.further_blocks):
+            self.free_blocks.extend(block for block in blocks if block != GIVEN_BACK)
 
     def preempt(self, sequence: Running) -> None:
         """Free a sequence's slot and blocks; its next step computes all it has once more."""
         self.release(sequence)
         sequence.blocks = []
+        sequence.further_blocks = []
         sequence.num_computed = 0
 
     def step(self, sequences: Sequence[Running], budget: int) -> StepResult:
@@ -119,20 +128,35 @@ class Driver:
             left -= num_new
             end = sequence.num_computed + num_new
             needed = -(-end // self.block_size) - len(sequence.blocks)
-            blocks = [self.free_blocks.pop() for _ in range(max(0, needed))]
             is_new = sequence.num_computed == 0
             if is_new:
-                new_sequences.append(self.new_request(sequence, blocks))
+                sequence.further_blocks = [[] for _ in self.further_windows]
+            tables = (sequence.blocks, *sequence.further_blocks)
+            own = [[self.free_blocks.pop() for _ in range(max(0, needed))] for _ in tables]
+            blocks, *further = own
+            if is_new:
+                new_sequences.append(self.new_request(sequence, blocks, further))
             else:
-                new_blocks.extend(blocks)
-            sequence.blocks.extend(blocks)
+                new_blocks.extend(block for part in own for block in part)
+            for table, part in zip(tables, own, strict=True):
+                table.extend(part)
             samples = int(end == sequence.num_tokens)
             count = 0 if is_new else len(blocks)
             rows.append((sequence.slot, sequence.num_computed, num_new, samples, count))
             sequence.num_computed = end
         result = self.run_well(rows, new_sequences=new_sequences, new_block_ids=new_blocks)
+        for sequence in sequences:
+            self._give_back(sequence)
         self._take(result, {s.slot: s for s in sequences})
         return result
+
+    def _give_back(self, sequence: Running) -> None:
+        for blocks, window in zip(sequence.further_blocks, self.further_windows, strict=False):
+            first = (
+                0 if window is None else max(0, sequence.num_computed - window) // self.block_size
+            )
+            self.free_blocks.extend(block for block in blocks[:first] if block != GIVEN_BACK)
+            blocks[:first] = [GIVEN_BACK] * first
 
     def _take(self, result: StepResult, by_slot: dict[int, Running]) -> None:
         tokens = iter(result.token_ids)
@@ -154,7 +178,9 @@ class Driver:
             else:  # left out: its mask is late
                 sequence.num_computed -= 1
 
-    def new_request(self, sequence: Running, blocks: Sequence[int]) -> NewSequence:
+    def new_request(
+        self, sequence: Running, blocks: Sequence[int], further: Sequence[Sequence[int]] = ()
+    ) -> NewSequence:
         """Return the record of a sequence."""
         return NewSequence(
             slot=sequence.slot,
@@ -164,6 +190,7 @@ class Driver:
             emitted_token_ids=tuple(sequence.output),
             sampling=sequence.sampling,
             block_ids=blocks,
+            further_tables=tuple(map(GroupTable, further)),
             pooling=sequence.pooling,
             grammar_id=sequence.grammar_id,
         )

@@ -75,5 +75,5 @@ def capture_decodes(model_runner: ModelRunner) -> CountedGraphs:
     model_runner._backend = CudaBackend(eager, graphs, watch)
     model_runner._sampler = sample
     model_runner._readback = HeldReadback()
-    table.resident = ResidentTables(table.block_table, table.tokens.device)
+    table.resident = ResidentTables(table.block_tables, table.tokens.device)
     return graphs

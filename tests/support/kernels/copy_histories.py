@@ -90,7 +90,7 @@ class History:
                 block_size=4,
                 max_model_len=16,
                 vocab_size=8,
-                window=None,
+                windows=(None,),
             ),
             max_num_batched_tokens=8,
             device=CPU,

@@ -2,9 +2,11 @@
 
 import hashlib
 from collections.abc import Iterable
+from typing import Final
 
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as pb
+from pagewire_scheduler.core.blocks.cache_groups import CacheGroups
 from pagewire_scheduler.core.data.stream_limits import StreamLimits
 from pagewire_scheduler.core.data.worker_info import ALL_ROLES, ModelInfo, Role, WorkerInfo
 from pagewire_shared.errors import PagewireError, PeerRefusedError
@@ -16,14 +18,19 @@ from pagewire_shared.rpc.errors import from_detail
 from pagewire_shared.sampling.convert import outputs_to_message
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 
+MAX_GROUPS: Final = 8
+"""Cache groups of a worker: a step sends a block of each for every sequence."""
+
+STATE_WINDOW: Final = 2
+"""A state is made of that of the token before."""
+
 _ROLES = {pb.WORKER_ROLE_PREFILL: Role.PREFILL, pb.WORKER_ROLE_DECODE: Role.DECODE}
 _ROLE_OF_NUMBER: dict[int, Role] = dict(_ROLES.items())
 
 
 def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
     """Return the hello as plain data. Raises PeerRefusedError for a layout not supported yet."""
-    if len(hello.layout.groups) != 1:
-        raise PeerRefusedError("one cache group is supported", field="layout.groups")
+    groups = cache_groups(hello.layout)
     group = hello.layout.groups[0]
     capacity = hello.capacity
     model = ModelInfo(
@@ -32,7 +39,8 @@ def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
         tokenizer_fingerprint=hello.tokenizer_fingerprint,
         # A longer sequence would not fit in one plan.
         max_model_len=min(
-            capacity.max_model_len, StreamLimits().longest_sequence(group.block_size)
+            capacity.max_model_len,
+            StreamLimits().longest_sequence(group.block_size, len(groups)),
         ),
         vocab_size=capacity.vocab_size,
         block_size=group.block_size,
@@ -52,9 +60,9 @@ def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
         max_num_batched_tokens=capacity.max_num_batched_tokens,
         shared_step_tokens=capacity.shared_step_tokens,
         steps_in_flight=capacity.steps_in_flight,
-        window=_window(group),
+        groups=groups,
         held=_held(hello, capacity.num_blocks),
-        bytes_per_block=sum(group.bytes_per_block for group in hello.layout.groups),
+        bytes_per_block=group.bytes_per_block,
         loads_blocks=hello.loads_blocks,
         roles=roles_from_message(hello.roles),
         # Older workers, without transports, name endpoints at which they refuse all pulls.
@@ -79,14 +87,31 @@ def roles_to_message(roles: Iterable[Role]) -> "list[pb.WorkerRole]":
     return [number for number, role in _ROLES.items() if role in set(roles)]
 
 
+def cache_groups(layout: layout_pb2.KvLayout) -> CacheGroups:
+    """Return the groups of `layout`. Raises PeerRefusedError for groups that share no pool."""
+    if not 1 <= len(layout.groups) <= MAX_GROUPS:
+        raise _refused(f"1 to {MAX_GROUPS} cache groups are supported, not {len(layout.groups)}")
+    forms = {(one.block_size, one.bytes_per_block, one.dtype) for one in layout.groups}
+    if len(forms) > 1:
+        raise _refused("cache groups with blocks of different sizes or types are not supported")
+    windows = tuple(_window(group) for group in layout.groups)
+    if None in windows[windows.count(None) :]:
+        raise _refused("cache groups that read all positions come first")
+    return CacheGroups(windows)
+
+
 def _window(group: layout_pb2.CacheGroup) -> int | None:
-    if group.kind == layout_pb2.CACHE_KIND_FULL:
+    if group.kind in (layout_pb2.CACHE_KIND_FULL, layout_pb2.CACHE_KIND_LATENT):
         return None
+    if group.kind == layout_pb2.CACHE_KIND_STATE:
+        return STATE_WINDOW
     if group.kind != layout_pb2.CACHE_KIND_SLIDING or not group.window:
-        raise PeerRefusedError(
-            "full attention, or sliding with a window, is supported", field="layout.groups"
-        )
+        raise _refused("a cache group is of no known kind, or sliding without a window")
     return group.window
+
+
+def _refused(message: str) -> PeerRefusedError:
+    return PeerRefusedError(message, field="layout.groups")
 
 
 def _layout_fingerprint(layout: layout_pb2.KvLayout) -> bytes:

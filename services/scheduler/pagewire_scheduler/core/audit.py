@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from pagewire_scheduler.core.blocks.block_pool import BlockPool
-from pagewire_scheduler.core.blocks.block_table import RELEASED
+from pagewire_scheduler.core.blocks.cache_groups import RELEASED
 from pagewire_scheduler.core.data.account import AccountKey
 from pagewire_scheduler.core.data.settings import CoreCounts
 from pagewire_scheduler.core.data.state_machine import WAITING, State
@@ -24,6 +24,15 @@ class AuditFinding:
     detail: str
 
 
+@dataclass(frozen=True, slots=True)
+class GroupReport:
+    """Blocks in one cache group of a worker: held by its running sequences, and most by one."""
+
+    window: int | None
+    num_held: int
+    most_held: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolReport:
     """One worker's pool and slots, counted by walking."""
@@ -36,6 +45,7 @@ class PoolReport:
     num_slots: int
     num_steps_in_flight: int
     counts: WorkerCounts
+    groups: tuple[GroupReport, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,17 +113,17 @@ def _holders(worker: WorkerState) -> Counter[int]:
     holders: Counter[int] = Counter()
     for sequence in worker.running:
         if sequence.table is not None:
-            holders.update(b for b in sequence.table.blocks if b != RELEASED)
+            holders.update(sequence.table.held)
     for step in worker.outstanding:
         for release in step.releases:
-            holders.update(b for b in release.table.blocks if b != RELEASED)
+            holders.update(release.table.held)
     for load in worker.loads.under_way.values():
-        holders.update(load.table.blocks)
+        holders.update(load.table.held)
     for handoff in worker.handoffs.outgoing:
         if handoff.lease is not None:
-            holders.update(handoff.lease.blocks)
+            holders.update(handoff.lease.held)
     for table in worker.handoffs.probe_blocks.values():
-        holders.update(table.blocks)
+        holders.update(table.held)
     return holders
 
 
@@ -130,7 +140,15 @@ def _pool_report(worker: WorkerState) -> PoolReport:
         num_slots=len(held_slots(worker)),
         num_steps_in_flight=len(worker.outstanding),
         counts=replace(worker.counts),
+        groups=tuple(_group_reports(worker)),
     )
+
+
+def _group_reports(worker: WorkerState) -> Iterator[GroupReport]:
+    tables = [sequence.table for sequence in worker.running if sequence.table is not None]
+    for group, window in enumerate(worker.info.groups.windows):
+        held = [len(one.blocks) - one.groups[group].count(RELEASED) for one in tables]
+        yield GroupReport(window, sum(held), max(held, default=0))
 
 
 def _audit_requests(core: SchedulerCore) -> Iterator[AuditFinding]:
@@ -351,13 +369,13 @@ def _audit_writers(worker: WorkerState) -> Iterator[AuditFinding]:
     for sequence in worker.running:
         if sequence.table is None:
             continue
-        if len(sequence.table.blocks) * size < sequence.num_computed:
+        if min(map(len, sequence.table.groups)) * size < sequence.num_computed:
             yield AuditFinding("short_table", f"{sequence.key} has written beyond its blocks")
         # A partly written block may be in several tables until one of them goes on.
         first = -(-sequence.num_computed // size)
         if not sequence.table.is_tail_shared:
             first = sequence.num_computed // size
-        for block in sequence.table.blocks[first:]:
+        for block in (block for blocks in sequence.table.groups for block in blocks[first:]):
             if holders[block] != 1:
                 yield AuditFinding(
                     "shared_writer", f"{sequence.key} will write shared block {block}"

@@ -60,7 +60,9 @@ class WorkerLink:
             )
         self.watch = ProgressWatch(loop.clock())
         self._meter = ModelStepMeter(self._info.model.name)
-        self._load_meter = LoadMeter(self._info.model.name, self._info.model.block_size)
+        self._load_meter = LoadMeter(
+            self._info.model.name, self._info.model.block_size // len(self._info.groups)
+        )
         self._outbox: SendQueue[pb.AttachWorkerResponse] = SendQueue(max_bytes=MESSAGE_BYTES)
         self._is_drained = False
         self._new_roles: frozenset[Role] | None = None

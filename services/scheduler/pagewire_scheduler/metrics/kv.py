@@ -96,9 +96,9 @@ class LoadMeter:
     """Measures the loads of one worker, hand-offs from other workers apart from loads from stores;
     times are seconds of the caller's clock."""
 
-    def __init__(self, model: str, block_size: int) -> None:
+    def __init__(self, model: str, tokens_per_block: int) -> None:
         self._model = model
-        self._block_size = block_size
+        self._tokens_per_block = tokens_per_block
         _introduce(model)
         self._stores: dict[int, float] = {}
         self._handoffs: dict[int, float] = {}
@@ -129,7 +129,7 @@ class LoadMeter:
         _BYTES.labels(self._model).inc(answer.num_bytes)
         _SECONDS.labels(self._model).observe(now - ordered_at)
         for tier, num_blocks in answer.tiers:
-            _TOKENS.labels(self._model, tier_label(tier)).inc(num_blocks * self._block_size)
+            _TOKENS.labels(self._model, tier_label(tier)).inc(num_blocks * self._tokens_per_block)
 
     def _handed_off(self, seconds: float, answer: LoadAnswer) -> None:
         _HANDOFFS.labels(self._model, answer.outcome.value).inc()

@@ -109,6 +109,12 @@ def _scheduler_audit(report: CoreReport) -> audit_pb2.SchedulerAudit:
                 num_computed_tokens=pool.counts.num_computed_tokens,
                 num_queried_tokens=pool.counts.num_queried_tokens,
                 num_hit_tokens=pool.counts.num_hit_tokens,
+                groups=[
+                    audit_pb2.GroupAudit(
+                        window=group.window, num_held=group.num_held, most_held=group.most_held
+                    )
+                    for group in pool.groups
+                ],
             )
             for pool in report.pools
         ],

@@ -10,6 +10,14 @@ from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.kv.kv_cache import KvCache
 
 
+@dataclass(frozen=True, slots=True)
+class GroupBatch:
+    """Where the keys and values of a step lie in one cache group; see StepBatch."""
+
+    slot_mapping: Tensor
+    attention: AttentionMetadata
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepBatch:
     """One flat batch of prefill chunks and decodes, without padding.
@@ -26,6 +34,8 @@ class StepBatch:
             and values are written as computed.
         token_types: [tokens] int64, 1 for tokens of the second text of a pair; for encoders. None:
             all are 0.
+        further_groups: The cache groups behind the first, which `slot_mapping` and `attention` are
+            of. They differ from it in block tables only.
     """
 
     token_ids: Tensor
@@ -36,6 +46,12 @@ class StepBatch:
     is_decode: bool = False
     faults: Tensor | None = None
     token_types: Tensor | None = None
+    further_groups: tuple[GroupBatch, ...] = ()
+
+    @property
+    def groups(self) -> tuple[GroupBatch, ...]:
+        """All cache groups, in block table order."""
+        return (GroupBatch(self.slot_mapping, self.attention), *self.further_groups)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,16 +32,20 @@ class ResidentTables:
     """A copy of the block tables on the device.
 
     Args:
-        host: [num_slots, max_blocks], the tables that are copied; changed by their owner.
+        host: [groups, num_slots, max_blocks], the tables that are copied; changed by their owner.
 
     Attributes:
-        tables: [num_slots, max_blocks] int32 on the device; equal to `host` after `update`.
+        tables: [groups, num_slots, max_blocks] int32 on the device; equal to `host` after `update`.
     """
 
     def __init__(self, host: Int64Array, device: torch.device) -> None:
         self._host = host
         self._changed: set[int] = set()
         self.tables = torch.zeros(host.shape, dtype=torch.int32, device=device)
+
+    def rows(self, group: int, slots: Int64Array) -> ResidentRows:
+        """Return the tables of `slots` [num_seqs] in a cache group."""
+        return ResidentRows(self.tables[group], slots)
 
     def changed(self, slots: Int64Array | list[int]) -> None:
         """Mark the tables of `slots` as changed."""
@@ -56,7 +60,7 @@ class ResidentTables:
         width = int(num_blocks[slots].max())
         if width == 0:
             return
-        rows = self._host[slots, :width].astype(np.int32)
+        rows = self._host[:, slots, :width].astype(np.int32)
         device = self.tables.device
         index = to_device(slots, device)
-        self.tables[:, :width].index_copy_(0, index, to_device(rows, device))
+        self.tables[:, :, :width].index_copy_(1, index, to_device(rows, device))

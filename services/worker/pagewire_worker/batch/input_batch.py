@@ -10,9 +10,8 @@ import numpy.typing as npt
 
 from pagewire_shared.steps.plan import StepPlan
 from pagewire_worker.backend.attention import AttentionMetadata, Int64Array
-from pagewire_worker.backend.backend import StepBatch
+from pagewire_worker.backend.backend import GroupBatch, StepBatch
 from pagewire_worker.backend.device_copy import rows_to_device, to_device
-from pagewire_worker.backend.resident_tables import ResidentRows
 from pagewire_worker.batch.pooling import PoolingRows, pooling_rows
 from pagewire_worker.batch.prompt_logprobs import PromptRows, prompt_rows
 from pagewire_worker.batch.slots import SlotTable
@@ -115,25 +114,30 @@ def _batch(
     positions = np.arange(len(sequence)) - query_starts[sequence] + starts[sequence]
     token_slots = slots[sequence]
     block_size = table.limits.block_size
-    blocks = table.block_table[token_slots, positions // block_size]
-    offsets = positions % block_size
+    indexes, offsets = positions // block_size, positions % block_size
+    blocks = [own[token_slots, indexes] for own in table.group_tables]
     device = table.tokens.device
-    slots_there, positions_there, slot_mapping, faults = rows_to_device(
-        (token_slots, positions, blocks * block_size + offsets, np.zeros_like(positions)), device
+    mappings = [own * block_size + offsets for own in blocks]
+    slots_there, positions_there, faults, *mappings_there = rows_to_device(
+        (token_slots, positions, np.zeros_like(positions), *mappings), device
     )
+    attentions = _attention_metadata(table, slots, query_starts, ends)
     wanted = np.concatenate(output_rows)
     types = table.pooling.token_types(token_slots, positions)
     batch = StepBatch(
         token_ids=table.tokens[slots_there, positions_there].long(),
         positions=positions_there,
-        slot_mapping=slot_mapping,
+        slot_mapping=mappings_there[0],
         output_rows=to_device(wanted, device),
-        attention=_attention_metadata(table, slots, query_starts, ends),
+        attention=attentions[0],
         is_decode=all(np.array_equal(rows, np.arange(len(slots))) for rows in (sequence, wanted)),
         faults=faults,
         token_types=to_device(types, device) if types is not None else None,
+        further_groups=tuple(map(GroupBatch, mappings_there[1:], attentions[1:])),
     )
-    return batch, blocks[offsets == 0]
+    is_first = offsets == 0
+    begun = [own[is_first] for own in blocks]
+    return batch, begun[0] if len(begun) == 1 else np.concatenate(begun)
 
 
 def _sampling_rows(table: SlotTable, slots: Int64Array, positions: Int64Array) -> SamplingRows:
@@ -145,18 +149,28 @@ def _sampling_rows(table: SlotTable, slots: Int64Array, positions: Int64Array) -
 
 def _attention_metadata(
     table: SlotTable, slots: Int64Array, query_starts: Int64Array, ends: Int64Array
-) -> AttentionMetadata:
-    """Return the places of the sequences that compute tokens; other sequences do not attend."""
+) -> list[AttentionMetadata]:
+    """Return the places of the sequences that compute tokens, by cache group.
+
+    Other sequences do not attend.
+    """
     is_computing = np.diff(query_starts) > 0
     if not is_computing.all():
         slots, ends = slots[is_computing], ends[is_computing]
         query_starts = np.append(query_starts[:-1][is_computing], query_starts[-1])
     num_blocks = -(-int(ends.max()) // table.limits.block_size)
-    rows = None
-    if table.resident is not None:
-        table.resident.update(table.num_blocks)
-        rows = ResidentRows(table.resident.tables, slots)
-    return AttentionMetadata(query_starts, ends, table.block_table[slots, :num_blocks], rows)
+    resident = table.resident
+    if resident is not None:
+        resident.update(table.num_blocks)
+    return [
+        AttentionMetadata(
+            query_starts,
+            ends,
+            blocks[slots, :num_blocks],
+            None if resident is None else resident.rows(group, slots),
+        )
+        for group, blocks in enumerate(table.group_tables)
+    ]
 
 
 def _check_rows(

@@ -169,12 +169,16 @@ def _append_tokens(table: SlotTable, plan: StepPlan) -> None:
 def _append_blocks(table: SlotTable, plan: StepPlan, slots: Int64Array) -> None:
     counts = np.asarray(plan.num_new_blocks, dtype=np.int64)
     blocks = np.asarray(plan.new_block_ids, dtype=np.int64)
-    if int(counts.sum()) != len(blocks):
-        raise PlanError(f"{len(blocks)} new blocks for counts that sum to {counts.sum()}")
-    ends = np.cumsum(counts)
+    num_groups = len(table.block_tables)
+    if int(counts.sum()) * num_groups != len(blocks):
+        of_groups = f" in {num_groups} cache groups" if num_groups > 1 else ""
+        text = f"{len(blocks)} new blocks for counts that sum to {counts.sum()}{of_groups}"
+        raise PlanError(text)
+    ends = np.cumsum(counts) * num_groups
     for index in np.flatnonzero(counts).tolist():
-        end = int(ends[index])
-        table.extend(int(slots[index]), blocks[end - int(counts[index]) : end])
+        end, count = int(ends[index]), int(counts[index])
+        own = blocks[end - count * num_groups : end].reshape(num_groups, count)
+        table.extend(int(slots[index]), own)
 
 
 def _replace_copied(table: SlotTable, plan: StepPlan) -> None:
@@ -192,12 +196,13 @@ def _replace_copied(table: SlotTable, plan: StepPlan) -> None:
     _require_distinct(destinations, "copy_destinations")
     copies = zip(slots.tolist(), sources.tolist(), destinations.tolist(), strict=True)
     for slot, source, destination in copies:
-        row = table.block_table[slot, : table.num_blocks[slot]]
-        places = np.flatnonzero(row == source)
+        rows = table.block_tables[:, slot, : table.num_blocks[slot]]
+        groups, places = np.nonzero(rows == source)
         if len(places) == 0:
             raise PlanError(f"slot {slot} does not hold block {source} of a copy", (slot,))
-        # An earlier place lies before the attention window: the block was freed and reused.
-        row[places[-1]] = destination
+        # An earlier place lies before the window of its group: the block was freed and reused.
+        last = places.argmax()
+        rows[groups[last], places[last]] = destination
     table.tables_changed(slots)
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pagewire_shared.kv.arrays import Int64Array
-from pagewire_shared.steps.plan import NewSequence
+from pagewire_shared.steps.plan import GroupTable, NewSequence
 from pagewire_worker.backend.device_copy import to_device
 from pagewire_worker.backend.resident_tables import ResidentTables
 from pagewire_worker.batch.pooling_table import PoolingTable
@@ -24,14 +24,14 @@ from pagewire_worker.sampling.token_rules import largest_token_id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotLimits:
-    """Bounds that a plan may not pass; `window` is the attention window, None for no window."""
+    """Bounds that a plan may not pass; `windows` are those of the cache groups, None for none."""
 
     num_slots: int
     num_blocks: int
     block_size: int
     max_model_len: int
     vocab_size: int
-    window: int | None = None
+    windows: tuple[int | None, ...] = (None,)
 
     @property
     def max_blocks(self) -> int:
@@ -45,14 +45,14 @@ class SavedSlots:
 
     Attributes:
         tokens: [slots, longest] on the device.
-        columns, block_table: As in SlotTable, [slots] each and [slots, max_blocks].
+        columns, block_tables: As in SlotTable, [slots] each and [groups, slots, max_blocks].
         request_ids: None where a slot was empty.
         sampling: Their sampling parameters; pooling is left out, since no fork pools.
     """
 
     tokens: Tensor
     columns: tuple[npt.NDArray[np.generic], ...]
-    block_table: Int64Array
+    block_tables: Int64Array
     request_ids: tuple[bytes | None, ...]
     sampling: SavedSampling
 
@@ -68,8 +68,10 @@ class SlotTable:
         is_beam: The slot grows by appended tokens, never by its own samples.
         is_behind: The newest step that was to sample for the slot left it out. Plans made on top
             of that step count on a token that does not exist.
-        block_table, num_blocks: Blocks of each sequence, in order of position. Blocks before the
-            attention window may belong to other sequences.
+        block_tables, num_blocks: Blocks of each sequence, in order of position, in every cache
+            group. Blocks before the window of a group may belong to other sequences.
+        group_tables: The same memory, [num_slots, max_blocks] per group.
+        block_table: Those of the first group.
         resident: The block tables on the device; None if the device is the host.
     """
 
@@ -94,10 +96,13 @@ class SlotTable:
         self.num_blocks = np.zeros(num_slots, dtype=np.int64)
         self.is_beam = np.zeros(num_slots, dtype=bool)
         self.is_behind = np.zeros(num_slots, dtype=bool)
-        self.block_table = np.zeros((num_slots, limits.max_blocks), dtype=np.int64)
+        num_groups = len(limits.windows)
+        self.block_tables = np.zeros((num_groups, num_slots, limits.max_blocks), dtype=np.int64)
+        self.group_tables: tuple[Int64Array, ...] = tuple(self.block_tables)
+        self.block_table = self.group_tables[0]
         # On a CPU the tables are read directly: faster than any copy.
         is_apart = device.type != "cpu" if has_resident_tables is None else has_resident_tables
-        self.resident = ResidentTables(self.block_table, device) if is_apart else None
+        self.resident = ResidentTables(self.block_tables, device) if is_apart else None
         self.request_ids: list[bytes | None] = [None] * num_slots
 
     def install(self, request: NewSequence, start: int) -> None:
@@ -130,12 +135,30 @@ class SlotTable:
         self.is_beam[slot] = request.is_beam
         self.request_ids[slot] = request.request_id
         try:
-            self.extend(slot, np.asarray(request.block_ids, dtype=np.int64))
+            self.extend(slot, self._tables_of(request, start))
             self.sampling.set(request)
             self.pooling.set(request)
         except PlanError:
             self.free(slot)
             raise
+
+    def _tables_of(self, request: NewSequence, start: int) -> Int64Array:
+        """Return the block tables of `request`, [groups, blocks], with 0 before the windows."""
+        slot, windows = request.slot, self.limits.windows
+        tables = (GroupTable(request.block_ids), *request.further_tables)
+        if len(tables) != len(windows):
+            text = f"{len(tables)} block_tables, and {len(windows)} cache groups"
+            raise PlanError(f"slot {slot}: {text}", (slot,))
+        blocks = np.zeros((len(tables), len(request.block_ids)), dtype=np.int64)
+        for group, table in enumerate(tables):
+            if table.num_before + len(table.block_ids) != len(request.block_ids):
+                text = f"the block_tables of groups 0 and {group} end at different blocks"
+                raise PlanError(f"slot {slot}: {text}", (slot,))
+            if table.num_before > self._first_read(group, start):
+                text = f"block_tables: group {group} lacks blocks of its window"
+                raise PlanError(f"slot {slot}: {text}", (slot,))
+            blocks[group, table.num_before :] = table.block_ids
+        return blocks
 
     def _check_prefix(self, request: NewSequence) -> None:
         slot, source, length = request.slot, request.prefix_slot, request.num_prefix_tokens
@@ -159,16 +182,20 @@ class SlotTable:
             raise PlanError(f"slot {slot}: {field}: token id {token_id} is no id", (slot,))
 
     def extend(self, slot: int, blocks: Int64Array) -> None:
-        """Append `blocks` to the block table of `slot`. Raises PlanError when they do not fit."""
+        """Append `blocks` [groups, n] to the block tables of `slot`.
+
+        Raises:
+            PlanError: They do not fit, or do not exist.
+        """
         begin = int(self.num_blocks[slot])
-        end = begin + len(blocks)
+        end = begin + blocks.shape[1]
         if end > self.limits.max_blocks:
             raise PlanError(f"slot {slot}: {end} blocks are more than a sequence has", (slot,))
-        if len(blocks) and int(blocks.max()) >= self.limits.num_blocks:
+        if int(blocks.max(initial=0)) >= self.limits.num_blocks and blocks.size:
             raise PlanError(f"slot {slot}: block {int(blocks.max())} does not exist", (slot,))
-        self.block_table[slot, begin:end] = blocks
+        self.block_tables[:, slot, begin:end] = blocks
         self.num_blocks[slot] = end
-        if len(blocks):
+        if blocks.size:
             self.tables_changed([slot])
 
     def tables_changed(self, slots: Int64Array | list[int]) -> None:
@@ -199,12 +226,21 @@ class SlotTable:
             raise PlanError(f"slot {slot} does not exist")
         return slot
 
-    def first_live_block(self, slot: int) -> int:
-        """Return the index of the first block that the next token of `slot` attends to."""
-        if self.limits.window is None:
-            return 0
-        first_position = int(self.num_computed[slot]) + 1 - self.limits.window
-        return max(0, first_position) // self.limits.block_size
+    def live_blocks(self, slot: int) -> Int64Array:
+        """Return the blocks that the next token of `slot` attends to, or later ones, [n]."""
+        num_computed, num_blocks = int(self.num_computed[slot]), self.num_blocks[slot]
+        return np.concatenate(
+            [
+                table[slot, self._first_read(group, num_computed) : num_blocks]
+                for group, table in enumerate(self.group_tables)
+            ]
+        )
+
+    def _first_read(self, group: int, num_tokens: int) -> int:
+        """Return the first block of a group that the token behind `num_tokens` attends to."""
+        window = self.limits.windows[group]
+        first = 0 if window is None else max(0, num_tokens + 1 - window)
+        return first // self.limits.block_size
 
     def save(self, slots: Int64Array) -> SavedSlots:
         """Return a copy of the state of `slots` [n]."""
@@ -213,7 +249,7 @@ class SlotTable:
         return SavedSlots(
             tokens=self.tokens[:, :longest].index_select(0, index),
             columns=tuple(column[slots] for column in self._columns()),
-            block_table=self.block_table[slots],
+            block_tables=self.block_tables[:, slots],
             request_ids=tuple(self.request_ids[slot] for slot in slots.tolist()),
             sampling=self.sampling.save(slots),
         )
@@ -224,7 +260,7 @@ class SlotTable:
         self.tokens[:, : saved.tokens.shape[1]].index_copy_(0, index, saved.tokens)
         for column, values in zip(self._columns(), saved.columns, strict=True):
             column[slots] = values
-        self.block_table[slots] = saved.block_table
+        self.block_tables[:, slots] = saved.block_tables
         self.tables_changed(slots)
         for slot, request_id in zip(slots.tolist(), saved.request_ids, strict=True):
             self.request_ids[slot] = request_id

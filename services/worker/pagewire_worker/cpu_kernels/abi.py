@@ -62,6 +62,7 @@ class AttentionArgs(ctypes.Structure):
         ("key", ctypes.c_void_p),
         ("value", ctypes.c_void_p),
         ("window", ctypes.c_int32),
+        ("group", ctypes.c_int32),
         ("score_scale", ctypes.c_float),
         ("softcap", ctypes.c_float),
     )

@@ -183,17 +183,21 @@ class BatchArrays:
 
     def __init__(self, batch: StepBatch) -> None:
         attention = batch.attention
-        tensors = (batch.token_ids, batch.positions, batch.slot_mapping, batch.output_rows)
+        slot_mappings, block_tables = batch.slot_mapping, attention.block_tables
+        if batch.further_groups:
+            slot_mappings = torch.stack([one.slot_mapping for one in batch.groups])
+            block_tables = np.stack([one.attention.block_tables for one in batch.groups])
+        tensors = (batch.token_ids, batch.positions, slot_mappings, batch.output_rows)
         self._tensors = [tensor.contiguous() for tensor in tensors]
         self._arrays: list[Int64Array] = [
             np.ascontiguousarray(array, dtype=np.int64)
-            for array in (attention.query_starts, attention.seq_lens, attention.block_tables)
+            for array in (attention.query_starts, attention.seq_lens, block_tables)
         ]
         self.structure = abi.Batch(
             len(batch.token_ids),
             len(attention.seq_lens),
             len(batch.output_rows),
-            attention.block_tables.shape[1],
+            block_tables.shape[-1],
             *map(pointer, self._tensors),
             *(torch.from_numpy(array).data_ptr() for array in self._arrays),
             # Written by the kernels, so it must not be a copy.

@@ -112,6 +112,7 @@ def attention_structure(layer: FusedLayer, cache: LayerCache) -> abi.AttentionAr
         key=pointer(cache.key),
         value=pointer(cache.value),
         window=spec.kind.window or 0,
+        group=cache.group,
         score_scale=scale,
         softcap=spec.kind.softcap or 0.0,
     )

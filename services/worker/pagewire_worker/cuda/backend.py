@@ -118,4 +118,4 @@ def graph_bytes(plan: ModelPlan, bounds: DecodeBounds, block_size: int) -> int:
     values = bounds.max_num_seqs * widest * ROWS_AT_ONCE * FLOAT_BYTES
     graphs = len(decode_buckets(bounds.max_num_seqs)) * BYTES_PER_GRAPH
     tables = bounds.max_num_seqs * -(-bounds.max_model_len // block_size) * TABLE_ENTRY_BYTES
-    return tables + values + graphs
+    return tables * len(plan.cache_shape.layer_groups) + values + graphs

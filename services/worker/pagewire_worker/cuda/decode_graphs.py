@@ -17,11 +17,11 @@ from pagewire_worker.backend.attention import (
     Int64Array,
     StepAttention,
 )
-from pagewire_worker.backend.backend import DecodeBounds, StepBatch
+from pagewire_worker.backend.backend import DecodeBounds, GroupBatch, StepBatch
 from pagewire_worker.backend.device_copy import rows_to_device, to_device
 from pagewire_worker.cuda.capture import Capture, CapturedWork
 from pagewire_worker.kv.kv_cache import KvCache
-from pagewire_worker.models.torch_backend import DecoderModel
+from pagewire_worker.models.torch_backend import DecoderModel, by_layer
 from pagewire_worker.triton_kernels.decode_attention import first_splits
 from pagewire_worker.triton_kernels.paged_sequences import PagedSequences
 
@@ -34,25 +34,29 @@ class StaticInputs:
 
     Args:
         max_blocks: Blocks of the longest sequence.
+        num_groups: Cache groups.
     """
 
-    def __init__(self, max_num_seqs: int, max_blocks: int, device: torch.device) -> None:
+    def __init__(
+        self, max_num_seqs: int, max_blocks: int, device: torch.device, num_groups: int = 1
+    ) -> None:
         self._device = device
         self._token_ids, self._positions = torch.zeros(
             (2, max_num_seqs), dtype=torch.int64, device=device
         )
-        self._slot_mapping = torch.full_like(self._positions, NOWHERE)
+        self._slot_mappings = [torch.full_like(self._positions, NOWHERE) for _ in range(num_groups)]
         self._rows = torch.arange(max_num_seqs + 1, dtype=torch.int64, device=device)
         self._seq_lens = torch.zeros(max_num_seqs, dtype=torch.int32, device=device)
         self._first_splits = torch.zeros_like(self._seq_lens)
         self._faults = torch.zeros_like(self._positions)
         self._query_starts = self._rows.to(torch.int32)
-        self._tables = torch.zeros((max_num_seqs, max_blocks), dtype=torch.int32, device=device)
+        table = torch.zeros((max_num_seqs, max_blocks), dtype=torch.int32, device=device)
+        self._tables = [table, *(torch.zeros_like(table) for _ in range(num_groups - 1))]
 
-    def sequences(self, size: int) -> PagedSequences:
-        """Return the arrays of the first `size` sequences."""
+    def sequences(self, size: int, group: int = 0) -> PagedSequences:
+        """Return the arrays of the first `size` sequences, with the tables of a cache group."""
         return PagedSequences(
-            self._query_starts[: size + 1], self._seq_lens[:size], self._tables[:size]
+            self._query_starts[: size + 1], self._seq_lens[:size], self._tables[group][:size]
         )
 
     def first_splits(self, size: int) -> Tensor:
@@ -62,14 +66,17 @@ class StaticInputs:
     def batch(self, size: int) -> StepBatch:
         """Return the batch of the first `size` rows, with empty attention metadata."""
         nothing = np.zeros(0, dtype=np.int64)
+        metadata = AttentionMetadata(nothing, nothing, nothing.reshape(0, 0))
+        first, *further = (GroupBatch(one[:size], metadata) for one in self._slot_mappings)
         return StepBatch(
             token_ids=self._token_ids[:size],
             positions=self._positions[:size],
-            slot_mapping=self._slot_mapping[:size],
+            slot_mapping=first.slot_mapping,
             output_rows=self._rows[:size],
-            attention=AttentionMetadata(nothing, nothing, nothing.reshape(0, 0)),
+            attention=metadata,
             is_decode=True,
             faults=self._faults[:size],
+            further_groups=tuple(further),
         )
 
     def fill(self, batch: StepBatch, size: int, num_splits: Int64Array) -> None:
@@ -83,8 +90,6 @@ class StaticInputs:
         # Padding rows keep the tokens and positions of an earlier step: any valid ones will do.
         self._token_ids[:num_seqs].copy_(batch.token_ids)
         self._positions[:num_seqs].copy_(batch.positions)
-        self._slot_mapping[:num_seqs].copy_(batch.slot_mapping)
-        self._slot_mapping[num_seqs:size].fill_(NOWHERE)
         seq_lens, firsts = np.zeros((2, size), dtype=np.int32)
         seq_lens[:num_seqs] = batch.attention.seq_lens
         firsts[:num_seqs] = first_splits(num_splits)
@@ -92,13 +97,20 @@ class StaticInputs:
         self._seq_lens[:size].copy_(seq_lens_there)
         self._first_splits[:size].copy_(firsts_there)
         index = to_device(resident.slots, self._device)
-        torch.index_select(resident.tables, 0, index, out=self._tables[:num_seqs])
+        for own, mapping, tables in zip(
+            batch.groups, self._slot_mappings, self._tables, strict=True
+        ):
+            mapping[:num_seqs].copy_(own.slot_mapping)
+            mapping[num_seqs:size].fill_(NOWHERE)
+            rows = own.attention.resident
+            assert rows is not None
+            torch.index_select(rows.tables, 0, index, out=tables[:num_seqs])
 
     def clear(self, size: int) -> None:
         """Make the first `size` rows padding."""
-        self._slot_mapping[:size].fill_(NOWHERE)
-        self._seq_lens[:size].zero_()
-        for tensor in (self._token_ids, self._positions, self._tables):
+        for mapping in self._slot_mappings:
+            mapping[:size].fill_(NOWHERE)
+        for tensor in (self._seq_lens, self._token_ids, self._positions, *self._tables):
             tensor[:size].zero_()
 
 
@@ -188,7 +200,9 @@ class DecodeGraphs:
         self._bounds = bounds
         self._device = kv_cache.layers[0].key.device
         max_blocks = -(-bounds.max_model_len // kv_cache.block_size)
-        self._inputs = StaticInputs(bounds.max_num_seqs, max_blocks, self._device)
+        self._inputs = StaticInputs(
+            bounds.max_num_seqs, max_blocks, self._device, kv_cache.num_groups
+        )
         self._buckets = decode_buckets(bounds.max_num_seqs)
         self._graphs: dict[int, _Graph] = {}
         began = time.perf_counter()
@@ -229,14 +243,15 @@ class DecodeGraphs:
     def _captured(self, size: int, capture: Capture) -> _Graph:
         self._inputs.clear(size)
         batch = self._inputs.batch(size)
-        attends = {
-            kind: one.prepare_decodes(
-                self._inputs.sequences(size),
+        attends = by_layer(
+            self._model.plan,
+            self._kv_cache,
+            lambda kind, group: self._attentions[kind].prepare_decodes(
+                self._inputs.sequences(size, group),
                 self._inputs.first_splits(size),
                 self._bounds.max_model_len,
-            )
-            for kind, one in self._attentions.items()
-        }
+            ),
+        )
         states: list[Tensor] = []
 
         def work() -> None:

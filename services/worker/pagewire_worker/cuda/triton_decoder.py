@@ -3,14 +3,14 @@
 Between its matrix products and attention, a layer of the usual form takes four kernels.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pagewire_worker.backend.attention import AttentionKind, StepAttention
+from pagewire_worker.backend.attention import StepAttention
 from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.checkpoint.dtypes import FP8
 from pagewire_worker.checkpoint.weights import WeightReader
@@ -139,7 +139,7 @@ class TritonDecoder:
         self,
         batch: StepBatch,
         caches: Sequence[LayerCache],
-        attends: Mapping[AttentionKind, StepAttention],
+        attends: Sequence[StepAttention],
         on_layer: Callable[[], None],
     ) -> Tensor:
         """Run one flat batch; arguments and result as of Decoder.forward."""
@@ -147,8 +147,7 @@ class TritonDecoder:
         if self._factor != 1.0:
             hidden *= self._factor
         stream = ResidualStream(hidden, self.plan.residual_multiplier)
-        for layer, cache in zip(self._layers, caches, strict=True):
-            attend = attends[layer.spec.attention.kind]
+        for layer, cache, attend in zip(self._layers, caches, attends, strict=True):
             attended = self._attend(layer, stream, cache, batch, attend)
             stream.leave(layer.linears.output(attended), layer.attention_norms.after)
             normed = stream.enter(layer.mlp_norms.before)
@@ -184,7 +183,7 @@ class TritonDecoder:
         query = rotary_kv_write(
             qkv,
             batch.positions,
-            batch.slot_mapping,
+            batch.groups[cache.group].slot_mapping,
             None if rotary is None else rotary.cosines,
             None if rotary is None else rotary.sines,
             cache.key,

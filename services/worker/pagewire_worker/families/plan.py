@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pagewire_worker.backend.attention import AttentionKind
+from pagewire_worker.kv.cache_groups import layer_groups
 from pagewire_worker.kv.kv_cache import CacheShape
 
 Activation = Literal["silu", "gelu", "gelu_tanh"]
@@ -252,11 +253,12 @@ class ModelPlan:
 
     @property
     def cache_shape(self) -> CacheShape:
-        """Shape of the cache per position; layers with and without a window keep all positions."""
-        windows = {kind.window for kind in self.kinds}
-        window = windows.pop() if len(windows) == 1 else None
-        attention = self.attention
-        return CacheShape(len(self.layers), attention.num_kv_heads, attention.head_dim, window)
+        """Shape of the cache per position, with the groups of layers that share a window."""
+        windows = [kind.window for kind in self.kinds]
+        groups = layer_groups(windows, self.max_positions)
+        window = windows[0] if len(set(windows)) == 1 else None
+        heads, size = self.attention.num_kv_heads, self.attention.head_dim
+        return CacheShape(len(self.layers), heads, size, window, groups)
 
     @property
     def first_context(self) -> int | None:

@@ -40,7 +40,7 @@ def copy_out(cache: KvCache, blocks: Sequence[int], staging: Tensor) -> Tensor:
             into.copy_(memory[block : block + count], non_blocking=True)
         return payloads
     index = torch.tensor(blocks, dtype=torch.int64, device=cache.device)
-    for layer, part in zip(cache.layers, _parts(cache, payloads), strict=True):
+    for layer, part in zip(cache.stored, _parts(cache, payloads), strict=True):
         for side, rows in zip(map(movable, (layer.key, layer.value)), part, strict=True):
             torch.index_select(side, 0, index, out=rows)
     return payloads
@@ -68,7 +68,7 @@ def write_blocks(cache: KvCache, blocks: Sequence[int], payloads: Tensor) -> Non
             into.copy_(payloads[row : row + count], non_blocking=True)
         return
     index = torch.tensor(blocks, dtype=torch.int64, device=cache.device)
-    for layer, part in zip(cache.layers, _parts(cache, payloads), strict=True):
+    for layer, part in zip(cache.stored, _parts(cache, payloads), strict=True):
         for side, data in zip(map(movable, (layer.key, layer.value)), part, strict=True):
             side.index_copy_(0, index, data)
 
@@ -97,7 +97,7 @@ def _parts(cache: KvCache, payloads: Tensor) -> list[tuple[Tensor, Tensor]]:
     Each is [n, block_size, kv_heads, head_dim] in the cache's type, or in bytes where torch cannot
     move that type.
     """
-    key = movable(cache.layers[0].key)
-    shape = (len(payloads), len(cache.layers), 2, *key.shape[1:])
+    key = movable(cache.stored[0].key)
+    shape = (len(payloads), len(cache.stored), 2, *key.shape[1:])
     whole = payloads.view(key.dtype).view(shape)
-    return [(whole[:, i, 0], whole[:, i, 1]) for i in range(len(cache.layers))]
+    return [(whole[:, i, 0], whole[:, i, 1]) for i in range(len(cache.stored))]

@@ -5,6 +5,7 @@ lies whole, its layers one after the other, so it moves to and from hosts in one
 (docs/adr/0018-blocks-lie-whole-on-cuda.md).
 """
 
+import bisect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,17 +17,68 @@ from pagewire_worker.host.memory_advice import use_large_pages
 
 
 @dataclass(frozen=True, slots=True)
+class LayerGroup:
+    """Layers of a model with a block table of their own.
+
+    `window` is the number of positions that a token attends to in all of them, itself included;
+    None when a layer reads all positions.
+    """
+
+    layers: tuple[int, ...]
+    window: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CacheShape:
     """Cache of a model per position: keys and values, each [kv_heads, head_dim], in every layer.
 
-    `window` is the number of positions that a token attends to in every layer, itself included;
-    None when a layer reads all of them.
+    Attributes:
+        window: As in LayerGroup, of all layers; read where there are no `groups`.
+        groups: The layers by cache group, those without a window first. Empty: one group of all.
     """
 
     num_layers: int
     num_kv_heads: int
     head_dim: int
     window: int | None = None
+    groups: tuple[LayerGroup, ...] = ()
+
+    @property
+    def layer_groups(self) -> tuple[LayerGroup, ...]:
+        """The cache groups, in block table order."""
+        return self.groups or (LayerGroup(tuple(range(self.num_layers)), self.window),)
+
+    @property
+    def windows(self) -> tuple[int | None, ...]:
+        """The window of each cache group."""
+        return tuple(group.window for group in self.layer_groups)
+
+    @property
+    def num_stored_layers(self) -> int:
+        """Layers of one block: those of the largest group."""
+        return max(len(group.layers) for group in self.layer_groups)
+
+    def blocks_of(self, num_blocks: int, block_size: int) -> int:
+        """Return the blocks, over all groups, of a sequence that is `num_blocks` long.
+
+        A cache of one group has room for all of them, whatever its window.
+        """
+        if not self.groups:
+            return num_blocks
+        return sum(
+            num_blocks if window is None else min(num_blocks, -(-window // block_size) + 2)
+            for window in self.windows
+        )
+
+    def longest(self, num_blocks: int, block_size: int) -> int:
+        """Return the tokens of the longest sequence that `num_blocks` hold."""
+        if not self.groups:
+            return num_blocks * block_size
+        lengths = range(num_blocks + 1)
+        found = bisect.bisect_right(
+            lengths, num_blocks, key=lambda n: self.blocks_of(n, block_size)
+        )
+        return (found - 1) * block_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +100,12 @@ class LayerCache:
     """Keys and values of one layer, each [num_blocks, block_size, kv_heads, head_dim].
 
     If blocks lie whole, these are views: contiguous within a block, with gaps between blocks.
+    Layers of different cache groups share this memory, each in the blocks of its own `group`.
     """
 
     key: Tensor
     value: Tensor
+    group: int = 0
 
     @property
     def block_size(self) -> int:
@@ -115,16 +169,20 @@ def _finite(side: Tensor, faults: Tensor) -> Tensor:
 
 
 class KvCache:
-    """The blocks of all layers.
+    """The blocks of all layers, in one pool that the cache groups share.
+
+    A block holds as many layers as the largest group has; layer i of every group lies at place i.
 
     Args:
         shape: Shape of the cache per position.
         has_whole_blocks: Whether each block's layers lie together; None to use the device's way.
 
     Attributes:
-        layers: Keys and values, layer by layer.
-        blocks: [num_blocks, layers, 2, block_size, kv_heads, head_dim], keys before values; None
-            if layers lie by themselves.
+        shape: Of the arguments.
+        layers: Keys and values of each layer of the model.
+        stored: Keys and values of each layer of a block; for one group the same.
+        blocks: [num_blocks, stored layers, 2, block_size, kv_heads, head_dim], keys before values;
+            None if layers lie by themselves.
     """
 
     def __init__(
@@ -139,26 +197,49 @@ class KvCache:
     ) -> None:
         size = (block_size, shape.num_kv_heads, shape.head_dim)
         self.blocks: Tensor | None = None
-        self.layers: Sequence[LayerCache]
+        self.stored: Sequence[LayerCache]
         if device.type == "cuda" if has_whole_blocks is None else has_whole_blocks:
-            blocks = _zeros((num_blocks, shape.num_layers, 2, *size), device, dtype)
-            self.layers = [LayerCache(layer[:, 0], layer[:, 1]) for layer in blocks.unbind(1)]
+            blocks = _zeros((num_blocks, shape.num_stored_layers, 2, *size), device, dtype)
+            self.stored = [LayerCache(layer[:, 0], layer[:, 1]) for layer in blocks.unbind(1)]
             self.blocks = blocks
         else:
             whole = (num_blocks, *size)
-            self.layers = [
+            self.stored = [
                 LayerCache(_zeros(whole, device, dtype), _zeros(whole, device, dtype))
-                for _ in range(shape.num_layers)
+                for _ in range(shape.num_stored_layers)
             ]
         self.num_blocks = num_blocks
         self.block_size = block_size
-        self._window = shape.window
+        self.shape = shape
+        places = {
+            layer: LayerCache(self.stored[place].key, self.stored[place].value, number)
+            for number, group in enumerate(shape.layer_groups)
+            for place, layer in enumerate(group.layers)
+        }
+        self.layers: Sequence[LayerCache] = [places[layer] for layer in sorted(places)]
+        ends = [
+            0
+        ] * shape.num_stored_layers  # computed layers of the model with which each is whole
+        for group in shape.layer_groups:
+            for place, layer in enumerate(group.layers):
+                ends[place] = max(ends[place], layer + 1)
+        self._ends = [max(ends[: place + 1]) for place in range(len(ends))]
         self.bytes_per_block = bytes_per_block(shape, block_size, dtype)
 
     @property
     def device(self) -> torch.device:
         """Device of the blocks."""
         return self.layers[0].key.device
+
+    @property
+    def num_groups(self) -> int:
+        """Cache groups."""
+        return len(self.shape.layer_groups)
+
+    def num_whole(self, num_computed: int) -> int:
+        """Return how many stored layers are whole, in blocks of every group, once the first
+        `num_computed` layers of the model are computed."""
+        return bisect.bisect_right(self._ends, num_computed)
 
     @property
     def block_bytes(self) -> Tensor | None:
@@ -169,7 +250,8 @@ class KvCache:
         """Return the cache groups, in block table order."""
         dtype = str(self.layers[0].key.dtype).removeprefix("torch.")
         return [
-            CacheGroup(len(self.layers), self.block_size, self.bytes_per_block, dtype, self._window)
+            CacheGroup(len(self.stored), self.block_size, self.bytes_per_block, dtype, window)
+            for window in self.shape.windows
         ]
 
     def copy_blocks(self, sources: Tensor, destinations: Tensor) -> None:
@@ -178,7 +260,7 @@ class KvCache:
             blocks = movable(self.blocks)
             blocks.index_copy_(0, destinations, blocks.index_select(0, sources))
             return
-        for layer in self.layers:
+        for layer in self.stored:
             for side in map(movable, (layer.key, layer.value)):
                 side.index_copy_(0, destinations, side.index_select(0, sources))
 
@@ -200,6 +282,6 @@ def _zeros(size: Sequence[int], device: torch.device, dtype: torch.dtype) -> Ten
 
 
 def bytes_per_block(shape: CacheShape, block_size: int, dtype: torch.dtype) -> int:
-    """Return the bytes of one block over all layers, keys and values."""
-    per_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * dtype.itemsize
+    """Return the bytes of one block over its layers, keys and values."""
+    per_token = 2 * shape.num_stored_layers * shape.num_kv_heads * shape.head_dim * dtype.itemsize
     return per_token * block_size

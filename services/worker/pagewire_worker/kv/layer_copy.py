@@ -16,7 +16,7 @@ from pagewire_worker.kv.kv_cache import KvCache, movable
 
 def bytes_per_layer(cache: KvCache) -> int:
     """Return the bytes of one layer of one block, keys and values."""
-    return cache.bytes_per_block // len(cache.layers)
+    return cache.bytes_per_block // len(cache.stored)
 
 
 def block_index(cache: KvCache, blocks: Sequence[int]) -> Tensor:
@@ -61,13 +61,13 @@ def _parts(
 
     Both parts have the same shape except for the number of blocks.
     """
-    key = movable(cache.layers[0].key)
+    key = movable(cache.stored[0].key)
     whole = payload.view(key.dtype).view(num_layers, 2, num_blocks, *key.shape[1:])
     if cache.blocks is not None:
         by_layer = movable(cache.blocks).permute(1, 2, 0, 3, 4, 5)
         yield by_layer[first_layer : first_layer + num_layers], 2, whole
         return
     for number in range(num_layers):
-        layer = cache.layers[first_layer + number]
+        layer = cache.stored[first_layer + number]
         yield movable(layer.key), 0, whole[number, 0]
         yield movable(layer.value), 0, whole[number, 1]

@@ -122,16 +122,17 @@ def plan_num_blocks(
         StartupError: The budget is too little for one sequence.
     """
     block_bytes = bytes_per_block(shape, block_size, dtype)
-    blocks_per_seq = -(-max_model_len // block_size)
+    blocks_per_seq = shape.blocks_of(-(-max_model_len // block_size), block_size)
     num_blocks = max(budget.num_bytes, 0) // block_bytes
     if not budget.is_asked_for:
         num_blocks = min(num_blocks, blocks_per_seq * max_num_seqs)
-    least = min(blocks_per_seq, -(-(least_len or max_model_len) // block_size))
+    shortest = -(-(least_len or max_model_len) // block_size)
+    least = min(blocks_per_seq, shape.blocks_of(shortest, block_size))
     if num_blocks < least:
         raise StartupError(
-            f"{budget.description} hold {num_blocks * block_size} tokens, less than one sequence "
-            f"of {max_model_len}, which takes {format_size(blocks_per_seq * block_bytes)}; "
-            f"{budget.advice}",
+            f"{budget.description} hold {shape.longest(num_blocks, block_size)} tokens, less than "
+            f"one sequence of {max_model_len}, which takes "
+            f"{format_size(blocks_per_seq * block_bytes)}; {budget.advice}",
             field=budget.field,
         )
     return num_blocks

@@ -116,7 +116,7 @@ def load_replica(
     settings = _cache_settings(config, shape, model, sampling)
     fixed = encoder_cache(shape, config.block_size)
     cache = fixed or make_cache(model, settings, LayerCalls(on_layer))
-    slots.limits = limits = _with_blocks(slots.limits, cache.num_blocks)
+    slots.limits = limits = _with_blocks(slots.limits, cache)
     copies = make_copies(shape.device)
     names = BlockNames()
     sharer = BlockSharer(cache, names, copies) if _hands_out(config) else None
@@ -187,13 +187,15 @@ def _observers(*observers: BlockObserver | None) -> BlockObserver:
 
 
 def _slots(config: WorkerConfig, shape: ReplicaShape, model: LoadedReplicaModel) -> SlotTable:
-    slots = SlotTable(_limits(config, shape, model.cache_shape.window), shape.device)
+    slots = SlotTable(_limits(config, shape, model.cache_shape.windows), shape.device)
     if model.head is not None:
         slots.pooling.scored_kind = model.head.kind
     return slots
 
 
-def _limits(config: WorkerConfig, shape: ReplicaShape, window: int | None) -> SlotLimits:
+def _limits(
+    config: WorkerConfig, shape: ReplicaShape, windows: tuple[int | None, ...]
+) -> SlotLimits:
     """Return the limits of a replica that has no blocks yet."""
     return SlotLimits(
         num_slots=shape.max_num_seqs,
@@ -201,14 +203,15 @@ def _limits(config: WorkerConfig, shape: ReplicaShape, window: int | None) -> Sl
         block_size=config.block_size,
         max_model_len=shape.max_model_len,
         vocab_size=shape.model.vocab_size,
-        window=window,
+        windows=windows,
     )
 
 
-def _with_blocks(limits: SlotLimits, num_blocks: int) -> SlotLimits:
+def _with_blocks(limits: SlotLimits, cache: KvCache) -> SlotLimits:
     """Return the limits of a replica with its blocks, which all together hold one sequence."""
-    longest = min(limits.max_model_len, num_blocks * limits.block_size)
-    return replace(limits, num_blocks=num_blocks, max_model_len=longest)
+    longest = cache.shape.longest(cache.num_blocks, limits.block_size)
+    longest = min(limits.max_model_len, longest)
+    return replace(limits, num_blocks=cache.num_blocks, max_model_len=longest)
 
 
 def _hands_out(config: WorkerConfig) -> bool:

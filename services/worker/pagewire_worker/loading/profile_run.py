@@ -15,7 +15,7 @@ from pagewire_shared.errors import StartupError
 from pagewire_shared.sampling.params import MAX_LOGPROBS, SamplingParams
 from pagewire_shared.steps.plan import NewSequence
 from pagewire_worker.backend.attention import AttentionMetadata
-from pagewire_worker.backend.backend import StepBatch
+from pagewire_worker.backend.backend import GroupBatch, StepBatch
 from pagewire_worker.backend.source import LoadedReplicaModel
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_watch import LayerWatch
@@ -173,14 +173,17 @@ def _batch(step: LargestStep, cache: KvCache) -> StepBatch:
     blocks = np.arange(-(-step.seq_len // cache.block_size)) % cache.num_blocks
     slots = torch.arange(num_tokens, device=cache.device)
     num_outputs = min(step.num_seqs, num_tokens)
+    attention = AttentionMetadata(
+        query_starts=np.cumsum([0, *query_lens]),
+        seq_lens=np.array(seq_lens),
+        block_tables=np.tile(blocks, (len(query_lens), 1)),
+    )
     return StepBatch(
         token_ids=torch.zeros(num_tokens, dtype=torch.int64, device=cache.device),
         positions=torch.from_numpy(positions).to(cache.device),
         slot_mapping=slots,
         output_rows=slots[num_tokens - num_outputs :],
-        attention=AttentionMetadata(
-            query_starts=np.cumsum([0, *query_lens]),
-            seq_lens=np.array(seq_lens),
-            block_tables=np.tile(blocks, (len(query_lens), 1)),
-        ),
+        attention=attention,
+        # Content does not matter, so all groups may write to the same blocks.
+        further_groups=(GroupBatch(slots, attention),) * (cache.num_groups - 1),
     )

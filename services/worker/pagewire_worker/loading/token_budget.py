@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from pagewire_worker.backend.attention import AttentionMetadata
-from pagewire_worker.backend.backend import ModelBackend, StepBatch
+from pagewire_worker.backend.backend import GroupBatch, ModelBackend, StepBatch
 from pagewire_worker.host.cpu import processor_identity
 from pagewire_worker.host.kept_facts import KeptFacts
 
@@ -77,14 +77,16 @@ def _seconds_per_token(backend: ModelBackend, num_tokens: int, clock: Callable[[
     block_size = backend.kv_cache.block_size
     positions = torch.arange(num_tokens)
     blocks = np.arange(-(-num_tokens // block_size), dtype=np.int64)
+    metadata = AttentionMetadata(np.array([0, num_tokens]), np.array([num_tokens]), blocks[None, :])
+    num_further = backend.kv_cache.num_groups - 1
     batch = StepBatch(
         token_ids=torch.zeros(num_tokens, dtype=torch.int64),
         positions=positions,
         slot_mapping=positions,
         output_rows=torch.tensor([num_tokens - 1]),
-        attention=AttentionMetadata(
-            np.array([0, num_tokens]), np.array([num_tokens]), blocks[None, :]
-        ),
+        attention=metadata,
+        # Content does not matter, so all groups may write to the same blocks.
+        further_groups=(GroupBatch(positions, metadata),) * num_further,
     )
     seconds = []
     for _ in range(MEASURED_TIMES):

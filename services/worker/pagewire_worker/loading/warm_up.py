@@ -3,7 +3,7 @@
 from pagewire_shared.errors import StartupError
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
-from pagewire_shared.steps.plan import NewSequence, StepPlan
+from pagewire_shared.steps.plan import GroupTable, NewSequence, StepPlan
 from pagewire_worker.batch.slots import SlotLimits
 from pagewire_worker.runner.model_runner import ModelRunner
 
@@ -18,6 +18,7 @@ def warm_up(
     """Run one chunk and one sampled decode; of an encoder one prompt. Raises StartupError."""
     num_tokens = min(max_num_batched_tokens, limits.max_model_len - 1, 32)
     num_blocks = -(-(num_tokens + 1) // limits.block_size)
+    blocks = [at % limits.num_blocks for at in range(num_blocks)]
     request = NewSequence(
         slot=0,
         request_id=b"warm-up",
@@ -25,7 +26,9 @@ def warm_up(
         prompt_token_ids=[0] * num_tokens,
         emitted_token_ids=[],
         sampling=SamplingParams(seed=0, top_p=0.9, max_tokens=None),
-        block_ids=list(range(num_blocks)),
+        block_ids=blocks,
+        # Content does not matter, so all groups may write to the same blocks.
+        further_tables=(GroupTable(blocks),) * (len(limits.windows) - 1),
         pooling=PoolingParams() if is_encoder else None,
     )
     chunk = StepPlan(

@@ -3,7 +3,7 @@
 It sees tensors only; the model runner handles requests and plans.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -175,14 +175,14 @@ class Decoder:
         self,
         batch: StepBatch,
         caches: Sequence[LayerCache],
-        attends: Mapping[AttentionKind, StepAttention],
+        attends: Sequence[StepAttention],
         on_layer: Callable[[], None],
     ) -> Tensor:
         """Run one flat batch.
 
         Args:
             caches: One per layer.
-            attends: Attention of each kind, prepared for the sequences of this step.
+            attends: One per layer, prepared for the sequences of this step.
 
         Returns:
             Hidden states after the last norm, [outputs, hidden].
@@ -191,9 +191,11 @@ class Decoder:
         if self._factor != 1.0:
             hidden = hidden * self._factor
         rotations = _rotations([layer.rotary for layer in self._layers], batch.positions)
-        for layer, cache, rotation in zip(self._layers, caches, rotations, strict=True):
-            attend = attends[layer.kind]
-            inputs = LayerInputs(rotation, batch.slot_mapping, cache, attend, batch.faults)
+        groups = batch.groups
+        parts = zip(self._layers, caches, attends, rotations, strict=True)
+        for layer, cache, attend, rotation in parts:
+            slot_mapping = groups[cache.group].slot_mapping
+            inputs = LayerInputs(rotation, slot_mapping, cache, attend, batch.faults)
             hidden = layer(hidden, inputs)
             on_layer()
         return self._norm(hidden.index_select(0, batch.output_rows))

@@ -36,7 +36,7 @@ class DecoderModel(Protocol):
         self,
         batch: StepBatch,
         caches: Sequence[LayerCache],
-        attends: Mapping[AttentionKind, StepAttention],
+        attends: Sequence[StepAttention],
         on_layer: Callable[[], None],
     ) -> Tensor:
         """Run one flat batch."""
@@ -49,6 +49,20 @@ class DecoderModel(Protocol):
     def narrow_logits(self, hidden: Tensor) -> Tensor:
         """Return logits [rows, vocab] in the type of the model."""
         ...
+
+
+def by_layer(
+    plan: ModelPlan, cache: KvCache, prepare: Callable[[AttentionKind, int], StepAttention]
+) -> list[StepAttention]:
+    """Return the attention of each layer, prepared once for each kind in each cache group."""
+    prepared: dict[tuple[AttentionKind, int], StepAttention] = {}
+    attends = []
+    for kind, layer in zip(plan.kinds, cache.layers, strict=True):
+        key = kind, layer.group
+        if key not in prepared:
+            prepared[key] = prepare(*key)
+        attends.append(prepared[key])
+    return attends
 
 
 class TorchBackend:
@@ -104,7 +118,12 @@ class TorchBackend:
 
     def forward(self, batch: StepBatch) -> Tensor:
         """Run one step and return the hidden states after the last norm, [outputs, hidden]."""
-        attends = {kind: one.prepare(batch.attention) for kind, one in self._attentions.items()}
+        groups, attentions = batch.groups, self._attentions
+        attends = by_layer(
+            self._model.plan,
+            self._kv_cache,
+            lambda kind, group: attentions[kind].prepare(groups[group].attention),
+        )
         return self._model.forward(batch, self._kv_cache.layers, attends, self._on_layer)
 
     def greedy(self, hidden: Tensor) -> SampledTokens:

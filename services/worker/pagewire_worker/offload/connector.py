@@ -5,7 +5,7 @@ The payload of a block has, per layer, in order, its keys and then its values. E
 """
 
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pagewire_worker.kv.kv_cache import CacheGroup
@@ -18,7 +18,7 @@ class BlockLayout:
     Attributes:
         model_fingerprint: SHA-256 over configuration and weights.
         numerics_fingerprint: SHA-256 over device class, type and kernels.
-        groups: Shapes of the cache; a worker has one group.
+        groups: Shapes of the cache, one per cache group; blocks of all groups have one size.
     """
 
     model_fingerprint: bytes
@@ -29,6 +29,12 @@ class BlockLayout:
     def bytes_per_block(self) -> int:
         """Bytes of one payload."""
         return self.groups[0].bytes_per_block
+
+    @property
+    def of_one_group(self) -> "BlockLayout":
+        """The layout for a store, which keeps one payload under each name: a name is that of a
+        block of one group."""
+        return replace(self, groups=self.groups[:1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ class KvStoreConnector:
             return
         await self.close()
         self._addresses = tuple(addresses)
-        message = layout_to_message(layout)
+        message = layout_to_message(layout.of_one_group)
         for links in (self._put_links, self._get_links):
             for address in self._addresses:
                 links[address] = KvStoreLink(address, message, self._stall_seconds)

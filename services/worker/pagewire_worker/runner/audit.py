@@ -33,9 +33,8 @@ def walk_slots(table: SlotTable, names: BlockNames) -> SlotAudit:
                 text = f"empty slot {slot} holds {num_tokens} tokens and {num_blocks} blocks"
                 findings.append(("leaked_slot", text))
             continue
-        # Blocks before the window were freed, perhaps to be allocated to this sequence again.
-        first = table.first_live_block(slot)
-        own = table.block_table[slot, first:num_blocks]
+        # Blocks before a window were freed, perhaps to be allocated to this sequence again.
+        own = table.live_blocks(slot)
         blocks.update(own.tolist())
         if len(np.unique(own)) != len(own):
             findings.append(("repeated_block", f"slot {slot} names a block twice"))

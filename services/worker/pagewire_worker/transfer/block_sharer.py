@@ -43,14 +43,14 @@ class BlockSharer(BlockObserver):
         self._cache = cache
         self._copies = ImmediateCopies() if copies is None else copies
         self._names = names
-        self._num_layers = len(cache.layers)
+        self._num_layers = len(cache.stored)
         self._bytes_per_layer = bytes_per_layer(cache)
         self._nudge: Callable[[], None] = lambda: None
         self._is_nudged = False
         self._inbox: deque[OutgoingPull] = deque()
         self._pulls: list[OutgoingPull] = []
         self._computing: list[tuple[OutgoingPull, Run]] = []
-        self._next_layer = 0
+        self._num_computed = 0
         self._has_failed = False
 
     def connect(self, nudge: Callable[[], None]) -> None:
@@ -76,7 +76,7 @@ class BlockSharer(BlockObserver):
         if not self._pulls or len(plan.named_blocks) == 0:
             return
         planned = dict(zip(plan.names, map(int, plan.named_blocks), strict=True))
-        self._next_layer = 0
+        self._num_computed = 0
         for pull in self._pulls:
             self._add_valid(pull, len(pull.names))
             self._add_planned(pull, planned)
@@ -87,13 +87,17 @@ class BlockSharer(BlockObserver):
         return bool(self._computing)
 
     def on_layer(self) -> None:
-        """Copy the layer that a step has just computed."""
+        """Copy the layers of blocks that are whole with the layer that a step has just computed."""
         if not self._computing:
             return
-        layer = self._next_layer
-        self._next_layer += 1
-        if layer == self._num_layers - 1:
-            return  # not before the step has succeeded
+        first = self._cache.num_whole(self._num_computed)
+        self._num_computed += 1
+        # The last one not before the step has succeeded.
+        end = min(self._cache.num_whole(self._num_computed), self._num_layers - 1)
+        for layer in range(first, end):
+            self._copy_layer(layer)
+
+    def _copy_layer(self, layer: int) -> None:
         for pull, run in self._computing:
             if run.next_layer == layer and run.index is not None:
                 covered = LayerRange(run.first, run.num_blocks, layer, 1)

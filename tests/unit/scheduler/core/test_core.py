@@ -6,6 +6,7 @@ import pytest
 from unit.scheduler.cell import FRONTEND, Cell
 
 from pagewire_scheduler.core.audit import audit
+from pagewire_scheduler.core.blocks.cache_groups import CacheGroups
 from pagewire_scheduler.core.data.events import FinishedEvent, RejectedEvent, TokensEvent
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_shared.errors import InvalidRequestError
@@ -99,7 +100,7 @@ def test_a_prompt_that_fills_its_blocks_is_forked_without_copies() -> None:
 
 
 def test_forks_of_a_prompt_in_chunks_are_told_of_the_newest_blocks() -> None:
-    cell = Cell(max_num_batched_tokens=6, window=100)
+    cell = Cell(max_num_batched_tokens=6, groups=CacheGroups((100,)))
     cell.submit(1, [1] * 11, emitted=((), ()), is_finished=(False,) * 2)
     first, second = cell.planned(), cell.planned()
     assert second.num_new_tokens == [5, 0]

@@ -6,6 +6,8 @@ import pytest
 from unit.scheduler.cell import Cell, finished, submission
 from unit.scheduler.hellos import MODEL
 
+from pagewire_scheduler.core.blocks.cache_groups import CacheGroups
+from pagewire_scheduler.core.blocks.prefix_cache import CachedPrefix
 from pagewire_scheduler.core.data.events import RejectedEvent
 from pagewire_scheduler.core.data.plan_bytes import record_bytes
 from pagewire_scheduler.core.data.settings import CoreSettings
@@ -237,7 +239,7 @@ def test_a_load_has_no_more_blocks_than_a_message_can_tell() -> None:
     limits = StreamLimits(max_load_blocks=5)
     small = Cell(settings=CoreSettings(generation=3, stream_limits=limits))
     worker = small.core.workers[small.info.worker_id]
-    assert num_free_for_load(worker, []) == 5
+    assert num_free_for_load(worker, CachedPrefix([[]])) == 5
     most = StreamLimits().max_load_blocks
     order = LoadOrder(
         load_id=1,
@@ -255,7 +257,7 @@ def test_choices_whose_new_blocks_do_not_fit_the_plan_are_queued() -> None:
     windowed = cell(
         new_bytes=1900,
         model=model,
-        window=4,
+        groups=CacheGroups((4,)),
         max_num_batched_tokens=100,
         max_num_seqs=8,
         num_blocks=900,

@@ -5,6 +5,7 @@ from dataclasses import replace
 from unit.scheduler.cell import Cell
 from unit.scheduler.hellos import worker_info
 
+from pagewire_scheduler.core.blocks.cache_groups import CacheGroups
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.steps.result import StepFailure
@@ -38,7 +39,13 @@ def test_nobody_is_evicted_for_blocks_that_others_hold_too() -> None:
 
 
 def test_a_trial_that_is_short_under_a_window_lets_the_older_one_go_on() -> None:
-    cell = Cell(model=MODEL, num_blocks=4, max_num_batched_tokens=16, steps_in_flight=1, window=8)
+    cell = Cell(
+        model=MODEL,
+        num_blocks=4,
+        max_num_batched_tokens=16,
+        steps_in_flight=1,
+        groups=CacheGroups((8,)),
+    )
     cell.submit(1, list(range(1, 9)), sampling=SamplingParams(max_tokens=40, ignore_eos=True))
     cell.now = 1.0
     cell.submit(2, list(range(20, 60)), sampling=SamplingParams(max_tokens=4, ignore_eos=True))

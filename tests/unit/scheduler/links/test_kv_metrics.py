@@ -42,7 +42,7 @@ def test_decisions_about_hand_offs_are_totals_of_their_own() -> None:
 
 
 def test_only_loads_that_were_ordered_count() -> None:
-    meter = LoadMeter("metered loads", block_size=4)
+    meter = LoadMeter("metered loads", tokens_per_block=4)
     meter.ordered(1.0, LoadOrder(load_id=7, store="store", names=(), blocks=(), timeout_ms=100))
     tiers = (("disk", 2), ("memory", 1), ("tape", 1), ("s3", 2))
     answer = LoadAnswer(7, 6, LoadOutcome.MISSING, 300, 0.5, tiers)
@@ -67,7 +67,7 @@ def test_a_store_never_has_less_than_nothing() -> None:
 
 
 def test_hand_offs_are_counted_apart_from_loads_from_stores() -> None:
-    meter = LoadMeter("metered hand-offs", block_size=4)
+    meter = LoadMeter("metered hand-offs", tokens_per_block=4)
     source = WorkerSource("host:1", b"w" * 16)
     for load_id in (1, 2):
         meter.ordered(
@@ -96,7 +96,7 @@ def test_hand_offs_are_counted_apart_from_loads_from_stores() -> None:
 
 
 def test_cancels_of_loads_from_stores_are_counted() -> None:
-    meter = LoadMeter("metered cancels", block_size=4)
+    meter = LoadMeter("metered cancels", tokens_per_block=4)
     meter.ordered(1.0, LoadOrder(load_id=7, store="store", names=(), blocks=(), timeout_ms=100))
     meter.cancelled(7)
     assert value("kv_load_cancels_total", model="metered cancels") == 1

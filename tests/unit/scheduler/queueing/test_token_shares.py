@@ -9,6 +9,7 @@ import pytest
 from unit.scheduler.cell import Cell, finished
 from unit.scheduler.hellos import MODEL
 
+from pagewire_scheduler.core.blocks.cache_groups import CacheGroups
 from pagewire_scheduler.core.data.settings import CoreSettings, PolicyName
 from pagewire_scheduler.core.queueing.slot_shares import divide
 from pagewire_shared.sampling.params import SamplingParams
@@ -77,7 +78,12 @@ def num_steps_alone(**fields: Any) -> int:
 @pytest.mark.parametrize("num_steps_before", [1, 5, 40])
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"shared_step_tokens": 32}, {"steps_in_flight": 1}, {"window": 64, "num_blocks": 100}],
+    [
+        {},
+        {"shared_step_tokens": 32},
+        {"steps_in_flight": 1},
+        {"groups": CacheGroups((64,)), "num_blocks": 100},
+    ],
     ids=["two_under_way", "longer_alone", "one_under_way", "window"],
 )
 def test_long_prompts_of_one_tenant_keep_another_waiting_for_no_more_than_its_own_time(

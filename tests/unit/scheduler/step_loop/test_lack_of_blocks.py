@@ -8,7 +8,9 @@ import pytest
 from unit.scheduler.cell import FRONTEND, Cell
 from unit.scheduler.hellos import MODEL
 
+from pagewire_scheduler.core.blocks.prefix_cache import CachedPrefix
 from pagewire_scheduler.core.planning import schedule_waiting as starting
+from pagewire_scheduler.core.state import worker as placed
 from pagewire_shared.sampling.params import SamplingParams
 
 LONG = SamplingParams(max_tokens=40, ignore_eos=True)
@@ -29,14 +31,14 @@ def test_who_lacks_blocks_is_not_looked_up_in_every_plan(monkeypatch: pytest.Mon
     assert len(worker.waiting) >= 5
     assert len(worker.running) >= 2
     num_walks = 0
-    find_prefix = starting.find_prefix
+    find_prefix = placed.find_prefix
 
-    def counted(*args: Any) -> list[int]:
+    def counted(*args: Any) -> CachedPrefix:
         nonlocal num_walks
         num_walks += 1
         return find_prefix(*args)
 
-    monkeypatch.setattr(starting, "find_prefix", counted)
+    monkeypatch.setattr(placed, "find_prefix", counted)
     for _ in range(20):
         cell.answer(cell.planned())
     assert len(worker.waiting) >= 5

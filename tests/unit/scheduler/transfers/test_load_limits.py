@@ -7,6 +7,7 @@ from unit.scheduler.hellos import worker_info
 from unit.scheduler.loading_cell import PROMPT, STORE, LoadingCell
 
 from pagewire_scheduler.core.audit import check_integrity
+from pagewire_scheduler.core.blocks.cache_groups import CacheGroups
 from pagewire_scheduler.core.costs.load_cost import LoadReason
 from pagewire_scheduler.core.data.settings import LoadCounts
 from pagewire_scheduler.core.data.state_machine import State
@@ -214,7 +215,7 @@ def test_beams_and_choices_share_a_load() -> None:
 
 
 def test_a_window_loads_no_more_than_is_found_again() -> None:
-    cell = LoadingCell(num_blocks=8, window=8)
+    cell = LoadingCell(num_blocks=8, groups=CacheGroups((8,)))
     prompt = list(range(1, 40))
     cell.store(prompt)
     cell.submit(1, prompt, sampling=SamplingParams(max_tokens=2))

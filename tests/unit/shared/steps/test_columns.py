@@ -17,7 +17,7 @@ from pagewire_shared.steps.convert import (
     result_from_message,
     result_to_message,
 )
-from pagewire_shared.steps.plan import NO_SLOT, NewSequence, StepPlan
+from pagewire_shared.steps.plan import NO_SLOT, GroupTable, NewSequence, StepPlan
 from pagewire_shared.steps.result import PromptLogprobs, StepFailure, StepResult
 
 NAMES = [bytes([byte]) * 16 for byte in range(4)]
@@ -138,6 +138,24 @@ def test_the_bytes_of_a_plan(as_columns):
     assert [column.tolist() for column in columns] == [[1, 2], [3], [4, 5], [6]]
 
 
+def test_block_tables_of_further_cache_groups():
+    further = (GroupTable([8], 1), GroupTable([9, 10]))
+    plan = StepPlan(1, 2, 3, new_sequences=[new_sequence(further_tables=further)])
+    message = plan_to_message(plan)
+    tables = [wire.BlockTable(block_ids=pack_u32(ids)) for ids in ([4, 5], [8], [9, 10])]
+    tables[1].num_before = 1
+    assert list(message.new_requests[0].block_tables) == tables
+    (read,) = plan_from_message(message).new_sequences
+    found = [(table.block_ids.tolist(), table.num_before) for table in read.further_tables]
+    assert found == [([8], 1), ([9, 10], 0)]
+    message.new_requests[0].block_tables[0].num_before = 1
+    with pytest.raises(WireError, match="the first one lacks blocks"):
+        plan_from_message(message)
+    message.new_requests[0].ClearField("block_tables")
+    with pytest.raises(WireError, match="there is no table"):
+        plan_from_message(message)
+
+
 def test_the_width_of_a_beam_takes_the_place_of_its_log_probabilities():
     beam = new_sequence(num_candidates=64, grammar_id=NAMES[0], pooling=PoolingParams())
     sampling = sampling_to_message(SAMPLING)
@@ -218,6 +236,7 @@ OWN = {
     "given_up": "given_up_slots given_up_reasons",
     "block_ids": "block_tables",
     "num_candidates": "is_beam",
+    "further_tables": "block_tables",
 }
 
 

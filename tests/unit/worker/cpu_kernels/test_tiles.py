@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
+from unit.worker.cpu_kernels.test_codes import INPUTS, coded, packed_codes
 
 from pagewire_worker.cpu_kernels import abi
 from pagewire_worker.cpu_kernels.library import EMULATED, KernelPool
@@ -20,7 +21,6 @@ from support.kernels.fused_kernels import (
     pools,
 )
 from support.kernels.fused_steps import Chunk, Sequences, fused_model, over_cache, run, silent
-from unit.worker.cpu_kernels.test_codes import INPUTS, coded, packed_codes
 
 KINDS = {"bf16": abi.BFLOAT16, "int8": abi.INT8, "int4": abi.INT4}
 

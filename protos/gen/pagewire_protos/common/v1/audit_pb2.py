@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1epagewire/common/v1/audit.proto\x12\x12pagewire.common.v1\"=\n\x0c\x41uditFinding\x12\x0f\n\x07process\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\"\xe8\x01\n\tPoolAudit\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x12\n\nnum_blocks\x18\x02 \x01(\r\x12\x10\n\x08num_held\x18\x03 \x01(\r\x12\x12\n\nnum_cached\x18\x04 \x01(\r\x12\x10\n\x08num_free\x18\x05 \x01(\r\x12\x11\n\tnum_slots\x18\x06 \x01(\r\x12\x1b\n\x13num_steps_in_flight\x18\x07 \x01(\r\x12\x1b\n\x13num_computed_tokens\x18\x08 \x01(\x04\x12\x1a\n\x12num_queried_tokens\x18\t \x01(\x04\x12\x16\n\x0enum_hit_tokens\x18\n \x01(\x04\"\xfe\x01\n\x0eSchedulerAudit\x12\x14\n\x0cnum_requests\x18\x01 \x01(\r\x12\x13\n\x0bnum_waiting\x18\x02 \x01(\r\x12\x13\n\x0bnum_running\x18\x03 \x01(\r\x12,\n\x05pools\x18\x04 \x03(\x0b\x32\x1d.pagewire.common.v1.PoolAudit\x12\x32\n\x08\x66indings\x18\x05 \x03(\x0b\x32 .pagewire.common.v1.AuditFinding\x12\x17\n\x0fnum_preemptions\x18\x06 \x01(\x04\x12\x14\n\x0cnum_rejected\x18\x07 \x01(\x04\x12\x1b\n\x13num_dropped_results\x18\x08 \x01(\x04\"\xb6\x01\n\x0bWorkerAudit\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x11\n\tnum_slots\x18\x02 \x01(\r\x12\x1c\n\x14num_blocks_in_tables\x18\x03 \x01(\r\x12\x18\n\x10num_named_blocks\x18\x04 \x01(\r\x12\x18\n\x10num_steps_queued\x18\x05 \x01(\r\x12\x32\n\x08\x66indings\x18\x06 \x03(\x0b\x32 .pagewire.common.v1.AuditFinding\"\x84\x01\n\rFrontendAudit\x12\x10\n\x08\x66rontend\x18\x01 \x01(\t\x12\x18\n\x10num_open_streams\x18\x02 \x01(\r\x12\x13\n\x0bnum_handles\x18\x03 \x01(\r\x12\x32\n\x08\x66indings\x18\x04 \x03(\x0b\x32 .pagewire.common.v1.AuditFinding\"\xf4\x01\n\x0b\x41uditReport\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x35\n\tscheduler\x18\x02 \x01(\x0b\x32\".pagewire.common.v1.SchedulerAudit\x12\x30\n\x07workers\x18\x03 \x03(\x0b\x32\x1f.pagewire.common.v1.WorkerAudit\x12\x34\n\tfrontends\x18\x04 \x03(\x0b\x32!.pagewire.common.v1.FrontendAudit\x12\x32\n\x08\x66indings\x18\x05 \x03(\x0b\x32 .pagewire.common.v1.AuditFindingB6\n\x15\x61i.pagewire.common.v1P\x01Z\x1bpagewire/common/v1;commonv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1epagewire/common/v1/audit.proto\x12\x12pagewire.common.v1\"=\n\x0c\x41uditFinding\x12\x0f\n\x07process\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\"\x98\x02\n\tPoolAudit\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x12\n\nnum_blocks\x18\x02 \x01(\r\x12\x10\n\x08num_held\x18\x03 \x01(\r\x12\x12\n\nnum_cached\x18\x04 \x01(\r\x12\x10\n\x08num_free\x18\x05 \x01(\r\x12\x11\n\tnum_slots\x18\x06 \x01(\r\x12\x1b\n\x13num_steps_in_flight\x18\x07 \x01(\r\x12\x1b\n\x13num_computed_tokens\x18\x08 \x01(\x04\x12\x1a\n\x12num_queried_tokens\x18\t \x01(\x04\x12\x16\n\x0enum_hit_tokens\x18\n \x01(\x04\x12.\n\x06groups\x18\x0b \x03(\x0b\x32\x1e.pagewire.common.v1.GroupAudit\"Q\n\nGroupAudit\x12\x13\n\x06window\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x10\n\x08num_held\x18\x02 \x01(\r\x12\x11\n\tmost_held\x18\x03 \x01(\rB\t\n\x07_window\"\xfe\x01\n\x0eSchedulerAudit\x12\x14\n\x0cnum_requests\x18\x01 \x01(\r\x12\x13\n\x0bnum_waiting\x18\x02 \x01(\r\x12\x13\n\x0bnum_running\x18\x03 \x01(\r\x12,\n\x05pools\x18\x04 \x03(\x0b\x32\x1d.pagewire.common.v1.PoolAudit\x12\x32\n\x08\x66indings\x18\x05 \x03(\x0b\x32 .pagewire.common.v1.AuditFinding\x12\x17\n\x0fnum_preemptions\x18\x06 \x01(\x04\x12\x14\n\x0cnum_rejected\x18\x07 \x01(\x04\x12\x1b\n\x13num_dropped_results\x18\x08 \x01(\x04\"\xb6\x01\n\x0bWorkerAudit\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x11\n\tnum_slots\x18\x02 \x01(\r\x12\x1c\n\x14num_blocks_in_tables\x18\x03 \x01(\r\x12\x18\n\x10num_named_blocks\x18\x04 \x01(\r\x12\x18\n\x10num_steps_queued\x18\x05 \x01(\r\x12\x32\n\x08\x66indings\x18\x06 \x03(\x0b\x32 .pagewire.common.v1.AuditFinding\"\x84\x01\n\rFrontendAudit\x12\x10\n\x08\x66rontend\x18\x01 \x01(\t\x12\x18\n\x10num_open_streams\x18\x02 \x01(\r\x12\x13\n\x0bnum_handles\x18\x03 \x01(\r\x12\x32\n\x08\x66indings\x18\x04 \x03(\x0b\x32 .pagewire.common.v1.AuditFinding\"\xf4\x01\n\x0b\x41uditReport\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x35\n\tscheduler\x18\x02 \x01(\x0b\x32\".pagewire.common.v1.SchedulerAudit\x12\x30\n\x07workers\x18\x03 \x03(\x0b\x32\x1f.pagewire.common.v1.WorkerAudit\x12\x34\n\tfrontends\x18\x04 \x03(\x0b\x32!.pagewire.common.v1.FrontendAudit\x12\x32\n\x08\x66indings\x18\x05 \x03(\x0b\x32 .pagewire.common.v1.AuditFindingB6\n\x15\x61i.pagewire.common.v1P\x01Z\x1bpagewire/common/v1;commonv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,13 +35,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_AUDITFINDING']._serialized_start=54
   _globals['_AUDITFINDING']._serialized_end=115
   _globals['_POOLAUDIT']._serialized_start=118
-  _globals['_POOLAUDIT']._serialized_end=350
-  _globals['_SCHEDULERAUDIT']._serialized_start=353
-  _globals['_SCHEDULERAUDIT']._serialized_end=607
-  _globals['_WORKERAUDIT']._serialized_start=610
-  _globals['_WORKERAUDIT']._serialized_end=792
-  _globals['_FRONTENDAUDIT']._serialized_start=795
-  _globals['_FRONTENDAUDIT']._serialized_end=927
-  _globals['_AUDITREPORT']._serialized_start=930
-  _globals['_AUDITREPORT']._serialized_end=1174
+  _globals['_POOLAUDIT']._serialized_end=398
+  _globals['_GROUPAUDIT']._serialized_start=400
+  _globals['_GROUPAUDIT']._serialized_end=481
+  _globals['_SCHEDULERAUDIT']._serialized_start=484
+  _globals['_SCHEDULERAUDIT']._serialized_end=738
+  _globals['_WORKERAUDIT']._serialized_start=741
+  _globals['_WORKERAUDIT']._serialized_end=923
+  _globals['_FRONTENDAUDIT']._serialized_start=926
+  _globals['_FRONTENDAUDIT']._serialized_end=1058
+  _globals['_AUDITREPORT']._serialized_start=1061
+  _globals['_AUDITREPORT']._serialized_end=1305
 # @@protoc_insertion_point(module_scope)

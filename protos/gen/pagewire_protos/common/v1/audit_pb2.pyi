@@ -17,7 +17,7 @@ class AuditFinding(_message.Message):
     def __init__(self, process: _Optional[str] = ..., kind: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
 
 class PoolAudit(_message.Message):
-    __slots__ = ("worker", "num_blocks", "num_held", "num_cached", "num_free", "num_slots", "num_steps_in_flight", "num_computed_tokens", "num_queried_tokens", "num_hit_tokens")
+    __slots__ = ("worker", "num_blocks", "num_held", "num_cached", "num_free", "num_slots", "num_steps_in_flight", "num_computed_tokens", "num_queried_tokens", "num_hit_tokens", "groups")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     NUM_HELD_FIELD_NUMBER: _ClassVar[int]
@@ -28,6 +28,7 @@ class PoolAudit(_message.Message):
     NUM_COMPUTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_QUERIED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_HIT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
     worker: str
     num_blocks: int
     num_held: int
@@ -38,7 +39,18 @@ class PoolAudit(_message.Message):
     num_computed_tokens: int
     num_queried_tokens: int
     num_hit_tokens: int
-    def __init__(self, worker: _Optional[str] = ..., num_blocks: _Optional[int] = ..., num_held: _Optional[int] = ..., num_cached: _Optional[int] = ..., num_free: _Optional[int] = ..., num_slots: _Optional[int] = ..., num_steps_in_flight: _Optional[int] = ..., num_computed_tokens: _Optional[int] = ..., num_queried_tokens: _Optional[int] = ..., num_hit_tokens: _Optional[int] = ...) -> None: ...
+    groups: _containers.RepeatedCompositeFieldContainer[GroupAudit]
+    def __init__(self, worker: _Optional[str] = ..., num_blocks: _Optional[int] = ..., num_held: _Optional[int] = ..., num_cached: _Optional[int] = ..., num_free: _Optional[int] = ..., num_slots: _Optional[int] = ..., num_steps_in_flight: _Optional[int] = ..., num_computed_tokens: _Optional[int] = ..., num_queried_tokens: _Optional[int] = ..., num_hit_tokens: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupAudit, _Mapping]]] = ...) -> None: ...
+
+class GroupAudit(_message.Message):
+    __slots__ = ("window", "num_held", "most_held")
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    NUM_HELD_FIELD_NUMBER: _ClassVar[int]
+    MOST_HELD_FIELD_NUMBER: _ClassVar[int]
+    window: int
+    num_held: int
+    most_held: int
+    def __init__(self, window: _Optional[int] = ..., num_held: _Optional[int] = ..., most_held: _Optional[int] = ...) -> None: ...
 
 class SchedulerAudit(_message.Message):
     __slots__ = ("num_requests", "num_waiting", "num_running", "pools", "findings", "num_preemptions", "num_rejected", "num_dropped_results")

@@ -238,10 +238,12 @@ class NewRequest(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., request_id: _Optional[bytes] = ..., choice: _Optional[int] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted_token_ids: _Optional[bytes] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., block_tables: _Optional[_Iterable[_Union[BlockTable, _Mapping]]] = ..., eos_token_ids: _Optional[bytes] = ..., is_beam: bool = ..., grammar_id: _Optional[bytes] = ..., pooling: _Optional[_Union[_pooling_pb2.Pooling, _Mapping]] = ..., tenant: _Optional[str] = ..., prefix_slot: _Optional[int] = ..., num_prefix_tokens: _Optional[int] = ...) -> None: ...
 
 class BlockTable(_message.Message):
-    __slots__ = ("block_ids",)
+    __slots__ = ("block_ids", "num_before")
     BLOCK_IDS_FIELD_NUMBER: _ClassVar[int]
+    NUM_BEFORE_FIELD_NUMBER: _ClassVar[int]
     block_ids: bytes
-    def __init__(self, block_ids: _Optional[bytes] = ...) -> None: ...
+    num_before: int
+    def __init__(self, block_ids: _Optional[bytes] = ..., num_before: _Optional[int] = ...) -> None: ...
 
 class StepResult(_message.Message):
     __slots__ = ("generation", "incarnation", "step_id", "slots", "counts", "token_ids", "logprobs", "num_top", "top_token_ids", "top_logprobs", "failure", "model_time_us", "step_time_us", "ranks", "prompt", "vectors", "given_up_slots", "given_up_reasons", "failed_slots", "failed_reason")

@@ -23,6 +23,9 @@ class BlockPool:
     A block without a holder is in the free list. While it has a name it can still be found
     (cached); giving it out drops the name.
 
+    Args:
+        num_groups: Cache groups that the blocks are given out to.
+
     Attributes:
         num_released: How often a block lost its last holder.
         shared_early: PENDING blocks that a second holder has found by their names.
@@ -33,14 +36,16 @@ class BlockPool:
         "cache",
         "names",
         "num_blocks",
+        "num_groups",
         "num_released",
         "pending_steps",
         "ref_counts",
         "shared_early",
     )
 
-    def __init__(self, num_blocks: int) -> None:
+    def __init__(self, num_blocks: int, num_groups: int = 1) -> None:
         self.num_blocks = num_blocks
+        self.num_groups = num_groups
         self.ref_counts = [0] * num_blocks
         self.names: list[BlockName | None] = [None] * num_blocks
         self.pending_steps = [0] * num_blocks  # 0: not pending; step ids start at 1

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pagewire_scheduler.core.blocks.cache_groups import ONE_GROUP, RELEASED, CacheGroups
 from pagewire_shared.identity.ids import BlockName
-from pagewire_shared.kv.block_hash import block_name
+from pagewire_shared.kv.block_hash import block_name, group_name
 
 NAME_BYTES: Final = 16
 
@@ -92,8 +93,15 @@ class NameChain:
         copy._names = self._names.copy()
         return copy
 
+    def name_in(self, group: int, index: int, tokens: Sequence[int]) -> BlockName:
+        """Return the name of block `index` of `tokens` in a cache group."""
+        return group_name(self.name(index, tokens), group)
+
     def name(self, index: int, tokens: Sequence[int]) -> BlockName:
-        """Return the name of block `index` of `tokens`, all of whose ids must be known."""
+        """Return the name of block `index` of `tokens` in the first cache group.
+
+        All ids of the block and before it must be known.
+        """
         if index < self._num_given:
             at = index * NAME_BYTES
             return BlockName(self._given[at : at + NAME_BYTES])
@@ -113,7 +121,34 @@ class NameChain:
         return BlockName(self._given[-NAME_BYTES:]) if self._given else self.root
 
 
-def find_prefix(cache: PrefixCache, chain: NameChain, tokens: Sequence[int]) -> list[int]:
+@dataclass(slots=True)
+class CachedPrefix:
+    """Cached blocks that a sequence may start with.
+
+    Attributes:
+        groups: Block ids in order of position, one list per cache group, all of one length;
+            RELEASED in place of those that the sequence will not read.
+    """
+
+    groups: list[list[int]]
+
+    def __len__(self) -> int:
+        return len(self.groups[0])
+
+    @property
+    def held(self) -> list[int]:
+        """The blocks, of all groups."""
+        if len(self.groups) == 1:
+            return self.groups[0]
+        return [block for blocks in self.groups for block in blocks if block != RELEASED]
+
+
+def find_prefix(
+    cache: PrefixCache,
+    chain: NameChain,
+    tokens: Sequence[int],
+    groups: CacheGroups = ONE_GROUP,
+) -> CachedPrefix:
     """Return the cached blocks of the longest prefix of `tokens`, of at most len - 1 tokens.
 
     The last token is always computed: its logits are needed.
@@ -124,7 +159,30 @@ def find_prefix(cache: PrefixCache, chain: NameChain, tokens: Sequence[int]) -> 
         if block is None:
             break
         blocks.append(block)
-    return blocks
+    if len(groups) == 1:
+        return CachedPrefix([blocks])
+    return _in_all(cache, chain, tokens, groups, len(blocks))
+
+
+def _in_all(
+    cache: PrefixCache, chain: NameChain, tokens: Sequence[int], groups: CacheGroups, most: int
+) -> CachedPrefix:
+    """Return the longest prefix of at most `most` blocks that all groups have."""
+
+    def find(group: int, index: int) -> int | None:
+        return cache.find(chain.name_in(group, index, tokens))
+
+    for group, window in enumerate(groups.windows):
+        if window is None:
+            most = next((at for at in range(most) if find(group, at) is None), most)
+    size = chain.block_size
+    end = groups.longest_end(most, size, lambda group, at: find(group, at) is not None)
+    rows: list[list[int]] = []
+    for group in range(len(groups)):
+        first = groups.first_needed(group, end, size)
+        found = [find(group, index) for index in range(first, end)]
+        rows.append([RELEASED] * first + [block for block in found if block is not None])
+    return CachedPrefix(rows)
 
 
 def prefix_length(cache: PrefixCache, chain: NameChain, tokens: Sequence[int]) -> int:

@@ -19,7 +19,8 @@ class StreamLimits:
         max_condition_bytes: Bytes of one request besides tokens and blocks.
         min_prefix_tokens: A shorter prefix in common with a sequence of the worker is sent.
         max_slots: Sequences that run at once on a worker, even if it offers more.
-        max_step_blocks: Blocks that a step fills at most, even if the worker offers more.
+        max_step_blocks: Blocks of all cache groups that a step fills at most, even if the worker
+            offers more.
         max_void_names: Names in one plan that no content has.
         max_load_blocks: Blocks of one load.
     """
@@ -34,7 +35,7 @@ class StreamLimits:
     max_void_names: int = 8192
     max_load_blocks: int = 262144
 
-    def longest_sequence(self, block_size: int) -> int:
+    def longest_sequence(self, block_size: int, num_groups: int = 1) -> int:
         """Return the tokens of the longest sequence that fits in a plan with all its blocks."""
         num_bytes = self.new_bytes - self.max_condition_bytes
-        return num_bytes * block_size // (4 * block_size + 4)
+        return num_bytes * block_size // (4 * block_size + 4 * num_groups)

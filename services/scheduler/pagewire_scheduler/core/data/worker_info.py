@@ -4,6 +4,7 @@ import enum
 from dataclasses import dataclass
 from typing import Final
 
+from pagewire_scheduler.core.blocks.cache_groups import ONE_GROUP, CacheGroups
 from pagewire_shared.identity.ids import BlockName
 from pagewire_shared.kv.transport import KvTransport
 
@@ -59,9 +60,9 @@ class WorkerInfo:
         layout_fingerprint: Hash of its cache groups and numerics; part of every block's name.
         shared_step_tokens: Most tokens of a step that several sequences share; 0 for
             `max_num_batched_tokens`.
-        window: Positions that attention looks back, itself included; None for all.
+        groups: Its cache groups.
         held: (name, block) of blocks that are VALID on the worker from before.
-        bytes_per_block: Bytes of a block in all layers.
+        bytes_per_block: Bytes of a block in all layers of a group, alike for all groups.
         loads_blocks: Whether it can load blocks from KV stores.
         roles: Its roles when it attaches.
         kv_endpoint: Address to pull its blocks from; empty when they cannot be pulled.
@@ -81,7 +82,7 @@ class WorkerInfo:
     max_num_batched_tokens: int
     steps_in_flight: int
     shared_step_tokens: int = 0
-    window: int | None = None
+    groups: CacheGroups = ONE_GROUP
     held: tuple[tuple[BlockName, int], ...] = ()
     bytes_per_block: int = 0
     loads_blocks: bool = False
@@ -91,3 +92,7 @@ class WorkerInfo:
     pull_transports: tuple[KvTransport, ...] = ()
     host_id: str = ""
     takes_prefixes: bool = False
+
+    def num_bytes(self, start: int, end: int) -> int:
+        """Return the bytes that a prefix of `end` blocks needs beyond its first `start`."""
+        return self.bytes_per_block * self.groups.num_needed(start, end, self.model.block_size)

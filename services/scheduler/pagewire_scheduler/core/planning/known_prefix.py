@@ -7,6 +7,7 @@ block covers all of them.
 
 from dataclasses import dataclass
 
+from pagewire_scheduler.core.blocks.prefix_cache import CachedPrefix
 from pagewire_scheduler.core.planning.plan_builder import PlanBuilder
 from pagewire_scheduler.core.state.request import Sequence
 
@@ -23,14 +24,17 @@ class KnownPrefix:
 NO_PREFIX = KnownPrefix()
 
 
-def find_known_prefix(builder: PlanBuilder, sequence: Sequence, hits: list[int]) -> KnownPrefix:
-    """Return the longest prefix that the worker can copy; `hits` are the cached blocks of
+def find_known_prefix(
+    builder: PlanBuilder, sequence: Sequence, prefix: CachedPrefix
+) -> KnownPrefix:
+    """Return the longest prefix that the worker can copy; `prefix` are the cached blocks of
     `sequence`, from its first.
 
     The source must keep its slot to the end of this plan, as every sequence does that runs when
     others are started. Its slot must be filled before new ones: forks in this plan come later.
     """
-    worker = builder.worker
+    # Of the first group: if any reads all positions, this one does, and has all its blocks.
+    worker, hits = builder.worker, prefix.groups[0]
     block_size = worker.info.model.block_size
     num_most = min(len(hits), sequence.num_prompt // block_size)
     num_least = max(1, -(-worker.limits.min_prefix_tokens // block_size))

@@ -130,7 +130,7 @@ class PlanBuilder:
         plan.starts.append(start)
         plan.num_new_tokens.append(num_tokens)
         plan.samples.append(int(is_sampled))
-        plan.num_new_blocks.append(len(fresh_blocks))
+        plan.num_new_blocks.append(len(fresh_blocks) // self.worker.pool.num_groups)
         if fresh_blocks:
             plan.new_block_ids.extend(fresh_blocks)
         if self.is_caching and not sequence.placement.is_private:
@@ -215,9 +215,9 @@ class PlanBuilder:
         end = min(end, len(sequence.tokens))
         if end < (table.num_named + 1) * chain.block_size:
             return
-        for index in table.name_until(end, chain, sequence.tokens, self.plan.step_id):
-            self.plan.named_blocks.append(table.blocks[index])
-            self.plan.names.append(chain.name(index, sequence.tokens))
+        for block, name in table.name_until(end, chain, sequence.tokens, self.plan.step_id):
+            self.plan.named_blocks.append(block)
+            self.plan.names.append(name)
             self.plan.named_slots.append(slot)
 
     def _fork_followers(self, leader: Sequence, fresh_blocks: list[int]) -> None:

@@ -109,7 +109,7 @@ def _wanted_tokens(builder: PlanBuilder) -> Counter[str]:
     worker, wants = builder.worker, Counter[str]()
     for sequence in worker.growing:
         wants[sequence.request.submission.tenant] += sequence.num_to_compute
-    if worker.pool.num_free - worker.reservations.num_blocks <= len(worker.running):
+    if worker.pool.num_free - worker.reservations.num_blocks <= worker.num_kept_to_go_on:
         return wants
     for index in range(min(worker.slots.num_free, MAX_STARTS)):
         waiting = worker.waiting.at(index)

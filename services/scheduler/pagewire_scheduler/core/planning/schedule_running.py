@@ -66,7 +66,7 @@ def schedule_one(builder: PlanBuilder, sequence: Sequence, num_tokens: int) -> N
         builder.add(sequence, num_tokens, [])
         return
     needed = -((room - num_tokens) // block_size)
-    needed = min(needed, _free_blocks_for(builder, sequence))
+    needed = min(needed, _free_blocks_for(builder, sequence) // worker.pool.num_groups)
     num_tokens = min(num_tokens, room + needed * block_size)
     if num_tokens > 0:
         fresh = table.grow(needed)
@@ -83,25 +83,26 @@ def _own_tail(builder: PlanBuilder, sequence: Sequence) -> bool:
     assert table is not None
     index, offset = divmod(sequence.num_computed, worker.info.model.block_size)
     if offset and table.is_shared(index):
-        if _free_blocks_for(builder, sequence) < 1:
+        if not _free_blocks_for(builder, sequence):
             return False
-        # The source may be given out again at once: steps run in order, so it is read before that.
-        source, destination = table.replace(index)
         assert sequence.slot is not None
-        builder.plan.copy_slots.append(sequence.slot)
-        builder.plan.copy_sources.append(source)
-        builder.plan.copy_destinations.append(destination)
+        # The source may be given out again at once: steps run in order, so it is read before that.
+        for source, destination in table.replace(index):
+            builder.plan.copy_slots.append(sequence.slot)
+            builder.plan.copy_sources.append(source)
+            builder.plan.copy_destinations.append(destination)
     table.is_tail_shared = False
     update_reservation(worker, sequence)
     return True
 
 
 def _free_blocks_for(builder: PlanBuilder, sequence: Sequence) -> int:
-    """Return how many blocks it may take, after evicting younger sequences if there was none."""
+    """Return how many blocks it may take, after evicting younger sequences if there was not one
+    per group; 0 for fewer."""
     worker = builder.worker
     if builder.is_short and not sequence.placement.is_guaranteed:
         return 0
-    while (num_free := worker.num_free_for(sequence)) <= 0:
+    while (num_free := worker.num_free_for(sequence)) < worker.pool.num_groups:
         victim = next(builder.victims(sequence), None)
         if worker.num_releasing_blocks or victim is None:
             builder.is_short = True

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pagewire_scheduler.core.blocks.block_table import BlockTable
-from pagewire_scheduler.core.blocks.prefix_cache import find_prefix
+from pagewire_scheduler.core.blocks.prefix_cache import CachedPrefix
 from pagewire_scheduler.core.data.plan_bytes import record_bytes
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.data.timeline import tokens_by_tier
@@ -29,7 +29,7 @@ from pagewire_scheduler.core.state.lack import Lack
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.reservations import guarantee, is_to_be_private
 from pagewire_scheduler.core.state.worker import WorkerState
-from pagewire_shared.steps.plan import NewSequence
+from pagewire_shared.steps.plan import GroupTable, NewSequence
 
 MAX_SKIPS: Final = 16
 # How many that do not fit are looked past in one plan.
@@ -38,9 +38,9 @@ MAX_BLOCKED: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The cached blocks with which a sequence would start, and the blocks it needs in all."""
+    """The cached blocks with which a sequence would start, and the blocks per group it needs."""
 
-    hits: list[int]
+    hits: CachedPrefix
     num_blocks: int
 
 
@@ -107,7 +107,8 @@ def start(builder: PlanBuilder, sequence: Sequence) -> bool:
     is_found = sequence.is_prefill and num_hits * block_size == sequence.num_prompt
     prefix = find_known_prefix(builder, sequence, place.hits)
     num_sent = sequence.num_to_hold - prefix.num_tokens
-    num_bytes = record_bytes(sequence.request.submission, num_sent, place.num_blocks)
+    num_ids = place.num_blocks * worker.pool.num_groups
+    num_bytes = record_bytes(sequence.request.submission, num_sent, num_ids)
     if not is_found and not builder.take_bytes(num_bytes):
         builder.is_full = True
         return False
@@ -129,39 +130,43 @@ def _place_for(builder: PlanBuilder, sequence: Sequence) -> _Place | None:
     """Return where a waiting sequence can start now, or None.
 
     Blocks for all its tokens at once, so that two long prompts cannot each hold half of what both
-    need; and one in reserve per running sequence, which will need it within a block's worth of
-    steps.
+    need; and one per group in reserve for each running sequence, which will need it within a
+    block's worth of steps.
     """
     worker, pool = builder.worker, builder.worker.pool
     if worker.slots.num_free < _num_slots(sequence):
         return None
     if worker.lacks_blocks(sequence):
         return None
-    block_size = worker.info.model.block_size
+    block_size, groups = worker.info.model.block_size, worker.info.groups
     chain = worker.chain_for(sequence)
     is_guaranteed = sequence.fairness.num_preemptions >= MAX_PREEMPTIONS
     is_private = is_guaranteed and is_to_be_private(worker)
     is_looking = builder.is_caching and not is_private and sequence.request.reads_cache
-    hits = find_prefix(pool.cache, chain, sequence.tokens) if is_looking else []
-    num_revived = sum(pool.ref_counts[block] == 0 for block in hits)
-    if worker.info.window is not None:
-        # A prefix longer than the pool is held for a moment only, but must leave room to go on.
-        spare = worker.num_free_for(sequence) - len(worker.running) - 1
-        while hits and num_revived > max(0, spare):
-            num_revived -= pool.ref_counts[hits.pop()] == 0
-    num_free = worker.num_free_for(sequence) - num_revived - len(worker.running)
-    num_blocks = needed = -(-sequence.num_to_hold // block_size)
-    if worker.info.window is not None:
-        num_blocks = needed = _num_blocks_in_window(builder, num_blocks, len(hits), num_free)
+    hits = (
+        worker.cached_prefix(sequence) if is_looking else CachedPrefix([[] for _ in groups.windows])
+    )
+    has_windows, ref_counts = groups.has_windows, pool.ref_counts
+    num_revived = sum(ref_counts[block] == 0 for block in hits.held)
+    if not groups.has_full:
+        num_revived = _shorten(worker, sequence, hits, num_revived)
+    num_hits, num_held = len(hits), len(hits.held)
+    num_free = worker.num_free_for(sequence) - num_revived - worker.num_kept_to_go_on
+    num_blocks = -(-sequence.num_to_hold // block_size)
+    if has_windows:
+        num_blocks = _num_blocks_in_window(builder, num_blocks, num_hits, num_free)
+    needed = num_held + (num_blocks - num_hits) * pool.num_groups
     if is_guaranteed:
-        needed = max(num_blocks, num_blocks_ever(worker, sequence))
-    num_missing = needed - len(hits) - num_free
+        needed = max(needed, num_blocks_ever(worker, sequence))
+    elif has_windows and groups.has_full:
+        needed = max(needed, num_blocks_to_start(worker, sequence))
+    num_missing = needed - num_held - num_free
     sequence.fairness.lack = None
     if num_missing <= 0:
         return _Place(hits, num_blocks)
-    if worker.info.window is None:  # else it depends on the budget of the step, too
-        is_more = is_looking and len(hits) < (len(sequence.tokens) - 1) // block_size
-        next_name = chain.name(len(hits), sequence.tokens) if is_more else None
+    if not has_windows:  # else it depends on the budget of the step, too
+        is_more = is_looking and num_hits < (len(sequence.tokens) - 1) // block_size
+        next_name = chain.name(num_hits, sequence.tokens) if is_more else None
         sequence.fairness.lack = Lack(
             pool=pool,
             num_missing=num_missing,
@@ -170,6 +175,19 @@ def _place_for(builder: PlanBuilder, sequence: Sequence) -> _Place | None:
             next_name=next_name,
         )
     return None
+
+
+def _shorten(worker: WorkerState, sequence: Sequence, hits: CachedPrefix, num_revived: int) -> int:
+    """Drop the last of the `hits` where all blocks fall out of windows.
+
+    A prefix longer than the pool is held for a moment only, but must leave room to go on. Return
+    how many of the rest are held by no sequence; before it were `num_revived`.
+    """
+    ref_counts, num_groups = worker.pool.ref_counts, worker.pool.num_groups
+    spare = worker.num_free_for(sequence) - worker.num_kept_to_go_on - num_groups
+    while len(hits) and num_revived > max(0, spare):
+        num_revived -= sum(ref_counts[blocks.pop()] == 0 for blocks in hits.groups)
+    return num_revived
 
 
 def _enter(builder: PlanBuilder, sequence: Sequence, num_cached: int, prefix: KnownPrefix) -> None:
@@ -212,13 +230,13 @@ def _num_slots(sequence: Sequence) -> int:
 def _num_blocks_in_window(
     builder: PlanBuilder, num_blocks: int, num_hits: int, num_free: int
 ) -> int:
-    """Return the blocks to start with where old ones fall out of the attention window.
+    """Return the blocks per group to start with where old ones fall out of an attention window.
 
     Those of the first step are enough, or as many as there are, but at least one that is new.
     """
-    block_size = builder.worker.info.model.block_size
+    block_size, num_groups = builder.worker.info.model.block_size, builder.worker.pool.num_groups
     first_step = num_hits + -(-builder.num_tokens_left // block_size)
-    return min(num_blocks, first_step, max(num_hits + 1, num_hits + num_free))
+    return min(num_blocks, first_step, max(num_hits + 1, num_hits + num_free // num_groups))
 
 
 def _is_pressing(builder: PlanBuilder, sequence: Sequence) -> bool:
@@ -241,7 +259,7 @@ def _preempt_for_blocks(
     It may be on its way back with steps under way.
     """
     worker = builder.worker
-    needed = num_blocks_to_start(worker, sequence) + len(worker.running)
+    needed = num_blocks_to_start(worker, sequence) + worker.num_kept_to_go_on
     leaving = worker.leaving_blocks()
     is_waiting_for_steps = leaving.num_free > 0
     num_free = worker.num_free_for(sequence)
@@ -255,7 +273,7 @@ def _preempt_for_blocks(
         assert victim.table is not None
         leaving.add(victim.table)
         num_slots += 1
-        needed -= 1
+        needed -= worker.pool.num_groups
     if num_free + leaving.num_free < needed or num_slots < _num_slots(sequence):
         return False
     if not is_waiting_for_steps:
@@ -283,6 +301,7 @@ def _describe(
         emitted_token_ids=tuple(sequence.emitted_from(0)),
         sampling=sampling,
         block_ids=tuple(table.blocks),
+        further_tables=_further_tables(table),
         eos_token_ids=() if sampling.ignore_eos else submission.eos_token_ids,
         num_candidates=group.search.num_candidates if group is not None else None,
         grammar_id=worker.grammars.id_of(key) if key is not None else None,
@@ -309,8 +328,15 @@ def _describe_prefill(
             structured_outputs=None, prompt_logprobs=None, logprobs=None
         ),
         block_ids=tuple(table.blocks),
+        further_tables=_further_tables(table),
         eos_token_ids=(),
         tenant=submission.tenant,
         prefix_slot=prefix.slot,
         num_prefix_tokens=prefix.num_tokens,
     )
+
+
+def _further_tables(table: BlockTable) -> tuple[GroupTable, ...]:
+    """Return the tables of the cache groups behind the first one."""
+    rows = zip(table.groups[1:], table.num_released[1:], strict=True)
+    return tuple(GroupTable(tuple(blocks[num_before:]), num_before) for blocks, num_before in rows)

@@ -79,7 +79,7 @@ def _excess_of_blocks(
     A block that several sequences share counts for each of them.
     """
     held: Counter[str] = Counter()
-    if sequence.fairness.lack is None and worker.info.window is None:
+    if sequence.fairness.lack is None and not worker.info.groups.has_windows:
         return held
     for running in worker.running:
         held[running.request.submission.tenant] += _num_held(running)
@@ -91,4 +91,6 @@ def _excess_of_blocks(
 
 def _num_held(running: Sequence) -> int:
     table = running.table
-    return 0 if table is None else len(table.blocks) - table.num_released
+    if table is None:
+        return 0
+    return len(table.blocks) * len(table.groups) - sum(table.num_released)

@@ -101,8 +101,8 @@ def apply_result(worker: WorkerState, result: ListResult, now: float) -> Applied
             # A search starts over after a loss: that it has got somewhere says nothing yet.
             further = (one for one in sampled if not is_suspect(one.request))
             worker.fault_isolation.clear_suspects(further)
-        if worker.info.window is not None:
-            _release_before_window(worker, step, worker.info.window)
+        if worker.info.groups.has_windows:
+            _release_before_windows(worker, step)
     worker.finish_step(step)
     if worker.aside.returning:
         _requeue(worker)
@@ -266,21 +266,22 @@ def _end_if_due(sequence: Sequence, applied: Applied) -> None:
         applied.finished.append(sequence)
 
 
-def _release_before_window(worker: WorkerState, step: OutstandingStep, window: int) -> None:
-    """Give back the blocks that no later step reads: they start at or after the ends of this one.
-
-    A query at position p reads the keys from p - window + 1.
-    """
-    block_size = worker.info.model.block_size
+def _release_before_windows(worker: WorkerState, step: OutstandingStep) -> None:
+    """Give back the blocks that no later step reads: they start at or after the ends of this
+    one."""
+    block_size, groups = worker.info.model.block_size, worker.info.groups
     for chunk in step.chunks:
         table = chunk.sequence.table
         if _is_left_out(step, chunk.sequence):
             continue  # its last token is computed once more, and reads one position further back
         # A table of a later life of the sequence starts anew: its chunks end where it says.
         if table is not None and chunk.slot == chunk.sequence.slot:
-            first = (chunk.end - window + 1) // block_size
-            if first > table.num_released:
-                table.release_before(min(first, len(table.blocks)))
+            num_released = table.num_released.copy()
+            for group in range(len(groups)):
+                first = groups.first_read(group, chunk.end, block_size)
+                if first > table.num_released[group]:
+                    table.release_before(min(first, len(table.blocks)), group)
+            if table.num_released != num_released:
                 update_reservation(worker, chunk.sequence)
 
 

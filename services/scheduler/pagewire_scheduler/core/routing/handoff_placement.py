@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from pagewire_scheduler.core.blocks.prefix_cache import find_prefix
 from pagewire_scheduler.core.costs.handoff_cost import (
     APART,
     AT_HOME,
@@ -71,7 +70,7 @@ def choose_source(
     assumed = _assumed_speed(sources)
     plans: list[tuple[float, Plan]] = []
     for source in sources:
-        num_hits = len(find_prefix(source.pool.cache, source.chain_for(sequence), sequence.tokens))
+        num_hits = len(source.cached_prefix(sequence))
         speed = source.loads.prefill.seconds_per_token
         there = PrefillOption(
             num_tokens=max(0, num_tokens - num_hits * block_size),
@@ -94,14 +93,14 @@ def choose_move(
     source: WorkerState, target: WorkerState, sequence: Sequence, now: float
 ) -> LoadDecision:
     """Decide whether a sequence takes its blocks along from `source` to `target`."""
-    tokens, block_size = sequence.tokens, target.info.model.block_size
-    num_here = len(find_prefix(source.pool.cache, source.chain_for(sequence), tokens))
-    num_there = len(find_prefix(target.pool.cache, target.chain_for(sequence), tokens))
+    block_size = target.info.model.block_size
+    num_here = len(source.cached_prefix(sequence))
+    num_there = len(target.cached_prefix(sequence))
     num_blocks = num_here - num_there
     return choose(
         num_blocks=num_blocks,
         num_tokens=num_blocks * block_size,
-        num_bytes=num_blocks * target.info.bytes_per_block,
+        num_bytes=target.info.num_bytes(num_there, max(num_here, num_there)),
         prefill=target.loads.prefill,
         link=target.loads.link(source_key(source.info.worker_id)),
         now=now,
@@ -115,13 +114,14 @@ def has_room(worker: WorkerState, sequence: Sequence) -> bool:
     num_before = len(worker.waiting) + len(worker.aside.loading) + len(worker.aside.compiling)
     block_size = worker.info.model.block_size
     num_waiting = sum(len(one.tokens) for one in (*worker.waiting, *worker.aside.loading))
-    needed = -(-(len(sequence.tokens) + num_waiting) // block_size) + len(worker.running)
+    num_blocks = -(-(len(sequence.tokens) + num_waiting) // block_size) + num_before
+    needed = num_blocks * worker.pool.num_groups + worker.num_kept_to_go_on
     num_free = worker.pool.num_free - worker.reservations.num_blocks
-    return worker.slots.num_free > num_before and num_free > needed + num_before
+    return worker.slots.num_free > num_before and num_free > needed
 
 
 def _is_source(source: WorkerState, receiver: WorkerState, num_tokens: int) -> bool:
-    info = source.info
+    info, size = source.info, source.info.model.block_size
     return (
         source is not receiver
         and Role.PREFILL in source.duty.roles
@@ -129,7 +129,7 @@ def _is_source(source: WorkerState, receiver: WorkerState, num_tokens: int) -> b
         and not source.fault_isolation
         and refusal(info, receiver.info) is None
         and num_tokens < info.model.max_model_len
-        and num_tokens <= info.num_blocks * info.model.block_size
+        and info.groups.most_blocks(num_tokens // size, size) <= info.num_blocks
     )
 
 
@@ -151,7 +151,7 @@ def _way(source: WorkerState, receiver: WorkerState, num_blocks: int, now: float
     pair = receiver.handoffs.pairs.get(worker_id, _NO_FACTS)
     link = receiver.loads.link(source_key(worker_id))
     return KvRoute(
-        seconds=pair.exposed.seconds(num_blocks * receiver.info.bytes_per_block),
+        seconds=pair.exposed.seconds(receiver.info.num_bytes(0, num_blocks)),
         allows_attempt=link.breaker.allows_attempt(now),
         is_probe_due=now >= pair.next_probe,
     )

@@ -148,14 +148,14 @@ def num_expected(
     if stores.is_usable and worker.info.loads_blocks:
         end = (len(tokens) - 1) // chain.block_size
         runs = stores.longest_runs(chain.name(at, tokens) for at in range(num_hits, end))
-        num_loadable = _num_loadable(worker, runs) * chain.block_size if runs else 0
+        num_loadable = _num_loadable(worker, runs, num_hits) * chain.block_size if runs else 0
         expected -= num_loadable - num_loadable // LOAD_SHARE
     return expected
 
 
-def _num_loadable(worker: WorkerState, runs: list[tuple[str, int]]) -> int:
+def _num_loadable(worker: WorkerState, runs: list[tuple[str, int]], start: int) -> int:
     """Return the blocks that `worker` would load rather than compute, if the load succeeds."""
-    _, length, choice = choose_run(worker, runs, NEVER)
+    _, length, choice = choose_run(worker, runs, start, NEVER)
     return length if choice.verdict.is_load else 0
 
 

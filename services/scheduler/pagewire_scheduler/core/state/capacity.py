@@ -39,22 +39,22 @@ def num_blocks_at_most(length: int, block_size: int) -> int:
 def num_blocks_ever(worker: WorkerState, sequence: Sequence) -> int:
     """Return the blocks that `sequence`, or the search it belongs to, holds at most on `worker`."""
     if sequence.is_prefill:
-        return num_blocks_at_most(sequence.max_len, worker.info.model.block_size)
+        block_size = worker.info.model.block_size
+        num_blocks = num_blocks_at_most(sequence.max_len, block_size)
+        return worker.info.groups.most_blocks(num_blocks, block_size)
     return num_blocks_of_submission(sequence.request.submission, worker.info)
 
 
 def num_blocks_of_submission(submission: Submission, info: WorkerInfo) -> int:
     """Return the most blocks that one sequence of `submission`, or its whole search, holds."""
-    block_size = info.model.block_size
+    block_size, groups = info.model.block_size, info.groups
     num_blocks = num_blocks_at_most(max_len(submission, info.model), block_size)
     if submission.beam_search is not None:
         # Beams have the full blocks of the prompt in common, and nothing else in the worst case.
         num_common = min(num_blocks, len(submission.prompt_token_ids) // block_size)
         num_blocks = num_common + len(submission.emitted) * (num_blocks - num_common)
-    elif info.window is not None:
-        # One at the start of the window that is not full of it, and the one being written.
-        num_blocks = min(num_blocks, -(-info.window // block_size) + 2)
-    return num_blocks
+        return num_blocks * len(groups)
+    return groups.most_blocks(num_blocks, block_size)
 
 
 def fits(worker: WorkerState, sequence: Sequence) -> bool:
@@ -75,7 +75,9 @@ def num_blocks_to_start(worker: WorkerState, sequence: Sequence) -> int:
     needed = num_blocks_ever(worker, sequence)
     if sequence.fairness.num_preemptions >= MAX_PREEMPTIONS:
         return needed
-    return min(needed, -(-sequence.num_to_hold // worker.info.model.block_size))
+    block_size = worker.info.model.block_size
+    first = worker.info.groups.most_blocks(-(-sequence.num_to_hold // block_size), block_size)
+    return min(needed, first)
 
 
 MAX_PREEMPTIONS: Final = 3

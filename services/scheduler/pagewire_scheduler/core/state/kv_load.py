@@ -14,7 +14,7 @@ class KvLoad:
     """A load that was ordered and not answered yet.
 
     Attributes:
-        first: Index of the first block among the blocks of the sequences.
+        places: (index, group) of each block among the blocks of the sequences, by index.
         table: The destination blocks, behind the cached blocks that they continue: these must not
             be evicted meanwhile, or the loaded blocks would be of no use.
         num_bytes: Size of all blocks.
@@ -27,7 +27,7 @@ class KvLoad:
     """
 
     order: LoadOrder
-    first: int
+    places: list[tuple[int, int]]
     table: BlockTable
     num_bytes: int
     num_bytes_ahead: int
@@ -36,6 +36,15 @@ class KvLoad:
     is_cancelled: bool = False
     is_overdue: bool = False
     is_forgotten: bool = False
+
+    @property
+    def first(self) -> int:
+        """Index of the first block."""
+        return self.places[0][0]
+
+    def end(self, num_blocks: int) -> int:
+        """Return the index behind the first `num_blocks` blocks."""
+        return self.places[num_blocks - 1][0] + 1 if num_blocks else self.first
 
     @property
     def is_pull(self) -> bool:

@@ -52,8 +52,8 @@ def refusal(source: WorkerInfo, receiver: WorkerInfo) -> str | None:
     ):
         if mine != theirs:
             return f"their {name} differ"
-    if source.window is not None:
-        return "blocks of sliding windows are not handed on"
+    if not source.groups.has_full:
+        return "blocks of sliding windows are not handed on without others"
     if not source.kv_endpoint or not source.kv_transports:
         return "the first hands out no blocks: it has no --listen, or --kv-transport off"
     if not receiver.pull_transports:

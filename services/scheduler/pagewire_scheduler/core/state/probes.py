@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pagewire_scheduler.core.blocks.block_table import BlockTable
-from pagewire_scheduler.core.blocks.prefix_cache import find_prefix
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.data.submission import Submission
 from pagewire_scheduler.core.data.topology import ProbeOutcome
@@ -34,18 +33,17 @@ class Probe:
 
     def end(self, sequence: Sequence, now: float) -> None:
         """End the wait of `sequence`: note the outcome, and keep the blocks that came."""
-        names = []
+        names, num_found = [], 0
         for worker in (self.source, self.receiver):
-            hits = find_prefix(worker.pool.cache, worker.chain_for(sequence), sequence.tokens)
+            hits = worker.cached_prefix(sequence)
             table = BlockTable(worker.pool)
             table.share(hits)
             worker.handoffs.probe_blocks[self.number] = table
             self.probe_blocks.append((worker, table))
-            names = [
-                worker.chain_for(sequence).name(at, sequence.tokens) for at in range(len(hits))
-            ]
+            names = [name for block in hits.held if (name := worker.pool.names[block]) is not None]
+            num_found = len(hits)
         times = sequence.times
-        lacking = self.num_blocks - len(names)
+        lacking = self.num_blocks - num_found
         self.outcome = ProbeOutcome(
             prefill=self.source.info.worker_id,
             decode=self.receiver.info.worker_id,

@@ -1,6 +1,5 @@
 """Updates the block reservation of a sequence (or beam search) as it grows."""
 
-from pagewire_scheduler.core.blocks.block_table import RELEASED
 from pagewire_scheduler.core.state.capacity import num_blocks_ever
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
@@ -19,20 +18,21 @@ def is_to_be_private(worker: WorkerState) -> bool:
     Blocks that fall out of its attention window have to come free, or more would be reserved than
     there are. The beams of a search share among themselves, and that is counted.
     """
-    return worker.info.window is not None
+    return worker.info.groups.has_windows
 
 
 def may_fork(worker: WorkerState, leader: Sequence) -> bool:
     """Whether a choice may start with the blocks of `leader`.
 
-    A guaranteed leader then needs a block more, for a copy of the shared tail.
+    A guaranteed leader then needs a block more per group, for a copy of the shared tail.
     """
     if leader.placement.is_private:
         return False
     if not leader.placement.is_guaranteed or not _has_open_tail(worker, leader):
         return True
     assert leader.table is not None
-    return leader.table.is_tail_shared or worker.pool.num_free > worker.reservations.num_blocks
+    num_free = worker.pool.num_free - worker.reservations.num_blocks
+    return leader.table.is_tail_shared or num_free >= worker.pool.num_groups
 
 
 def update_reservation(worker: WorkerState, sequence: Sequence) -> None:
@@ -41,13 +41,7 @@ def update_reservation(worker: WorkerState, sequence: Sequence) -> None:
         return
     request = sequence.request
     members = request.sequences if sequence.is_beam else [sequence]
-    held = {
-        block
-        for member in members
-        if member.table is not None
-        for block in member.table.blocks
-        if block != RELEASED
-    }
+    held = {block for member in members if member.table is not None for block in member.table.held}
     num_left = num_blocks_ever(worker, sequence) - len(held) + _num_copies(worker, sequence)
     worker.reservations.set(request if sequence.is_beam else sequence, max(0, num_left))
 
@@ -56,7 +50,7 @@ def _num_copies(worker: WorkerState, sequence: Sequence) -> int:
     """Return the blocks for a copy of a shared tail: the copy makes the table no longer."""
     table = sequence.table
     is_shared = table is not None and table.is_tail_shared and not sequence.is_beam
-    return int(is_shared and _has_open_tail(worker, sequence))
+    return worker.pool.num_groups if is_shared and _has_open_tail(worker, sequence) else 0
 
 
 def _has_open_tail(worker: WorkerState, sequence: Sequence) -> bool:

@@ -10,7 +10,12 @@ from typing import Final
 
 from pagewire_scheduler.core.blocks.block_pool import BlockPool
 from pagewire_scheduler.core.blocks.block_table import BlockTable, LeavingBlocks
-from pagewire_scheduler.core.blocks.prefix_cache import NameChain, RootKey
+from pagewire_scheduler.core.blocks.prefix_cache import (
+    CachedPrefix,
+    NameChain,
+    RootKey,
+    find_prefix,
+)
 from pagewire_scheduler.core.data.model_totals import ModelTotals
 from pagewire_scheduler.core.data.settings import CoreSettings
 from pagewire_scheduler.core.data.worker_info import Role, WorkerInfo
@@ -176,7 +181,7 @@ class WorkerState:
         self._touched = touched
         self.totals = totals
         self.duty = Duty(info.roles)
-        self.pool = BlockPool(info.num_blocks)
+        self.pool = BlockPool(info.num_blocks, len(info.groups))
         # A step must have room for one token of every running sequence.
         num_slots = min(info.max_num_seqs, self.shared_step_tokens, self.limits.max_slots)
         self.slots = WorkerSlots(num_slots)
@@ -198,7 +203,7 @@ class WorkerState:
         self.next_step_id = 1
         self.kind = (
             _root_key(info),
-            (info.model.max_model_len, num_slots, info.num_blocks, info.window),
+            (info.model.max_model_len, num_slots, info.num_blocks, info.groups.windows),
         )
         for name, block in info.held:
             self.pool.adopt(block, name)
@@ -222,7 +227,7 @@ class WorkerState:
 
     @property
     def _step_tokens(self) -> int:
-        most = self.limits.max_step_blocks * self.info.model.block_size
+        most = self.limits.max_step_blocks // self.pool.num_groups * self.info.model.block_size
         return min(self.info.max_num_batched_tokens, most)
 
     @property
@@ -239,9 +244,14 @@ class WorkerState:
         owner = sequence.request if sequence.is_beam else sequence
         return self.pool.num_free - self.reservations.num_blocks + self.reservations.of(owner)
 
+    @property
+    def num_kept_to_go_on(self) -> int:
+        """Blocks kept for what runs: each sequence needs one per group before long."""
+        return len(self.running) * self.pool.num_groups
+
     def num_aside(self, sequence: Sequence) -> int:
         """Return how many free blocks are kept for others than `sequence`."""
-        return self.pool.num_free - self.num_free_for(sequence) + len(self.running)
+        return self.pool.num_free - self.num_free_for(sequence) + self.num_kept_to_go_on
 
     def lacks_blocks(self, sequence: Sequence) -> bool:
         """Return whether `sequence`, which could not start, certainly still lacks blocks."""
@@ -286,6 +296,11 @@ class WorkerState:
                 root, block_size, key, sequence.request.submission.given_names
             )
         return chain
+
+    def cached_prefix(self, sequence: Sequence) -> CachedPrefix:
+        """Return the cached blocks that `sequence` may start with."""
+        chain = self.chain_for(sequence)
+        return find_prefix(self.pool.cache, chain, sequence.tokens, self.info.groups)
 
     def enter_running(self, sequence: Sequence) -> int:
         """Give `sequence` the lowest free slot and its place among the running; return the slot."""

@@ -7,7 +7,6 @@ hand-off, and the receiver computes the missing blocks.
 """
 
 from pagewire_scheduler.core.blocks.block_table import BlockTable
-from pagewire_scheduler.core.blocks.prefix_cache import find_prefix
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.queueing.enqueue import requeue
 from pagewire_scheduler.core.state.request import Placement, Sequence
@@ -28,7 +27,7 @@ def begin_handoff(
         deadline=now + timeout,
         begun_at=now,
     )
-    handoff.num_cached = len(find_prefix(source.pool.cache, chain, tokens))
+    handoff.num_cached = len(source.cached_prefix(sequence))
     _enter(handoff)
     if handoff.num_cached < num_blocks:
         _queue_prefill(handoff, num_blocks * chain.block_size)
@@ -41,7 +40,7 @@ def begin_move(
     source: WorkerState, receiver: WorkerState, sequence: Sequence, timeout: float, now: float
 ) -> Handoff:
     """Let a WAITING sequence that ran on `source` take its cached blocks along to `receiver`."""
-    hits = find_prefix(source.pool.cache, source.chain_for(sequence), sequence.tokens)
+    hits = source.cached_prefix(sequence)
     handoff = Handoff(
         source=source,
         receiver=receiver,
@@ -182,9 +181,8 @@ def _queue_prefill(handoff: Handoff, num_tokens: int) -> None:
 
 def _hold(handoff: Handoff, now: float) -> None:
     source, sequence = handoff.source, handoff.sequence
-    hits = find_prefix(source.pool.cache, source.chain_for(sequence), sequence.tokens)
     handoff.lease = BlockTable(source.pool)
-    handoff.lease.share(hits[: handoff.num_blocks])
+    handoff.lease.share(source.cached_prefix(sequence))
     handoff.computed_at = now
     handoff.receiver.touch()  # it may order them now
     handoff.advance(Phase.HELD)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from pagewire_scheduler.core.blocks.prefix_cache import find_prefix
+from pagewire_scheduler.core.blocks.prefix_cache import CachedPrefix
 from pagewire_scheduler.core.costs.load_cost import MIN_BLOCKS
 from pagewire_scheduler.core.data.settings import CoreCounts, LoadCounts
 from pagewire_scheduler.core.data.state_machine import State
@@ -23,6 +23,7 @@ from pagewire_scheduler.core.transfers.handoffs import end_handoff, go_on
 from pagewire_scheduler.core.transfers.orders import (
     choose_run,
     is_copy_under_way,
+    longest_load,
     num_free_for_load,
     order_load,
 )
@@ -109,11 +110,13 @@ def finish_load(
     counts.loads.outcomes[answer.outcome] += 1
     for tier, num_blocks in answer.tiers:
         counts.loads.blocks[tier_label(tier)] += num_blocks
-        counts.loads.tokens[tier_label(tier)] += num_blocks * block_size
+    loaded = dict(_tiers_by_index(load, answer))
+    for tier in loaded.values():
+        counts.loads.tokens[tier_label(tier)] += block_size
     for sequence in waiting:
         sequence.times.note_transfer(now - load.ordered_at, answer.num_bytes, None)
         if answer.num_blocks and not load.is_forgotten:
-            sequence.remote.loaded.update(_tiers_by_index(load.first, answer))
+            sequence.remote.loaded.update(loaded)
         else:
             sequence.remote.num_loads_left = 0
         go_on(worker, sequence, now)
@@ -172,7 +175,7 @@ def _consider(
     if not sequence.request.reads_cache or sequence.fairness.num_preemptions >= MAX_PREEMPTIONS:
         return False
     tokens, chain, loads = sequence.tokens, worker.chain_for(sequence), worker.loads
-    hits = find_prefix(worker.pool.cache, chain, tokens)
+    hits = worker.cached_prefix(sequence)
     end = (len(tokens) - 1) // chain.block_size  # the last token is always computed
     if len(hits) == end:
         return False
@@ -184,11 +187,14 @@ def _consider(
     room = _room(worker, hits)
     if loads.num_under_way(of_workers=False) >= MAX_LOADS or room < MIN_BLOCKS:
         return False
-    names = (chain.name(at, tokens) for at in range(len(hits), min(end, len(hits) + room)))
-    runs = index.longest_runs(names)
+    names = (
+        chain.name(at, tokens)
+        for at in range(len(hits), longest_load(worker, len(hits), end, room))
+    )
+    runs = _whole_runs(worker, sequence, len(hits), index, index.longest_runs(names))
     if not runs:
         return False
-    store, length, choice = choose_run(worker, runs, now)
+    store, length, choice = choose_run(worker, runs, len(hits), now)
     counts.verdicts[choice.verdict] += 1
     sequence.remote.num_loads_left = 0
     if not choice.verdict.is_load:
@@ -207,7 +213,32 @@ def _consider(
     return True
 
 
-def _room(worker: WorkerState, hits: list[int]) -> int:
+def _whole_runs(
+    worker: WorkerState,
+    sequence: Sequence,
+    start: int,
+    index: RemoteIndex,
+    runs: list[tuple[str, int]],
+) -> list[tuple[str, int]]:
+    """Return `runs` behind `start` blocks as far as their stores have the blocks of all groups."""
+    groups, chain = worker.info.groups, worker.chain_for(sequence)
+    if len(groups) == 1:
+        return runs
+    whole = []
+    for store, length in runs:
+
+        def has_block(group: int, at: int, store: str = store) -> bool:
+            name = chain.name_in(group, at, sequence.tokens)
+            return (
+                worker.pool.cache.find(name) is not None if at < start else index.has(store, name)
+            )
+
+        end = groups.longest_end(start + length, chain.block_size, has_block)
+        whole.append((store, end - start))
+    return sorted(((store, num) for store, num in whole if num > 0), key=lambda run: -run[1])
+
+
+def _room(worker: WorkerState, hits: CachedPrefix) -> int:
     """Return how many blocks a load may take."""
     num_left = worker.pool.num_blocks // POOL_SHARE - worker.loads.num_blocks
     return min(num_free_for_load(worker, hits), num_left)
@@ -239,7 +270,8 @@ def _judge(worker: WorkerState, load: KvLoad, answer: LoadAnswer, now: float) ->
         link.breaker.succeed()
 
 
-def _tiers_by_index(first: int, answer: LoadAnswer) -> Iterator[tuple[int, str]]:
+def _tiers_by_index(load: KvLoad, answer: LoadAnswer) -> Iterator[tuple[int, str]]:
     """Yield (index of block, tier), as if the blocks of one tier were consecutive."""
     tiers = (tier for tier, num_blocks in answer.tiers for _ in range(num_blocks))
-    yield from enumerate(tiers, start=first)
+    for (index, _), tier in zip(load.places, tiers, strict=False):
+        yield index, tier

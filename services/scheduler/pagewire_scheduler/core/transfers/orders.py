@@ -5,6 +5,7 @@ import math
 from typing import Final
 
 from pagewire_scheduler.core.blocks.block_table import BlockTable
+from pagewire_scheduler.core.blocks.prefix_cache import CachedPrefix
 from pagewire_scheduler.core.costs.load_cost import LoadDecision, LoadReason, choose
 from pagewire_scheduler.core.state.kv_load import KvLoad
 from pagewire_scheduler.core.state.request import Sequence
@@ -16,13 +17,14 @@ NEVER: Final = -math.inf
 
 
 def choose_run(
-    worker: WorkerState, runs: list[tuple[str, int]], now: float
+    worker: WorkerState, runs: list[tuple[str, int]], start: int, now: float
 ) -> tuple[str, int, LoadDecision]:
     """Decide about the longest run of blocks, or the longest of a store that does not fail.
 
     Args:
         worker: The worker that would get the blocks.
         runs: (store, number of blocks), at least one, the longest first.
+        start: Blocks in front of them that the worker has.
         now: Decides whether a slow or failing store is tried again.
     """
     loads, info = worker.loads, worker.info
@@ -31,7 +33,7 @@ def choose_run(
         choice = choose(
             num_blocks=length,
             num_tokens=length * info.model.block_size,
-            num_bytes=length * info.bytes_per_block,
+            num_bytes=info.num_bytes(start, start + length),
             prefill=loads.prefill,
             link=loads.link(store),
             now=now,
@@ -46,18 +48,26 @@ OVERDUE_SECONDS: Final = 1.0
 """After its deadline an answer still has to come through the streams."""
 
 
-def num_free_for_load(worker: WorkerState, hits: list[int]) -> int:
+def num_free_for_load(worker: WorkerState, hits: CachedPrefix) -> int:
     """Return the blocks that a load which continues `hits` may take.
 
-    These are the blocks that a starting sequence may take, less one that it must keep to start in.
-    This holds for windows that make a sequence longer than the pool.
+    These are the blocks that a starting sequence may take, less one per group that it must keep to
+    start in. This holds for windows that make a sequence longer than the pool.
     """
     pool = worker.pool
-    num_revived = sum(pool.ref_counts[block] == 0 for block in hits)
-    num_free = (
-        pool.num_free - worker.reservations.num_blocks - num_revived - len(worker.running) - 1
-    )
+    num_revived = sum(pool.ref_counts[block] == 0 for block in hits.held)
+    num_kept = worker.num_kept_to_go_on + pool.num_groups
+    num_free = pool.num_free - worker.reservations.num_blocks - num_revived - num_kept
     return min(num_free, worker.limits.max_load_blocks)
+
+
+def longest_load(worker: WorkerState, start: int, most: int, num_free: int) -> int:
+    """Return the length of the longest prefix, at most `most` blocks long, that `num_free` blocks
+    complete behind `start` of them."""
+    groups, size, end = worker.info.groups, worker.info.model.block_size, most
+    while end > start and (excess := groups.num_needed(start, end, size) - num_free) > 0:
+        end -= -(-excess // len(groups))
+    return max(start, end)
 
 
 def is_copy_under_way(worker: WorkerState) -> bool:
@@ -74,7 +84,7 @@ def is_copy_under_way(worker: WorkerState) -> bool:
 def order_load(
     worker: WorkerState,
     sequence: Sequence,
-    hits: list[int],
+    hits: CachedPrefix,
     *,
     store: str,
     length: int,
@@ -83,7 +93,9 @@ def order_load(
     now: float,
     source: WorkerSource | None = None,
 ) -> KvLoad:
-    """Order `length` blocks of `sequence` behind the cached `hits`; return the load.
+    """Order what a prefix needs that is `length` blocks longer than the cached `hits`.
+
+    Return the load.
 
     Args:
         store: Address of a store, or the key of a worker as a source.
@@ -94,19 +106,21 @@ def order_load(
     chain, loads = worker.chain_for(sequence), worker.loads
     table = BlockTable(worker.pool)
     table.share(hits)  # before blocks are given out, which may be these
+    end, size = len(hits) + length, chain.block_size
+    places = table.grow_to_load(end, worker.info.groups, size)
     order = LoadOrder(
         load_id=loads.next_id(),
         store=store,
-        names=tuple(chain.name(len(hits) + at, sequence.tokens) for at in range(length)),
-        blocks=tuple(table.grow(length)),
+        names=tuple(chain.name_in(group, at, sequence.tokens) for at, group in places),
+        blocks=tuple(table.groups[group][at] for at, group in places),
         timeout_ms=max(1, round(1000 * timeout)),
         worker=source,
     )
-    link, num_bytes = loads.link(store), length * worker.info.bytes_per_block
+    link, num_bytes = loads.link(store), len(places) * worker.info.bytes_per_block
     overdue_at = now + timeout + OVERDUE_SECONDS
     load = KvLoad(
         order=order,
-        first=len(hits),
+        places=places,
         table=table,
         num_bytes=num_bytes,
         num_bytes_ahead=link.num_bytes_under_way,

@@ -3,7 +3,6 @@ and their answers end hand-offs."""
 
 from typing import Final
 
-from pagewire_scheduler.core.blocks.prefix_cache import find_prefix
 from pagewire_scheduler.core.costs.load_cost import LoadReason
 from pagewire_scheduler.core.data.settings import HandoffCounts
 from pagewire_scheduler.core.state.kv_load import KvLoad
@@ -13,6 +12,7 @@ from pagewire_scheduler.core.state.worker import Handoff, WorkerState
 from pagewire_scheduler.core.transfers.handoffs import give_up_source, go_on
 from pagewire_scheduler.core.transfers.orders import (
     is_copy_under_way,
+    longest_load,
     num_free_for_load,
     order_load,
 )
@@ -64,7 +64,7 @@ def finish_pull(
             if sequence is handoff.sequence and handoff.prefill is not None:
                 size = receiver.info.model.block_size
                 first = max(load.first, handoff.num_cached)
-                sequence.remote.handed_off = (first * size, (load.first + answer.num_blocks) * size)
+                sequence.remote.handed_off = (first * size, load.end(answer.num_blocks) * size)
                 sequence.times.is_handed_off = True
         go_on(receiver, sequence, now)
 
@@ -83,7 +83,7 @@ def forget_source(receiver: WorkerState, source: WorkerState) -> None:
 def _order_pull(handoff: Handoff, now: float) -> None:
     receiver, sequence, source = handoff.receiver, handoff.sequence, handoff.source.info
     chain = receiver.chain_for(sequence)
-    hits = find_prefix(receiver.pool.cache, chain, sequence.tokens)
+    hits = receiver.cached_prefix(sequence)
     num_wanted, store = handoff.num_blocks - len(hits), source_key(source.worker_id)
     allows_attempt = receiver.loads.link(store).breaker.allows_attempt(now)
     if num_wanted <= 0 or now >= handoff.deadline or not allows_attempt:
@@ -91,8 +91,10 @@ def _order_pull(handoff: Handoff, now: float) -> None:
         return
     if receiver.loads.find(chain.name(len(hits), sequence.tokens)) is not None:
         return  # another one brings the beginning; what is left is ordered after that
-    length = min(num_wanted, num_free_for_load(receiver, hits))
-    if length < 1:
+    num_free = num_free_for_load(receiver, hits)
+    length = longest_load(receiver, len(hits), handoff.num_blocks, num_free) - len(hits)
+    # The source keeps of a window what the whole prefix needs.
+    if length < (num_wanted if receiver.info.groups.has_windows else 1):
         return
     load = order_load(
         receiver,

@@ -46,6 +46,11 @@ class RemoteIndex:
         store = self._stores.get(address)
         return len(store.names) if store is not None else 0
 
+    def has(self, address: str, name: BlockName) -> bool:
+        """Return whether a store has `name`."""
+        store = self._stores.get(address)
+        return store is not None and name in store.names
+
     def stored(self, address: str, names: Iterable[BlockName]) -> None:
         """Enter names that a store has from now on."""
         store = self._stores.setdefault(address, _Store())

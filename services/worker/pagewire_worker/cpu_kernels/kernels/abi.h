@@ -51,6 +51,7 @@ typedef struct {
   void* key;  // the layer's part of the KV cache, see kv.h
   void* value;
   int32_t window;  // positions that a token sees, itself included; 0 for all
+  int32_t group;   // cache group of the layer
   float score_scale;
   float softcap;  // c of c * tanh(score / c); 0 for none
 } PwAttention;
@@ -124,11 +125,11 @@ typedef struct {
   int64_t table_stride;  // entries of a row of block_tables
   const int64_t* token_ids;
   const int64_t* positions;
-  const int64_t* slot_mapping;
+  const int64_t* slot_mapping;  // [cache groups, num_tokens]
   const int64_t* output_rows;
   const int64_t* query_starts;
   const int64_t* seq_lens;
-  const int64_t* block_tables;
+  const int64_t* block_tables;  // [cache groups, num_seqs, table_stride]
   // [num_tokens], or null. Set to 1 for a token whose key or value is not finite, or would not be in
   // its stored type; 0 is stored in its place. With null, values are stored as they are.
   int64_t* faults;

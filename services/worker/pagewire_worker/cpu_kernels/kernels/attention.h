@@ -172,7 +172,8 @@ static void attend_split(Tiles& tiles, const PwModel& model, const PwAttention& 
   typedef typename T::Element Element;
   const int64_t d = model.head_dim, num_query = model.num_heads / model.num_kv_heads;
   const int64_t num_rows = tile.num_tokens * num_query;
-  const int64_t* table = batch.block_tables + tile.seq * batch.table_stride;
+  const int64_t table_row = attention.group * batch.num_seqs + tile.seq;
+  const int64_t* table = batch.block_tables + table_row * batch.table_stride;
   SplitGroups<T> groups;
   groups.count = ceil_div(end - first, PANEL);
   groups.num_tokens = end - first;

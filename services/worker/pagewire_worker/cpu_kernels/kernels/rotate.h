@@ -79,7 +79,8 @@ static void rotate_share(const PwModel& model, const PwAttention& attention, con
         key = rotated;
         value = memory;
       }
-      write_kv<T>(model, attention, batch.slot_mapping[token], head, key, value);
+      int64_t slot = batch.slot_mapping[attention.group * batch.num_tokens + token];
+      write_kv<T>(model, attention, slot, head, key, value);
     }
   }
 }

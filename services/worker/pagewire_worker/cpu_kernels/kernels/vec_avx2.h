@@ -87,12 +87,17 @@ static inline float greatest_of(V x) {
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
-// A float16 times 2^-112 has the same digits as a float; products with powers of 2 are exact.
+// A float16 times 2^-112 has the same digits as a float; products with powers of 2 are exact. One that
+// is too small for a normal number is its digits times 2^-24: floats below the normal ones are zeros.
 static inline __m256 widen_fp16(__m128i half) {
   __m256i bits = _mm256_cvtepu16_epi32(half);
-  __m256i rest = _mm256_slli_epi32(_mm256_and_si256(bits, _mm256_set1_epi32(0x7fff)), 13);
+  __m256i number = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fff));
+  __m256i rest = _mm256_slli_epi32(number, 13);
   __m256i sign = _mm256_slli_epi32(_mm256_srli_epi32(bits, 15), 31);
-  __m256 size = _mm256_mul_ps(_mm256_castsi256_ps(rest), _mm256_set1_ps(0x1p112f));
+  __m256 normal = _mm256_mul_ps(_mm256_castsi256_ps(rest), _mm256_set1_ps(0x1p112f));
+  __m256 small = _mm256_mul_ps(_mm256_cvtepi32_ps(number), _mm256_set1_ps(0x1p-24f));
+  __m256i is_small = _mm256_cmpgt_epi32(_mm256_set1_epi32(0x400), number);
+  __m256 size = _mm256_blendv_ps(normal, small, _mm256_castsi256_ps(is_small));
   return _mm256_or_ps(size, _mm256_castsi256_ps(sign));
 }
 static inline V load(const Fp16* p) {
