@@ -52,7 +52,8 @@ class Int8Linear:
         is_plain = matrix.table is None and matrix.offsets is None
         if not is_plain or matrix.order is not None or matrix.scales.shape[1] != 1:
             return None
-        return cls(matrix.codes.to(device), matrix.scales.to(device).float(), bias)
+        codes, scales = matrix.codes.to(device), matrix.scales.to(device)
+        return cls(codes.contiguous(), scales.float().contiguous(), bias)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map [tokens, in] to [tokens, out]."""

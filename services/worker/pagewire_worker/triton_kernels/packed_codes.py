@@ -103,7 +103,7 @@ def _first_of_row(table: Tensor) -> int | None:
 def _words(codes: Tensor, bits: int) -> Tensor:
     """Return int32 [outputs, words] of codes [outputs, inputs] of 8 bits each."""
     num_outputs, num_inputs = codes.shape
-    codes = functional.pad(codes.view(torch.uint8), (0, -num_inputs % _slab(bits)))
+    codes = functional.pad(codes.contiguous().view(torch.uint8), (0, -num_inputs % _slab(bits)))
     slabs = codes.view(num_outputs, -1, _WORD_BITS // bits, INNER)
     words = torch.zeros_like(slabs[:, :, 0], dtype=torch.int32)
     for place in range(_WORD_BITS // bits):

@@ -50,7 +50,8 @@ def test_a_layer_is_the_product_of_what_was_quantized(seed, dtype):
 
 def test_int8_of_a_checkpoint_are_used_as_they_are():
     codes = torch.randint(100, 156, (20, 32), dtype=torch.uint8)
-    matrix = of_unsigned(codes, 8, torch.rand(20, 1), None)
+    # By inputs, as formats that pack along the outputs unpack them.
+    matrix = of_unsigned(codes.T.contiguous().T, 8, torch.rand(20, 1), None)
     linear = Int8Linear.of(matrix, None, CPU, torch.float32)
     x = torch.randn(3, 32)
     expected = widened(x) @ matrix.dense().double().T

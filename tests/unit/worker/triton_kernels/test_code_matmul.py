@@ -118,6 +118,14 @@ def test_groups_in_another_order_take_their_inputs(dice):
     assert merged([matrix, other]) is None
 
 
+@pytest.mark.parametrize("bits", [4, 8])
+def test_codes_may_lie_by_inputs(bits, dice):
+    """As formats that pack along the outputs unpack them; here slabs are whole."""
+    matrix = coded(bits, 32, 128)
+    turned = replace(matrix, codes=matrix.codes.T.contiguous().T)
+    assert torch.equal(packed(turned, CPU).words, packed(matrix, CPU).words)
+
+
 def test_no_rows():
     assert code_matmul(torch.empty(0, 64), packed(coded(4, 32, 64), CPU)).shape == (0, 20)
 
