@@ -29,7 +29,7 @@ class ModelSize:
     Attributes:
         num_parameters: Weights, as stored.
         weight_bytes: Of the weights, in the type that they are computed in; of a quantized
-            checkpoint as they are stored, if CPUs keep them so.
+            checkpoint as they are stored, if the kernels keep them so.
         kv_token_bytes: Of the KV cache per token of a sequence.
         context: Longest sequence in tokens.
         sequence_bytes: KV cache of one sequence of that length; a sliding window bounds it.
@@ -95,7 +95,7 @@ def model_size(
 
 
 def _keeps_codes(config: Mapping[str, Any]) -> bool:
-    """Return whether the kernels for CPUs multiply with the integers of a checkpoint."""
+    """Return whether kernels multiply with the integers of a checkpoint."""
     settings = quantization_of(config) or {}
     method, layout = settings.get("quant_method"), str(settings.get("format"))
     if method == "compressed-tensors":

@@ -20,7 +20,8 @@ This takes no device: the functions of the worker are called as a step calls the
 launch is compiled and not run. `make test` compiles some of the rows and compares them.
 
 - **variant**: query heads/KV heads x size of a head, type, `fp8-cache`, `exact` mode;
-  inputs->outputs of a product. A kernel that several variants share stands once.
+  inputs->outputs of a product, `codes4-g128` with codes of 4 bits and groups of 128 inputs,
+  `int8` with int8 on both sides. A kernel that several variants share stands once.
 - **registers** and **spills** are of a thread, the latter in bytes. A spill above {free} bytes
   needs a reason in `benchmarks/gpu/compile_table/reasons.py`.
 - **shared memory**: bytes of a block of threads.

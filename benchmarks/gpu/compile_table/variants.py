@@ -10,7 +10,10 @@ import torch
 
 from pagewire_worker.attention.triton import CHUNK_ROWS, EXACT_CHUNK_ROWS, TritonAttention
 from pagewire_worker.backend.attention import AttentionKind, AttentionMetadata, Int64Array
+from pagewire_worker.checkpoint.coded_matrix import CodedMatrix, Offset
 from pagewire_worker.kv.kv_cache import CacheShape, KvCache
+from pagewire_worker.layers.code_linear import CodeLinear
+from pagewire_worker.layers.int8_linear import Int8Linear
 from pagewire_worker.layers.tile_linear import TileLinear
 from pagewire_worker.triton_kernels.activate import activate
 from pagewire_worker.triton_kernels.add_norm import add_norm
@@ -48,6 +51,31 @@ HEADS = {
 
 
 @dataclass(frozen=True, slots=True)
+class Codes:
+    """Of a matrix as others have quantized it; `group` is None for all inputs of an output."""
+
+    bits: int
+    group: int | None
+    offset: Offset | None = None
+    has_table: bool = False
+    inputs: int = 4096
+
+
+CODES = {
+    "codes4-g128": Codes(4, 128),
+    "codes4-g128-zeros": Codes(4, 128, Offset.ZERO_POINT),
+    "codes4-g32-minima": Codes(4, 32, Offset.MINIMUM),
+    "codes4-g64-table": Codes(4, 64, has_table=True),
+    "codes4-g32": Codes(4, 32, inputs=4064),
+    "codes8-row": Codes(8, None),
+    "codes8-g16": Codes(8, 16),
+    "codes8-g32-minima": Codes(8, 32, Offset.MINIMUM),
+}
+"""As in GPTQ and W4A16, AWQ, Q4_K, nf4, a matrix that is no whole number of slabs, W8A16, Q6_K and
+Q5_K."""
+
+
+@dataclass(frozen=True, slots=True)
 class Variant:
     """Some launches.
 
@@ -78,7 +106,8 @@ def groups() -> list[list[Variant]]:
         [attention_variant("16/8x256-window-softcap", "fp32", fp8=True)],
     ]
     of_types = [[*_layers(dtype), *_products(dtype)] for dtype in DTYPES]
-    return [*of_heads, *of_types, list(_sampling())]
+    of_codes = [[codes_variant(name, dtype) for name in CODES] for dtype in DTYPES]
+    return [*of_heads, *of_types, *of_codes, list(_sampling())]
 
 
 def attention_variant(
@@ -90,6 +119,25 @@ def attention_variant(
     tables = np.zeros((2, table_width), dtype=np.int64)
     launch = partial(_attend, HEADS[heads], DTYPES[dtype], tables, fp8=fp8, exact=exact)
     return Variant(" ".join(words), launch, FP8_CAPABILITY if fp8 else 80)
+
+
+def codes_variant(name: str, dtype: str) -> Variant:
+    """Return a product with a matrix of codes."""
+    codes, kind = CODES[name], DTYPES[dtype]
+    group = codes.inputs if codes.group is None else codes.group
+    scales = torch.empty((4096, codes.inputs // group), dtype=torch.float16)
+    table = torch.arange(16.0)
+    matrix = CodedMatrix(
+        codes=torch.empty((4096, codes.inputs), dtype=torch.uint8),
+        table=None if codes.bits == 8 else table.square() if codes.has_table else table - 8,
+        scales=scales,
+        offsets=None if codes.offset is None else scales,
+        offset=codes.offset or Offset.ZERO_POINT,
+    )
+    linear = CodeLinear.of(matrix, None, CPU, kind)
+    assert linear is not None
+    x = torch.empty((3, codes.inputs), dtype=kind)
+    return Variant(f"{codes.inputs}->4096 {dtype} {name}", partial(linear, x))
 
 
 def _attend(
@@ -175,3 +223,8 @@ def _products(dtype: str) -> Iterator[Variant]:
             name = f"{inputs}->{outputs} {dtype}" + (" bias" if bias is not None else "")
             x = torch.empty((3, inputs), dtype=DTYPES[dtype])
             yield Variant(name, partial(TileLinear(weight, bias), x))
+    for outputs in (24576, 1024):
+        weight, scales = torch.empty((outputs, 4096), dtype=torch.int8), torch.empty((outputs, 1))
+        x = torch.empty((3, 4096), dtype=DTYPES[dtype])
+        launch = partial(Int8Linear(weight, scales, None), x)
+        yield Variant(f"4096->{outputs} {dtype} int8", launch)

@@ -196,6 +196,17 @@ CORRECTNESS = (
         capability=FP8,
     ),
     Item(
+        name="codes",
+        command=gpu_tests("codes"),
+        toy=COLLECTED,
+        shows="products with codes and with int8 equal float64, exactly so; quantized checkpoints",
+        check="codes of quantized checkpoints",
+        seconds=90,
+        limit=300,
+        needs=("launch",),
+        modules=WORKER | TESTS,
+    ),
+    Item(
         name="copies",
         command=gpu_tests("copies"),
         toy=COLLECTED,

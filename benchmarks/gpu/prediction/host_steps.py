@@ -30,6 +30,7 @@ from pagewire_worker.cuda.triton_decoder import TritonDecoder, load_triton_decod
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_watch import LayerCalls
 from pagewire_worker.layers.linear import LinearKind
+from pagewire_worker.models.linear_loader import LinearLoader
 from pagewire_worker.models.registry import read_plan
 from pagewire_worker.models.torch_backend import TorchBackend
 from pagewire_worker.runner.model_runner import ModelRunner
@@ -216,9 +217,8 @@ def _decoder(shape: Shape, counts: Counts) -> TritonDecoder:
     with tempfile.TemporaryDirectory() as parent:
         plan = read_plan(write_checkpoint(shape, Path(parent)))
     weights = RandomWeights(0, CPU, torch.bfloat16)
-    return load_triton_decoder(
-        plan, weights, LinearKind("none", no_linear, no_linear), MAX_MODEL_LEN
-    )
+    linears = LinearLoader(weights, LinearKind("none", no_linear, no_linear), CPU, torch.bfloat16)
+    return load_triton_decoder(plan, weights, linears, MAX_MODEL_LEN)
 
 
 def _executor(shape: Shape, work: Work, counts: Counts, graphs: NoGraphs) -> ModelRunner:

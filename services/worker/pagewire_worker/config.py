@@ -124,7 +124,7 @@ class WorkerConfig(ModelFilesConfig):
     quantization: str = setting(
         "none",
         "Type that weights are turned into while they are loaded: int8 and int4 to compute on CPUs,"
-        " fp8 on CUDA",
+        " int8 and fp8 on CUDA",
         choices=QUANTIZATIONS,
     )
     attention_backend: str = setting(

@@ -10,7 +10,7 @@ import sys
 
 from compile_table.launches import Compiler
 from compile_table.rows import Row, markdown
-from compile_table.variants import attention_variant, groups
+from compile_table.variants import attention_variant, codes_variant, groups
 
 ATTENTION = [
     (80, "32/8x128", "fp16", False),
@@ -20,6 +20,9 @@ ATTENTION = [
     (90, "16/8x256-window-softcap", "fp32", False),
 ]
 """Capability, heads, type, and whether the cache has 8-bit floats."""
+
+CODES = [(80, "codes4-g128-zeros", "fp16"), (90, "codes4-g128-zeros", "bf16")]
+"""Capability, codes and type."""
 
 SAMPLING = 89, "filters fp32"
 
@@ -64,6 +67,9 @@ def main():
             variant = attention_variant(heads, dtype, fp8=fp8, **kind)
             name = f"{capability} {variant.name}" + " wide" * ("table_width" in kind)
             found[name] = described(capability, variant, compiler)
+    for capability, codes, dtype in CODES:
+        variant = codes_variant(codes, dtype)
+        found[f"{capability} {variant.name}"] = described(capability, variant, Compiler(capability))
     capability, name = SAMPLING
     [variant] = (v for group in groups() for v in group if v.name == name)
     found[f"{capability} {name}"] = described(capability, variant, Compiler(capability))

@@ -6,7 +6,7 @@ from torch.nn import functional
 
 from pagewire_worker.sampling.filters import apply_filters
 from pagewire_worker.sampling.sampler import TokenNoise, gumbel_argmax
-from pagewire_worker.triton_kernels.quantize_rows import LEAST_LARGEST
+from pagewire_worker.triton_kernels.quantize_rows import LARGEST, LEAST_LARGEST
 from pagewire_worker.triton_kernels.rotary_kv_write import FP8_MAX, HeadNorms
 
 
@@ -40,11 +40,14 @@ def gumbel_noise_oracle(
     return TokenNoise(seed_low, seed_high, position, choice).dense(vocab_size)
 
 
-def quantize_rows_oracle(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute the same as `quantize_rows`, in torch."""
-    wide = x.float()
-    scales = wide.abs().amax(dim=1, keepdim=True).clamp(min=LEAST_LARGEST) / FP8_MAX
-    return (wide / scales).clamp(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn), scales
+def quantize_rows_oracle(
+    x: Tensor, dtype: torch.dtype = torch.float8_e4m3fn
+) -> tuple[Tensor, Tensor]:
+    """Compute the same as `quantize_rows`, in torch, for rows of finite numbers."""
+    wide, largest = x.float(), LARGEST[dtype]
+    scales = wide.abs().amax(dim=1, keepdim=True).clamp(min=LEAST_LARGEST) / largest
+    scaled = (wide / scales).clamp(-largest, largest)
+    return (scaled.round() if dtype == torch.int8 else scaled).to(dtype), scales
 
 
 def rotary_kv_write_oracle(

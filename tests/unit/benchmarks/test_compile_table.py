@@ -69,8 +69,7 @@ def test_every_kernel_is_in_the_page_for_every_capability(page):
     assert len(launched) > 8
     for capability in ("8.0", "8.9", "9.0"):
         found = {row["kernel"] for row in page if row["capability"] == capability}
-        # 8.0 has no 8-bit floats.
-        assert found == launched - ({"quantize_rows"} if capability == "8.0" else set())
+        assert found == launched
 
 
 def test_every_spill_of_the_page_has_a_reason_and_every_reason_a_spill(page):

@@ -19,6 +19,7 @@ from pagewire_worker.checkpoint.random_weights import RandomWeights
 from pagewire_worker.kv.kv_cache import bytes_per_block
 from pagewire_worker.layers.linear import pick_linear
 from pagewire_worker.models.decoder import load_decoder
+from pagewire_worker.models.linear_loader import LinearLoader
 from pagewire_worker.models.registry import read_plan
 
 SMALL, LARGE = SHAPES["qwen3-0.6b"], SHAPES["qwen3-8b"]
@@ -48,7 +49,8 @@ def test_a_shape_has_the_weights_that_a_model_loads(is_tied, tmp_path):
     config = read_plan(write_checkpoint(shape, tmp_path))
     cpu = torch.device("cpu")
     weights = Counted(0, cpu, torch.float32)
-    load_decoder(config, weights, pick_linear("torch", cpu, torch.float32), 16, cpu)
+    kind = pick_linear("torch", cpu, torch.float32)
+    load_decoder(config, weights, LinearLoader(weights, kind, cpu, torch.float32), 16, cpu)
     embedding = 0 if is_tied else shape.vocab * shape.hidden
     assert weights.num_elements == shape.num_step_weights + embedding
     per_block = bytes_per_block(config.cache_shape, 16, torch.bfloat16)

@@ -1,6 +1,6 @@
 """A matrix of small integers with a scale for each group of inputs, as its format stores it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -32,6 +32,8 @@ class CodedMatrix:
         scales: [outputs, groups], one of SCALE_TYPES; groups are of equal size.
         offsets: Of the type and shape of `scales`, or None.
         offset: The kind of `offsets`.
+        order: The input of each column of codes, [inputs], where a format has its groups in another
+            order; else None.
     """
 
     codes: Tensor
@@ -39,11 +41,17 @@ class CodedMatrix:
     scales: Tensor
     offsets: Tensor | None = None
     offset: Offset = Offset.ZERO_POINT
+    order: Tensor | None = None
 
     @property
     def group(self) -> int:
         """Inputs that share a scale."""
         return self.codes.shape[1] // self.scales.shape[1]
+
+    @property
+    def has_offsets(self) -> bool:
+        """Whether groups have offsets."""
+        return self.offsets is not None
 
     def select(self, rows: Callable[[Tensor], Tensor]) -> "CodedMatrix":
         """Return a matrix of some rows; `rows` gives them for tensors of any type."""
@@ -58,10 +66,12 @@ class CodedMatrix:
         if is_minimum:
             assert self.offsets is not None
             result += self.offsets.float().repeat_interleave(self.group, dim=1)
-        return result
+        return result if self.order is None else result[:, self.order.argsort()]
 
 
-def of_unsigned(codes: Tensor, bits: int, scales: Tensor, zeros: Tensor | None) -> CodedMatrix:
+def of_unsigned(
+    codes: Tensor, bits: int, scales: Tensor, zeros: Tensor | None, order: Tensor | None = None
+) -> CodedMatrix:
     """Return the matrix of unsigned integers; zero points in the middle of the range are left out.
 
     Args:
@@ -69,7 +79,10 @@ def of_unsigned(codes: Tensor, bits: int, scales: Tensor, zeros: Tensor | None) 
         bits: 8, or at most 4.
         scales: [outputs, groups], one of SCALE_TYPES.
         zeros: Integers of any type, [outputs, groups]; None for the middle of the range.
+        order: The inputs in the order of their groups, if it is not theirs.
     """
+    if order is not None:
+        codes = codes[:, order]
     middle = 128 if bits == 8 else 8
     if bits == 8:
         # Also codes - 128: the highest bit is the sign.
@@ -77,6 +90,43 @@ def of_unsigned(codes: Tensor, bits: int, scales: Tensor, zeros: Tensor | None) 
     else:
         table = torch.arange(16, dtype=torch.float32) - middle
     if zeros is None or bool((zeros == middle).all()):
-        return CodedMatrix(codes=codes, table=table, scales=scales)
+        return CodedMatrix(codes=codes, table=table, scales=scales, order=order)
     offsets = (zeros.float() - middle).to(scales.dtype)
-    return CodedMatrix(codes=codes, table=table, scales=scales, offsets=offsets)
+    return CodedMatrix(codes=codes, table=table, scales=scales, offsets=offsets, order=order)
+
+
+def merged(parts: Sequence[CodedMatrix | Tensor]) -> CodedMatrix | None:
+    """Return the matrix of the rows of all parts; None for values, or codes of several forms.
+
+    Parts without offsets have offsets of 0 beside parts with them. Scales of several types become
+    float32.
+    """
+    coded = [part for part in parts if isinstance(part, CodedMatrix)]
+    first, kinds = coded[0] if coded else None, {part.offset for part in coded if part.has_offsets}
+    if first is None or len(coded) < len(parts) or len(kinds) > 1:
+        return None
+    if len(coded) == 1:
+        return first
+    if any(part.group != first.group or not _have_one_form(part, first) for part in coded):
+        return None
+    dtypes = {part.scales.dtype for part in coded}
+    dtype = dtypes.pop() if len(dtypes) == 1 else torch.float32
+    offsets = [part.scales * 0 if part.offsets is None else part.offsets for part in coded]
+    return CodedMatrix(
+        codes=torch.cat([part.codes for part in coded]),
+        table=first.table,
+        scales=torch.cat([part.scales.to(dtype) for part in coded]),
+        offsets=torch.cat([one.to(dtype) for one in offsets]) if kinds else None,
+        offset=next(iter(kinds), first.offset),
+        order=first.order,
+    )
+
+
+def _have_one_form(part: CodedMatrix, other: CodedMatrix) -> bool:
+    return _are_equal(part.table, other.table) and _are_equal(part.order, other.order)
+
+
+def _are_equal(one: Tensor | None, other: Tensor | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return torch.equal(one, other)

@@ -50,6 +50,16 @@ def size_if_in_order(groups: Tensor, num_groups: int) -> Tensor | int:
     return groups.clone()
 
 
+def order_by_group(groups: Tensor, num_groups: int) -> Tensor | None:
+    """Return the inputs in the order of their groups; None if groups are of several sizes.
+
+    Args:
+        groups: The group of each input, [inputs].
+    """
+    counts = groups.bincount(minlength=num_groups)
+    return groups.argsort(stable=True) if bool((counts == counts[0]).all()) else None
+
+
 def _spread(values: Tensor, group_of: Tensor | int) -> Tensor:
     """Return the value of each input, in a shape that those of the inputs can be computed with.
 

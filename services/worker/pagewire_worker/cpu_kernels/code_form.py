@@ -43,7 +43,7 @@ class CodeForm:
 
 def form_of(matrix: CodedMatrix) -> CodeForm | None:
     """Return the form of a matrix; None where the kernels have to read its values instead."""
-    if matrix.group % GROUP_STEP:
+    if matrix.group % GROUP_STEP or matrix.order is not None:
         return None
     is_plain = matrix.offsets is None
     return CodeForm(

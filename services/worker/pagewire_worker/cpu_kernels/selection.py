@@ -16,7 +16,7 @@ from pagewire_worker.cpu_kernels.library import (
 from pagewire_worker.cpu_kernels.packing import PANEL
 from pagewire_worker.families.plan import ModelPlan
 from pagewire_worker.host.kept_facts import cache_folder
-from pagewire_worker.models.variants import FUSED, decoders_with, variants_of
+from pagewire_worker.models.variants import FUSED, TRITON, decoders_with, variants_of
 
 MEASURED_LOSS = "a token takes 1.4 times as long, and a prompt 1.7 times"
 """Of torch's own ops against the kernels, on processors without AMX; docs/performance.md has the
@@ -35,7 +35,7 @@ def choose_kernels(plan: ModelPlan, settings: LoadSettings) -> KernelPool | None
         StartupError: `settings` asks for the kernels, and they do not run it.
     """
     wanted = settings.cpu_backend
-    is_quantized = decoders_with(plan.architecture, settings.quantization) == {FUSED}
+    is_quantized = _needs_kernels(plan, settings)
     if is_quantized and wanted == "torch":
         raise _refused(settings, "--cpu-backend torch does not quantize")
     if wanted == "torch" or (
@@ -57,6 +57,14 @@ def choose_kernels(plan: ModelPlan, settings: LoadSettings) -> KernelPool | None
     if wanted == "fused":
         raise StartupError(f"--cpu-backend: fused does not do here: {reason}", field="cpu_backend")
     return None
+
+
+def _needs_kernels(plan: ModelPlan, settings: LoadSettings) -> bool:
+    """Return whether nothing else computes what is asked for, where it is asked for."""
+    names = decoders_with(plan.architecture, settings.quantization)
+    if settings.device.type == "cpu" and settings.attention_backend != TRITON:
+        names -= {TRITON}
+    return names == {FUSED}
 
 
 def _pool(settings: LoadSettings) -> KernelPool:

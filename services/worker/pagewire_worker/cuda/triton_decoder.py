@@ -22,16 +22,14 @@ from pagewire_worker.families.plan import (
     NormSpec,
 )
 from pagewire_worker.kv.kv_cache import LayerCache
-from pagewire_worker.layers.linear import Linear, LinearKind
+from pagewire_worker.layers.linear import Linear
 from pagewire_worker.layers.logits import finish_logits
 from pagewire_worker.layers.rotary import RotaryTable, shared_tables
+from pagewire_worker.models.linear_loader import LayerLinears, LinearLoader
 from pagewire_worker.models.load_parts import (
-    LayerLinears,
     embedding_factor,
     load_embedding,
-    load_layer_linears,
     load_norm_tensors,
-    load_output,
 )
 from pagewire_worker.triton_kernels.activate import activate
 from pagewire_worker.triton_kernels.add_norm import add_norm
@@ -199,7 +197,7 @@ class TritonDecoder:
 def load_triton_decoder(
     plan: ModelPlan,
     weights: WeightReader,
-    linears: LinearKind,
+    linears: LinearLoader,
     num_positions: int,
 ) -> TritonDecoder:
     """Build the decoder from a checkpoint. Raises StartupError naming the tensor at fault."""
@@ -213,18 +211,18 @@ def load_triton_decoder(
         for spec, table in zip(plan.layers, tables, strict=True)
     ]
     norm = _load_norm(plan.norm, weights)
-    output = load_output(plan, weights, linears.output, embedding)
+    output = linears.load_output(plan, embedding)
     return TritonDecoder(plan=plan, embedding=embedding, layers=layers, norm=norm, output=output)
 
 
 def _load_layer(
-    spec: LayerSpec, weights: WeightReader, linears: LinearKind, rotary: RotaryTable | None
+    spec: LayerSpec, weights: WeightReader, linears: LinearLoader, rotary: RotaryTable | None
 ) -> TritonLayer:
     norms = _load_head_norms(spec.attention, weights)
     is_whole = norms is not None and spec.attention.has_whole_norms
     return TritonLayer(
         spec=spec,
-        linears=load_layer_linears(spec, weights, linears.layer),
+        linears=linears.load_layer(spec),
         attention_norms=_load_pair(spec.attention_norms, weights),
         mlp_norms=_load_pair(spec.mlp_norms, weights),
         head_norms=(

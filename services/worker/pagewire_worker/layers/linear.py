@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pagewire_shared.errors import StartupError
+from pagewire_worker.checkpoint.coded_matrix import CodedMatrix
 from pagewire_worker.triton_kernels.availability import check_triton
 
 PACKED_BATCH = 16
@@ -32,6 +33,24 @@ class Linear(Protocol):
 LinearFactory = Callable[[Tensor, Tensor | None], Linear]
 """(weight [out, in], bias [out] or None) -> layer."""
 
+CodeFactory = Callable[[CodedMatrix, Tensor | None, torch.device, torch.dtype], Linear | None]
+"""(matrix, bias [out] or None, device, type of inputs) -> layer; None for codes of another form."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeKind:
+    """An implementation of linear layers that multiplies with the codes of a checkpoint.
+
+    Attributes:
+        name: Part of the numerics fingerprint of a model with such layers.
+        layer: Makes the layers.
+        has_output: Whether it makes the layer that gives logits, too.
+    """
+
+    name: str
+    layer: CodeFactory
+    has_output: bool = True
+
 
 @dataclass(frozen=True, slots=True)
 class LinearKind:
@@ -42,12 +61,15 @@ class LinearKind:
         layer: Makes the layers of transformer blocks.
         output: Makes the layer that gives logits.
         is_batch_invariant: Whether no row of any layer depends on another row.
+        codes: Makes the layers of matrices that a checkpoint has as codes; None turns all of them
+            into values.
     """
 
     name: str
     layer: LinearFactory
     output: LinearFactory
     is_batch_invariant: bool = False
+    codes: CodeKind | None = None
 
 
 class TorchLinear:

@@ -20,6 +20,7 @@ from pagewire_worker.backend.source import (
 )
 from pagewire_worker.checkpoint.dtypes import FP8
 from pagewire_worker.checkpoint.load_format import open_weights
+from pagewire_worker.checkpoint.stored.reader import StoredReader
 from pagewire_worker.checkpoint.weights import WeightReader
 from pagewire_worker.cpu_kernels.backend import FusedBackend
 from pagewire_worker.cpu_kernels.decoder import FusedDecoder
@@ -34,19 +35,20 @@ from pagewire_worker.layers.linear import LinearKind
 from pagewire_worker.models.decoder import load_decoder
 from pagewire_worker.models.forms import CheckpointForm
 from pagewire_worker.models.linear_choice import choose_linears
+from pagewire_worker.models.linear_loader import LinearLoader
 from pagewire_worker.models.torch_backend import DecoderModel, TorchBackend
 from pagewire_worker.models.variants import attention_names, find_variant
 
 _logger = logging.getLogger(__name__)
 
-Builder = Callable[[ModelPlan, WeightReader, LinearKind, int, torch.device], DecoderModel]
+Builder = Callable[[ModelPlan, WeightReader, LinearLoader, int, torch.device], DecoderModel]
 """(plan, weights, linear layers, longest position, device) -> model."""
 
 
 def _build_triton(
     plan: ModelPlan,
     weights: WeightReader,
-    linears: LinearKind,
+    linears: LinearLoader,
     num_positions: int,
     device: torch.device,
 ) -> DecoderModel:
@@ -208,21 +210,24 @@ class NativeSource:
             for attention in attentions.values():
                 check_fp8_cache(settings.device, capability, attention)
         reader = self._open(settings)
-        build = DECODERS[variant.decoder]
         weights = self._decoder_weights(reader)
-        decoder = build(self.plan, weights, linears, settings.max_model_len, settings.device)
+        loader = LinearLoader(weights, linears, settings.device, settings.dtype)
+        build = DECODERS[variant.decoder]
+        decoder = build(self.plan, weights, loader, settings.max_model_len, settings.device)
         head = self._load_head(reader)
         reader.finish()
+        if linears.codes is not None and isinstance(reader, StoredReader):
+            loader.log()
         if settings.device.type in variant.graphs:
             return CudaModel(
                 decoder=decoder,
                 attentions=attentions,
-                linears=linears,
+                linears=loader.kind,
                 classifier=head,
                 enforce_eager=settings.enforce_eager,
                 block_size=settings.block_size,
             )
-        return NativeModel(decoder, attentions, linears, head)
+        return NativeModel(decoder, attentions, loader.kind, head)
 
     def _attention_name(self, settings: LoadSettings, capability: Capability | None) -> str:
         """Return the implementation of attention that is asked for, or for "auto" the fastest."""

@@ -23,17 +23,15 @@ from pagewire_worker.families.plan import (
 )
 from pagewire_worker.kv.kv_cache import LayerCache
 from pagewire_worker.layers.activation import ACTIVATIONS
-from pagewire_worker.layers.linear import Linear, LinearKind
+from pagewire_worker.layers.linear import Linear
 from pagewire_worker.layers.logits import finish_logits
 from pagewire_worker.layers.norm import LayerNorm, Norm, RmsNorm
 from pagewire_worker.layers.rotary import RotaryTable, Rotation, shared_tables
+from pagewire_worker.models.linear_loader import LayerLinears, LinearLoader
 from pagewire_worker.models.load_parts import (
-    LayerLinears,
     embedding_factor,
     load_embedding,
-    load_layer_linears,
     load_norm_tensors,
-    load_output,
 )
 
 
@@ -218,7 +216,7 @@ def _rotations(tables: Sequence[RotaryTable | None], positions: Tensor) -> list[
 def load_decoder(
     plan: ModelPlan,
     weights: WeightReader,
-    linears: LinearKind,
+    linears: LinearLoader,
     num_positions: int,
     device: torch.device,
 ) -> Decoder:
@@ -233,7 +231,7 @@ def load_decoder(
         for spec, table in zip(plan.layers, tables, strict=True)
     ]
     norm = _load_norm(plan.norm, weights)
-    output = load_output(plan, weights, linears.output, embedding)
+    output = linears.load_output(plan, embedding)
     return Decoder(plan=plan, embedding=embedding, layers=layers, norm=norm, output=output)
 
 
@@ -241,10 +239,10 @@ def _load_layer(
     plan: ModelPlan,
     spec: LayerSpec,
     weights: WeightReader,
-    linears: LinearKind,
+    linears: LinearLoader,
     rotary: RotaryTable | None,
 ) -> DecoderLayer:
-    parts, attention = load_layer_linears(spec, weights, linears.layer), spec.attention
+    parts, attention = linears.load_layer(spec), spec.attention
 
     def branch(norms: BranchNorms) -> ResidualBranch:
         before, after = (

@@ -4,13 +4,15 @@ It is one that uses the weights as they are, or one that quantizes them while th
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from pagewire_shared.errors import StartupError
 from pagewire_worker.backend.source import LoadSettings
 from pagewire_worker.families.plan import ModelPlan
 from pagewire_worker.layers.fp8 import Capability, check_fp8
-from pagewire_worker.layers.linear import LinearKind, TorchLinear, pick_linear
-from pagewire_worker.models.variants import BY_FLAG
+from pagewire_worker.layers.linear import CodeKind, LinearKind, TorchLinear, pick_linear
+from pagewire_worker.models.variants import BY_FLAG, KEEPING_CODES
+from pagewire_worker.triton_kernels.availability import check_triton
 
 LinearMaker = Callable[[ModelPlan, LoadSettings, Capability | None], LinearKind]
 """(plan, settings, compute capability of the device) -> layers."""
@@ -29,6 +31,35 @@ def choose_linears(
 
 def _by_flag(plan: ModelPlan, settings: LoadSettings, capability: Capability | None) -> LinearKind:
     return pick_linear(settings.linear_backend, settings.device, settings.dtype)
+
+
+def _keeping_codes(
+    plan: ModelPlan, settings: LoadSettings, capability: Capability | None
+) -> LinearKind:
+    """Return the same; matrices of codes stay codes, and are widened where they are multiplied."""
+    check_triton("--attention-backend: triton", "attention_backend", settings.device)
+    from pagewire_worker.layers.code_linear import NAME, CodeLinear
+
+    linears = _by_flag(plan, settings, capability)
+    return replace(linears, codes=CodeKind(NAME, CodeLinear.of))
+
+
+def _int8(plan: ModelPlan, settings: LoadSettings, capability: Capability | None) -> LinearKind:
+    """Return int8 in transformer blocks; logits come from weights of the model's type.
+
+    Int8 of a checkpoint are used as they are if each output has one scale.
+    """
+    check_triton("--attention-backend: triton", "attention_backend", settings.device)
+    from pagewire_worker.layers.int8_linear import NAME, Int8Linear
+
+    outputs = _by_flag(plan, settings, capability)
+    return LinearKind(
+        f"{NAME}+{outputs.name}",
+        Int8Linear.quantized,
+        outputs.output,
+        outputs.is_batch_invariant,
+        CodeKind("stored", Int8Linear.of, has_output=False),
+    )
 
 
 def _fp8(plan: ModelPlan, settings: LoadSettings, capability: Capability | None) -> LinearKind:
@@ -67,5 +98,10 @@ def _refused(reason: str) -> StartupError:
     return StartupError(f"--quantization: fp8 does not do here: {reason}", field="quantization")
 
 
-LINEARS: Mapping[str, LinearMaker] = {BY_FLAG: _by_flag, "fp8": _fp8}
+LINEARS: Mapping[str, LinearMaker] = {
+    BY_FLAG: _by_flag,
+    KEEPING_CODES: _keeping_codes,
+    "int8": _int8,
+    "fp8": _fp8,
+}
 """Linear layers by the names of models/variants.py."""

@@ -11,8 +11,14 @@ from pagewire_worker.families.registry import FAMILIES
 FUSED = "fused"
 """The kernels for CPUs: a decoder with attention and linear layers of its own."""
 
+TRITON = "triton"
+"""The kernels for CUDA: a decoder, and the attention that it needs."""
+
 BY_FLAG = "by flag"
 """Linear layers that --linear-backend selects."""
+
+KEEPING_CODES = "by flag, keeping codes"
+"""The same for matrices of values; those of codes stay codes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +55,11 @@ VARIANTS: tuple[Variant, ...] = (
         linears={"none": FUSED, "int8": FUSED, "int4": FUSED},
     ),
     Variant(
-        decoder="triton",
+        decoder=TRITON,
         architectures=ALL_FAMILIES,
         devices=("cpu", "cuda"),
-        attention=("triton",),
-        linears={"none": BY_FLAG, "fp8": "fp8"},
+        attention=(TRITON,),
+        linears={"none": KEEPING_CODES, "int8": "int8", "fp8": "fp8"},
         graphs=("cuda",),
     ),
     Variant(

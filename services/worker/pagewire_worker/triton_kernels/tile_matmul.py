@@ -7,6 +7,7 @@ the L2 cache.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 import triton
@@ -15,7 +16,8 @@ from torch import Tensor
 
 from pagewire_worker.triton_kernels.interpreter import INTERPRETED
 
-_GROUP_ROWS = 8
+GROUP_ROWS: Final = 8
+"""Rows of tiles that are numbered column by column."""
 _COLUMNS = 64
 """A weight gets at least this many columns of tiles if it can: few tokens give one row of tiles,
 which has to keep a device busy."""
@@ -45,25 +47,48 @@ class Tile:
             return cls(rows=32, columns=64, depth=32, num_stages=3)
         wanted = num_outputs // _COLUMNS
         columns = max(_NARROWEST, min(1 << wanted.bit_length() >> 1, _WIDEST))
-        return cls(rows=64, columns=columns, depth=64, num_stages=4 if columns == _WIDEST else 6)
+        depth = 128 // dtype.itemsize
+        return cls(rows=64, columns=columns, depth=depth, num_stages=4 if columns == _WIDEST else 6)
+
+
+@dataclass(frozen=True, slots=True)
+class ProductScales:
+    """The factors of a product of integers.
+
+    Attributes:
+        rows: Of the rows of `x`, float32 [tokens, 1].
+        outputs: Of the rows of the weight, float32 [outputs, 1].
+        dtype: Type of the product.
+    """
+
+    rows: Tensor
+    outputs: Tensor
+    dtype: torch.dtype
 
 
 def tile_matmul(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, tile: Tile | None = None
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    tile: Tile | None = None,
+    scales: ProductScales | None = None,
 ) -> Tensor:
     """Return x W^T + b, [tokens, outputs] of the type of `x`: summed in float32, rounded once.
 
-    The bits of a row depend on that row, `weight`, `bias` and `tile` alone.
+    The bits of a row depend on that row, `weight`, `bias` and `tile` alone. Products of int8 are
+    summed in int32, and scaled once.
 
     Args:
-        x: [tokens, inputs], float32, float16 or bfloat16. Rows are contiguous.
+        x: [tokens, inputs], float32, float16, bfloat16 or int8. Rows are contiguous.
         weight: [outputs, inputs] of that type. Rows are contiguous.
-        bias: [outputs] of that type.
+        bias: [outputs] of the type of the product.
         tile: By default the tile of this type and weight.
+        scales: Of int8; None for other types.
     """
-    _check_tensors(x, weight, bias)
+    dtype = x.dtype if scales is None else scales.dtype
+    _check_tensors(x, weight, bias, scales, dtype)
     (num_rows, num_inputs), num_outputs = x.shape, len(weight)
-    product = torch.empty((num_rows, num_outputs), dtype=x.dtype, device=x.device)
+    product = torch.empty((num_rows, num_outputs), dtype=dtype, device=x.device)
     if num_rows == 0:
         return product
     tile = Tile.of(x.dtype, num_outputs) if tile is None else tile
@@ -72,6 +97,8 @@ def tile_matmul(
         x,
         weight,
         bias,
+        None if scales is None else scales.rows,
+        None if scales is None else scales.outputs,
         product,
         num_rows,
         num_outputs,
@@ -81,7 +108,7 @@ def tile_matmul(
         ROWS=tile.rows,
         COLUMNS=tile.columns,
         DEPTH=tile.depth,
-        GROUP=_GROUP_ROWS,
+        GROUP=GROUP_ROWS,
         IS_WHOLE=num_inputs % tile.depth == 0,
         INTERPRETED=INTERPRETED,
         num_stages=tile.num_stages,
@@ -90,14 +117,25 @@ def tile_matmul(
     return product
 
 
-def _check_tensors(x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+def _check_tensors(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    scales: ProductScales | None,
+    dtype: torch.dtype,
+) -> None:
     assert x.shape[1] == weight.shape[1]
     assert x.dtype == weight.dtype
     assert x.stride(1) == weight.stride(1) == 1
+    assert (x.dtype == torch.int8) == (scales is not None)
     if bias is not None:
         assert bias.shape == weight.shape[:1]
-        assert bias.dtype == x.dtype
+        assert bias.dtype == dtype
         assert bias.is_contiguous()
+    if scales is not None:
+        assert (len(scales.rows), len(scales.outputs)) == (len(x), len(weight))
+        assert scales.rows.is_contiguous()
+        assert scales.outputs.is_contiguous()
 
 
 # One code for any number of rows: special code for 1 or multiples of 16 could sum differently.
@@ -106,6 +144,8 @@ def _tile_matmul(
     x,
     weight,
     bias,
+    row_scales,
+    output_scales,
     product,
     num_rows,
     num_outputs,
@@ -119,7 +159,9 @@ def _tile_matmul(
     IS_WHOLE: tl.constexpr,
     INTERPRETED: tl.constexpr,
 ):
-    tile_row, tile_column = _place(tl.program_id(0), num_rows, num_outputs, ROWS, COLUMNS, GROUP)
+    tile_row, tile_column = place_of_tile(
+        tl.program_id(0), num_rows, num_outputs, ROWS, COLUMNS, GROUP
+    )
     # int64: rows times their length may pass 2**31.
     rows = tile_row.to(tl.int64) * ROWS + tl.arange(0, ROWS)
     columns = tile_column.to(tl.int64) * COLUMNS + tl.arange(0, COLUMNS)
@@ -127,7 +169,7 @@ def _tile_matmul(
     lefts = x + rows[:, None] * x_stride + depths[None, :]
     rights = weight + columns[:, None] * weight_stride + depths[None, :]
     is_row, is_column = rows[:, None] < num_rows, columns[:, None] < num_outputs
-    sums = tl.zeros([ROWS, COLUMNS], tl.float32)
+    sums = tl.zeros([ROWS, COLUMNS], tl.float32 if row_scales is None else tl.int32)
     for begin in range(0, num_inputs, DEPTH):
         is_left, is_right = is_row, is_column
         if not IS_WHOLE:
@@ -135,11 +177,13 @@ def _tile_matmul(
             is_left, is_right = is_row & is_input, is_column & is_input
         left = tl.load(lefts + begin, mask=is_left, other=0.0)
         right = tl.load(rights + begin, mask=is_right, other=0.0)
-        if INTERPRETED:
+        if INTERPRETED and row_scales is None:
             left, right = left.to(tl.float32), right.to(tl.float32)
         # By default float32 would be cut to 19 bits.
         sums = tl.dot(left, tl.trans(right), sums, input_precision="ieee")
     is_inside = is_row & (columns[None, :] < num_outputs)
+    if row_scales is not None:
+        sums = _scaled(sums, row_scales, output_scales, rows, columns, num_rows, num_outputs)
     if bias is not None:
         added = tl.load(bias + columns, mask=columns < num_outputs, other=0.0)
         sums += added.to(tl.float32)[None, :]
@@ -148,7 +192,15 @@ def _tile_matmul(
 
 
 @triton.jit
-def _place(
+def _scaled(sums, row_scales, output_scales, rows, columns, num_rows, num_outputs):
+    """Return sums of whole numbers times the scales of their rows and outputs, float32."""
+    row_scale = tl.load(row_scales + rows, mask=rows < num_rows, other=0.0)
+    output_scale = tl.load(output_scales + columns, mask=columns < num_outputs, other=0.0)
+    return sums.to(tl.float32) * row_scale[:, None] * output_scale[None, :]
+
+
+@triton.jit
+def place_of_tile(
     program, num_rows, num_outputs, ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr
 ):
     """Return the row and column of a program's tile: a group of rows goes through all columns."""

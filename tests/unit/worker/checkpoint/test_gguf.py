@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -105,16 +106,34 @@ def test_a_model_computes_with_the_values_of_the_file(
     assert alone == found
 
 
-@pytest.mark.parametrize("name", ["phi3", "glm4", "olmo2", "starcoder2"])
-def test_codes_of_merged_and_reordered_matrices(name: str, tmp_path: Path) -> None:
+TRITON = {
+    "attention_backend": "triton",
+    "max_num_batched_tokens": 8,
+    "max_num_seqs": 2,
+    "max_model_len": 16,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        *((name, {"cpu_backend": "fused"}) for name in ("phi3", "glm4", "olmo2", "starcoder2")),
+        ("glm4", TRITON),
+    ],
+    ids=lambda value: value if isinstance(value, str) else next(iter(value.values())),
+)
+def test_codes_of_merged_and_reordered_matrices(
+    name: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
     """Rows are cut and put in order together with their scales and offsets."""
     checkpoint = make_family_checkpoint(tmp_path, name)
     coded = write_blocks(tmp_path / "coded", checkpoint, "Q4_1")
     values = {n: torch.from_numpy(one.copy()) for n, one in rounded(checkpoint, "Q4_1").items()}
     save_file(values, checkpoint / "model.safetensors")
+    prompts, max_tokens = (PROMPTS[:2], 1) if settings is TRITON else (PROMPTS, 12)
     found, expected = (
-        Driver.of(load(folder, cpu_backend="fused", dtype="float32")).generate(
-            PROMPTS, max_tokens=12
+        Driver.of(load(folder, dtype="float32", **settings)).generate(
+            prompts, max_tokens=max_tokens, budget=8 if settings is TRITON else 64
         )
         for folder in (coded, checkpoint)
     )

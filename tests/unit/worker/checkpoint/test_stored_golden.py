@@ -2,6 +2,7 @@
 library dequantizes itself (tests/support/quantized/write.py)."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,14 +11,17 @@ from safetensors.torch import load_file, save_file
 
 from pagewire_worker.backend.sampled_tokens import SampledTokens
 from support.cells.worker_driver import GREEDY, Driver, Running, load
+from support.poison import poisoned
 
 FOLDER = Path(__file__).parents[3] / "support" / "quantized"
 FORMATS = sorted(folder.parent.name for folder in FOLDER.glob("*/config.json"))
 TOKENS = [(7 * position + 3) % 128 for position in range(24)]
 
 
-def logits_of(one: Driver, monkeypatch: pytest.MonkeyPatch) -> torch.Tensor:
-    """Return the logits after each token of TOKENS, read one by one."""
+def logits_of(
+    one: Driver, lengths: Sequence[int], monkeypatch: pytest.MonkeyPatch, max_tokens: int = 1
+) -> torch.Tensor:
+    """Return the logits after so many of TOKENS, computed together, and after the next tokens."""
     backend, found = one.model_runner.backend, []
     logits = backend.logits
 
@@ -25,11 +29,21 @@ def logits_of(one: Driver, monkeypatch: pytest.MonkeyPatch) -> torch.Tensor:
         found.append(logits(hidden).clone())
         return SampledTokens(found[-1].argmax(dim=1))
 
-    monkeypatch.setattr(backend, "greedy", noted)
-    for length in range(1, len(TOKENS) + 1):
-        sequence = Running(slot=0, prompt=TOKENS[:length], sampling=GREEDY, max_tokens=1)
-        one.finish([sequence], budget=64)
+    sequences = [
+        Running(slot=slot, prompt=TOKENS[:length], sampling=GREEDY, max_tokens=max_tokens)
+        for slot, length in enumerate(lengths)
+    ]
+    with monkeypatch.context() as patch:
+        patch.setattr(backend, "greedy", noted)
+        one.finish(sequences, budget=64)
     return torch.cat([rows for rows in found if len(rows)])
+
+
+def assert_same(found: torch.Tensor, expected: torch.Tensor) -> None:
+    """Compare logits with those of a library."""
+    scale = float(expected.abs().max())
+    torch.testing.assert_close(found, expected, atol=1e-5 * scale, rtol=1e-3)
+    assert found.argmax(-1).tolist() == expected.argmax(-1).tolist()
 
 
 def test_there_are_formats() -> None:
@@ -43,10 +57,9 @@ def test_logits_are_those_of_the_dequantized_model(
 ) -> None:
     expected = load_file(FOLDER / name / "expected.safetensors")["logits"]
     one = Driver.of(load(FOLDER / name, cpu_backend=kernels, dtype="float32"))
-    found = logits_of(one, monkeypatch)
-    scale = float(expected.abs().max())
-    torch.testing.assert_close(found, expected, atol=1e-5 * scale, rtol=1e-3)
-    assert found.argmax(-1).tolist() == expected.argmax(-1).tolist()
+    lengths = range(1, len(TOKENS) + 1)
+    found = torch.cat([logits_of(one, [length], monkeypatch) for length in lengths])
+    assert_same(found, expected)
     together = one.generate([TOKENS[:length] for length in (3, 24, 11)], max_tokens=6)
     alone = [one.generate([TOKENS[:length]], max_tokens=6)[0] for length in (3, 24, 11)]
     assert together == alone
@@ -80,5 +93,38 @@ def test_a_text_model_beside_a_tower_is_read_as_alone(
     save_file(tensors, tmp_path / "model.safetensors")
     expected = load_file(source / "expected.safetensors")["logits"]
     one = Driver.of(load(tmp_path, cpu_backend="fused", dtype="float32"))
-    scale = float(expected.abs().max())
-    torch.testing.assert_close(logits_of(one, monkeypatch), expected, atol=1e-5 * scale, rtol=1e-3)
+    lengths = range(1, len(TOKENS) + 1)
+    assert_same(torch.cat([logits_of(one, [length], monkeypatch) for length in lengths]), expected)
+
+
+TRITON = {
+    "attention_backend": "triton",
+    "linear_backend": "fixed-tile",
+    "max_num_batched_tokens": 8,
+    "max_num_seqs": 2,
+    "max_model_len": 16,
+}
+
+
+NUM_CODED = {"fp8-block": 0, "fp8-channel": 0, "fp8-tensor": 0, "gptq-4-order": 4}
+"""Matrices that keep codes, where these are not all 8 of the layers: 8-bit floats become values, as
+do merged matrices whose parts have orders of their own."""
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_triton_gives_these_logits_and_the_same_bits_alone_and_in_a_batch(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="pagewire_worker")
+    expected = load_file(FOLDER / name / "expected.safetensors")["logits"]
+    with poisoned():
+        one = Driver.of(load(FOLDER / name, dtype="float32", **TRITON))
+        together = logits_of(one, (2, 5), monkeypatch, max_tokens=2)
+        alone = logits_of(one, (5,), monkeypatch, max_tokens=2)
+    assert_same(together[:2], expected[[1, 4]])
+    assert torch.equal(together[[1, 3]], alone)
+    backend = one.model_runner.backend
+    assert backend.is_exact
+    num_coded = NUM_CODED.get(name, 8)
+    assert f"{num_coded} matrices keep the codes" in caplog.text
+    assert backend.kernel_set.endswith("+codes-16") is (num_coded > 0)

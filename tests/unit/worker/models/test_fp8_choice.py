@@ -122,9 +122,10 @@ def test_the_kernels_for_cpus_refuse_both(checkpoint):
     assert said.startswith("--quantization: int8 needs the kernels for CPUs: --kv-cache-dtype")
 
 
-def test_other_quantizations_still_need_the_kernels_for_cpus():
-    with pytest.raises(StartupError, match="int8 needs the kernels for CPUs: the device is cuda"):
-        choose_kernels(MODEL, replace(SETTINGS, device=CUDA, quantization="int8"))
+def test_int4_still_needs_the_kernels_for_cpus():
+    with pytest.raises(StartupError, match="int4 needs the kernels for CPUs: the device is cuda"):
+        choose_kernels(MODEL, replace(SETTINGS, device=CUDA, quantization="int4"))
+    assert choose_kernels(MODEL, replace(SETTINGS, device=CUDA, quantization="int8")) is None
     assert choose_kernels(MODEL, FP8_WEIGHTS) is None
     assert choose_kernels(MODEL, replace(SETTINGS, cache_dtype=FP8)) is None
 

@@ -14,6 +14,7 @@ from pagewire_worker.cuda.triton_decoder import load_triton_decoder
 from pagewire_worker.layers.linear import pick_linear
 from pagewire_worker.loading.loader import load_replica
 from pagewire_worker.models.decoder import load_decoder
+from pagewire_worker.models.linear_loader import LinearLoader
 from pagewire_worker.models.registry import read_plan
 from support.cells.worker_driver import Driver
 from support.kernels.fused_kernels import needs_kernels
@@ -80,7 +81,8 @@ def test_decoders_take_the_tensors_that_a_checkpoint_holds(name, build, checkpoi
         with safe_open(path, framework="pt") as file:
             stored |= {key: tuple(file.get_slice(key).get_shape()) for key in file.keys()}  # noqa: SIM118
     weights = Recorded()
-    linears = pick_linear("torch", CPU, torch.float32)
+    kind = pick_linear("torch", CPU, torch.float32)
+    linears = LinearLoader(weights, kind, CPU, torch.float32)
     more = (CPU,) if build is load_decoder else ()
     build(read_plan(checkpoint(name)), weights, linears, 64, *more)
     assert weights.shapes == stored

@@ -4,9 +4,12 @@ import pytest
 import torch
 from unit.worker.triton_kernels.device_casts import round_as_devices_do
 
+from pagewire_worker.checkpoint.coded_matrix import of_unsigned
 from pagewire_worker.triton_kernels.activate import activate
 from pagewire_worker.triton_kernels.add_norm import add_norm
+from pagewire_worker.triton_kernels.code_matmul import CodeTile, code_matmul
 from pagewire_worker.triton_kernels.filter_thresholds import filter_thresholds
+from pagewire_worker.triton_kernels.packed_codes import packed
 from pagewire_worker.triton_kernels.quantize_rows import quantize_rows
 from pagewire_worker.triton_kernels.sample_tokens import greedy_tokens, sample_tokens
 from pagewire_worker.triton_kernels.tile_matmul import Tile, tile_matmul
@@ -17,6 +20,13 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 TILE = Tile(rows=16, columns=16, depth=16, num_stages=2)
 NUM_ROWS, SIZE, BAD = 5, 40, 2
 HEALTHY = [0, 1, 3, 4]
+CODE_TILE = CodeTile(rows=16, columns=16, num_stages=2)
+CODES = packed(
+    of_unsigned(
+        torch.arange(20 * SIZE).view(20, SIZE).to(torch.uint8) % 16, 4, torch.ones(20, 1), None
+    ),
+    torch.device("cpu"),
+)
 
 
 def weight_like(x, *shape):
@@ -27,6 +37,10 @@ OPERATORS = {
     "add_norm": lambda x: add_norm(x, x.clone(), weight_like(x, 1)[0].contiguous(), 1e-5),
     "activate": activate,
     "quantize_rows": lambda x: torch.cat([part.float() for part in quantize_rows(x)], 1),
+    "quantize_rows to int8": lambda x: torch.cat(
+        [part.float() for part in quantize_rows(x, torch.int8)], 1
+    ),
+    "code_matmul": lambda x: code_matmul(x, CODES, tile=CODE_TILE),
     "tile_matmul": lambda x: tile_matmul(x, weight_like(x, 20), tile=TILE),
 }
 

@@ -8,10 +8,13 @@ import torch
 from unit.worker.triton_kernels.conftest import TOLERANCES
 from unit.worker.triton_kernels.rotary_cases import Layout, assert_same, make_case
 
+from pagewire_worker.checkpoint.coded_matrix import CodedMatrix
 from pagewire_worker.kv.kv_cache import LayerCache
 from pagewire_worker.triton_kernels.activate import activate
 from pagewire_worker.triton_kernels.add_norm import add_norm
+from pagewire_worker.triton_kernels.code_matmul import CodeTile, code_matmul
 from pagewire_worker.triton_kernels.filter_thresholds import filter_thresholds
+from pagewire_worker.triton_kernels.packed_codes import packed
 from pagewire_worker.triton_kernels.paged_sequences import PagedLayer, PagedSequences
 from pagewire_worker.triton_kernels.quantize_rows import quantize_rows
 from pagewire_worker.triton_kernels.sample_tokens import greedy_tokens, sample_tokens
@@ -24,7 +27,12 @@ from support.poison.far import BEYOND, far_rows, far_tensor
 pytestmark = pytest.mark.skipif(
     not is_on(), reason="the interpreter copies whole storages, gigabytes here"
 )
+ONES = torch.ones(3, 1)
 TILE = Tile(rows=16, columns=16, depth=16, num_stages=2)
+CODE_TILE = CodeTile(rows=16, columns=16, num_stages=2)
+CODES = packed(
+    CodedMatrix(codes=torch.arange(120, dtype=torch.int8).view(3, 40), table=None, scales=ONES), CPU
+)
 
 
 def noise(num_rows):
@@ -42,6 +50,7 @@ OPERATORS = {
     "columns of tile_matmul": lambda x: tile_matmul(
         torch.eye(40, dtype=x.dtype), x, bias=torch.ones(3, dtype=x.dtype), tile=TILE
     ),
+    "rows of code_matmul": lambda x: code_matmul(x, CODES, tile=CODE_TILE),
     "greedy_tokens": lambda x: greedy_tokens(x, split=16),
 }
 
@@ -50,6 +59,12 @@ OPERATORS = {
 def test_rows_far_apart(name, dice):
     near = torch.randn(3, 40).half()
     assert torch.equal(OPERATORS[name](far_rows(near)), OPERATORS[name](near))
+
+
+def test_words_far_apart(dice):
+    x, far = torch.randn(2, 40), replace(CODES, words=far_rows(CODES.words))
+    expected = code_matmul(x, CODES, tile=CODE_TILE)
+    assert torch.equal(code_matmul(x, far, tile=CODE_TILE), expected)
 
 
 def test_a_residual_far_away_is_added_to(dice):

@@ -1,11 +1,11 @@
-"""Rows in 8-bit floats, bit for bit as torch gives them."""
+"""Rows in 8-bit floats and int8, bit for bit as torch gives them."""
 
 import pytest
 import torch
 from unit.worker.triton_kernels.conftest import TOLERANCES
 from unit.worker.triton_kernels.device_casts import round_as_devices_do
 
-from pagewire_worker.triton_kernels.quantize_rows import LEAST_LARGEST, quantize_rows
+from pagewire_worker.triton_kernels.quantize_rows import LARGEST, LEAST_LARGEST, quantize_rows
 from support.oracles.kernels import quantize_rows_oracle
 
 FP8_MAX = 448.0
@@ -21,12 +21,13 @@ def bits(x):
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+@pytest.mark.parametrize("kept", LARGEST, ids=str)
 @pytest.mark.parametrize("seed", range(12))
-def test_equals_torch(seed, dtype, dice):
+def test_equals_torch(seed, kept, dtype, dice):
     num_rows, size = dice.randint(1, 5), dice.choice([1, 16, 100, 1024, 8192, 8200, 20000])
     x = (torch.randn(num_rows, size) * 10.0 ** dice.randint(-4, 4)).to(dtype)
-    quantized, scales = quantize_rows(x)
-    expected, expected_scales = quantize_rows_oracle(x)
+    quantized, scales = quantize_rows(x, kept)
+    expected, expected_scales = quantize_rows_oracle(x, kept)
     assert torch.equal(scales, expected_scales)
     assert torch.equal(bits(quantized), bits(expected))
 
@@ -65,6 +66,22 @@ def test_no_number_stays_none():
     assert is_none[1, 7]
     assert is_none[2, 3]
     assert not is_none[0].any()
+
+
+def test_halves_become_even_integers():
+    x = torch.tensor([[127.0, 0.5, 1.5, -0.5, -2.5, 63.49]])
+    quantized, scales = quantize_rows(x, torch.int8)
+    assert quantized.tolist() == [[127, 0, 2, 0, -2, 63]]
+    assert scales.item() == 1.0
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered in divide")
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_no_integer_hides_what_is_no_number(bad):
+    x = torch.randn(3, 40)
+    x[1, 7] = bad
+    _, scales = quantize_rows(x, torch.int8)
+    assert scales.isnan().flatten().tolist() == [False, True, False]
 
 
 def test_rows_may_lie_apart():

@@ -5,7 +5,7 @@ import torch
 from unit.worker.triton_kernels.conftest import TOLERANCES
 
 from pagewire_worker.layers.tile_linear import TileLinear
-from pagewire_worker.triton_kernels.tile_matmul import Tile, tile_matmul
+from pagewire_worker.triton_kernels.tile_matmul import ProductScales, Tile, tile_matmul
 from support.oracles.kernels import tile_matmul_oracle
 
 SMALL = Tile(rows=16, columns=16, depth=16, num_stages=2)
@@ -74,6 +74,22 @@ def test_a_bias_is_added_before_the_one_rounding(dtype):
     weight = torch.tensor([[large, 1]], dtype=dtype)
     bias = torch.ones(1, dtype=dtype)
     assert tile_matmul(x, weight, bias).item() == large + 2
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+@pytest.mark.parametrize("seed", range(3))
+def test_integers_are_summed_as_integers_and_scaled_once(seed, dtype, dice):
+    num_rows, num_inputs, num_outputs = dice.choice([1, 17]), dice.choice([16, 100]), 20
+    x = torch.randint(-127, 128, (num_rows, num_inputs), dtype=torch.int8)
+    weight = torch.randint(-127, 128, (num_outputs, num_inputs), dtype=torch.int8)
+    rows, outputs = (torch.rand(size, 1) / 32 for size in (num_rows, num_outputs))
+    bias = torch.randn(num_outputs).to(dtype) if seed else None
+    scales = ProductScales(rows, outputs, dtype)
+    sums = (x.int() @ weight.int().T).float() * rows * outputs.T
+    expected = sums if bias is None else sums + bias.float()
+    found = tile_matmul(x, weight, bias, SMALL, scales)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found, expected.to(dtype), **TOLERANCES[dtype])
 
 
 def in_order(terms):

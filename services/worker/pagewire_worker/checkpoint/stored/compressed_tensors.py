@@ -13,7 +13,7 @@ from pagewire_worker.checkpoint.coded_matrix import (
     CodedMatrix,
     of_unsigned,
 )
-from pagewire_worker.checkpoint.grouped import dequantized, size_if_in_order
+from pagewire_worker.checkpoint.grouped import dequantized, order_by_group, size_if_in_order
 from pagewire_worker.checkpoint.stored.float8 import Float8Format
 from pagewire_worker.checkpoint.stored.packed_bits import WORD, unpacked, unpacked_columns
 from pagewire_worker.checkpoint.stored.parts import StoredTensors, evenly, part
@@ -43,7 +43,7 @@ class CompressedTensorsFormat:
     def matrix(
         self, tensors: StoredTensors, prefix: str, shape: tuple[int, int]
     ) -> CodedMatrix | Tensor:
-        """Return the matrix [outputs, inputs]: codes, or values of floats and unordered groups."""
+        """Return the matrix [outputs, inputs]: codes, or values of floats and uneven groups."""
         for name in _UNREAD:
             tensors.ignore(f"{prefix}.{name}")
         if tensors.has(f"{prefix}.weight_packed"):
@@ -97,6 +97,9 @@ def _integers(
     group_of = _group_of(tensors, prefix, num_inputs, group)
     if isinstance(group_of, int):
         return of_unsigned(codes, bits, scales, zeros)
+    order = order_by_group(group_of, scales.shape[1])
+    if order is not None:
+        return of_unsigned(codes, bits, scales, zeros, order)
     middle = float(1 << (bits - 1))
     return dequantized(codes, scales, middle if zeros is None else zeros, group_of)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pagewire_shared.errors import StartupError
 from pagewire_worker.checkpoint.coded_matrix import CodedMatrix, of_unsigned
-from pagewire_worker.checkpoint.grouped import dequantized, size_if_in_order
+from pagewire_worker.checkpoint.grouped import dequantized, order_by_group, size_if_in_order
 from pagewire_worker.checkpoint.stored.packed_bits import WORD, unpacked, unpacked_columns
 from pagewire_worker.checkpoint.stored.parts import StoredTensors, evenly, part
 
@@ -37,7 +37,7 @@ class GptqFormat:
     def matrix(
         self, tensors: StoredTensors, prefix: str, shape: tuple[int, int]
     ) -> CodedMatrix | Tensor:
-        """Return the matrix [outputs, inputs]: values where groups are not in order, else codes."""
+        """Return the matrix [outputs, inputs]: values where groups differ in size, else codes."""
         num_outputs, num_inputs = shape
         # Layers of one model may have different bits, so the tensors say them.
         with part(tensors, f"{prefix}.qweight") as words:
@@ -61,6 +61,9 @@ class GptqFormat:
             group_of = self._group_of(tensors, prefix, num_inputs, len(scales))
             if isinstance(group_of, int):
                 return of_unsigned(codes, bits, scales.T.contiguous(), zeros)
+            order = order_by_group(group_of, len(scales))
+            if order is not None:
+                return of_unsigned(codes, bits, scales.T.contiguous(), zeros, order)
             return dequantized(codes, scales.T, zeros, group_of)
 
     def _group_of(

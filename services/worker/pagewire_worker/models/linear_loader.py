@@ -1,0 +1,152 @@
+"""Loads the linear layers of a plan, for decoders that compute with torch's tensors.
+
+Matrices that a checkpoint has as codes stay codes where the layers multiply with them; others
+become values of the model's type.
+"""
+
+import logging
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from pagewire_worker.checkpoint.coded_matrix import CodedMatrix, merged
+from pagewire_worker.checkpoint.weights import Shape, WeightReader, stacked
+from pagewire_worker.families.plan import LayerSpec, LinearSpec, ModelPlan
+from pagewire_worker.layers.linear import Linear, LinearFactory, LinearKind
+from pagewire_worker.models.load_parts import in_order
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerLinears:
+    """The matrices of one layer; matrices that read the same input are merged into one.
+
+    Attributes:
+        qkv: Queries, keys and values of all heads.
+        output: From all heads to the hidden state.
+        up: Gates, if there are any, then the values that they multiply.
+        down: From the product to the hidden state.
+    """
+
+    qkv: Linear
+    output: Linear
+    up: Linear
+    down: Linear
+
+
+class LinearLoader:
+    """Loads the linear layers of one model, and notes which of them keep codes.
+
+    Args:
+        weights: The checkpoint.
+        kind: Makes the layers.
+        device, dtype: Of values, biases and inputs.
+    """
+
+    def __init__(
+        self, weights: WeightReader, kind: LinearKind, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        self._weights = weights
+        self._kind = kind
+        self._device = device
+        self._dtype = dtype
+        self._num_coded = 0
+        self._as_values: list[str] = []
+
+    @property
+    def kind(self) -> LinearKind:
+        """The layers that were loaded; their name says whether some keep codes."""
+        codes = self._kind.codes
+        if codes is None or not self._num_coded:
+            return self._kind
+        return replace(self._kind, name=f"{self._kind.name}+{codes.name}")
+
+    def load_layer(self, spec: LayerSpec) -> LayerLinears:
+        """Load the matrices of a layer. Raises StartupError naming the tensor at fault."""
+        attention, mlp = spec.attention, spec.mlp
+        order = attention.order_of(attention.qkv.num_outputs)
+        return LayerLinears(
+            qkv=self._load_linear(attention.qkv, order),
+            output=self._load_linear(attention.output),
+            up=self._load_linear(mlp.up),
+            down=self._load_linear(mlp.down),
+        )
+
+    def load_output(self, plan: ModelPlan, embedding: Tensor) -> Linear:
+        """Load the matrix that gives the logits: the embedding itself if a model ties them."""
+        make, name = self._kind.output, plan.logits.name
+        if name is None:
+            return make(embedding, None)
+        shapes = [(f"{name}.weight", (plan.vocab_size, plan.hidden_size))]
+        codes = self._kind.codes
+        if codes is None or not codes.has_output:
+            return make(self._weights.take_stacked(shapes), None)
+        return self._load_matrix(shapes, None, make)
+
+    def log(self) -> None:
+        """Say how many matrices keep the codes of a quantized checkpoint."""
+        first = f", the first: {self._as_values[0]}" if self._as_values else ""
+        _logger.info(
+            "%d matrices keep the codes of the checkpoint, %d are values of %s%s",
+            self._num_coded,
+            len(self._as_values),
+            str(self._dtype).removeprefix("torch."),
+            first,
+        )
+
+    def _load_linear(self, spec: LinearSpec, order: Sequence[int] | None = None) -> Linear:
+        """Load one layer.
+
+        Args:
+            order: Published row of each output; None for the published order.
+        """
+        bias = None
+        if spec.has_bias:
+            biases = [(f"{name}.bias", (size,)) for name, size in spec.parts]
+            bias = in_order(self._weights.take_stacked(biases), order)
+        shapes = [(f"{name}.weight", (size, spec.num_inputs)) for name, size in spec.parts]
+        if self._kind.codes is None:
+            return self._kind.layer(in_order(self._weights.take_stacked(shapes), order), bias)
+        return self._load_matrix(shapes, bias, self._kind.layer, order)
+
+    def _load_matrix(
+        self,
+        shapes: Sequence[tuple[str, Shape]],
+        bias: Tensor | None,
+        make_of_values: LinearFactory,
+        order: Sequence[int] | None = None,
+    ) -> Linear:
+        with ExitStack() as borrowed:
+            parts = {
+                name: borrowed.enter_context(self._weights.borrow_matrix(name, shape))
+                for name, shape in shapes
+            }
+            found = self._of_codes(list(parts.values()), bias, order)
+            if found is not None:
+                self._num_coded += 1
+                return found
+            self._as_values.append(", ".join(parts))
+
+            def fill(rows: Tensor, name: str, shape: Shape) -> None:
+                part = parts[name]
+                rows.copy_(part.dense() if isinstance(part, CodedMatrix) else part)
+
+            weight = stacked(shapes, self._device, self._dtype, fill)
+        return make_of_values(in_order(weight, order), bias)
+
+    def _of_codes(
+        self,
+        parts: Sequence[CodedMatrix | Tensor],
+        bias: Tensor | None,
+        order: Sequence[int] | None,
+    ) -> Linear | None:
+        matrix = merged(parts)
+        if matrix is None or self._kind.codes is None:
+            return None
+        if order is not None:
+            matrix = matrix.select(lambda rows: in_order(rows, order))
+        return self._kind.codes.layer(matrix, bias, self._device, self._dtype)
