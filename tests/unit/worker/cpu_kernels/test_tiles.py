@@ -41,7 +41,7 @@ def assert_equal_bits(found: list[Tensor]) -> None:
 @pytest.mark.parametrize("pool", pools(2))
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_row_has_the_same_bits_in_one_block_and_in_several(pool: KernelPool, kind: str) -> None:
-    """Few rows take all inputs at once; many take 256 or 512 at a time."""
+    """Few rows take all inputs at once; many take some hundred at a time."""
     torch.manual_seed(0)
     x, weight = torch.randn(290, 1168).bfloat16(), torch.randn(150, 1168).bfloat16()
     linear = packed(pool, weight, kind=KINDS[kind])

@@ -153,7 +153,8 @@ class TileItem {
     int64_t block = (is_few ? FEW_BLOCK_BYTES : BLOCK_BYTES) / SIZE;
     if (is_few && !T::HAS_GROUPS) block = num_inputs_;
     const int64_t step = T::HAS_GROUPS ? linear.group : depth_ / SIZE;
-    block_ = least(num_inputs_, most(1, block / step) * step);
+    const int64_t count = ceil_div(num_inputs_, most(1, block / step) * step);
+    block_ = ceil_div(ceil_div(num_inputs_, step), count) * step;
     is_whole_ = block_ == num_inputs_;
     const int64_t sums_bytes = (is_whole_ ? 1 : row_units_ * panel_units_) * UNIT_SUMS * 4;
     if constexpr (T::HAS_GROUPS) wide_bytes_ = block_ / linear.group * Storage::wide_bytes(linear);
