@@ -59,7 +59,7 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 # Without a compiler there are none, and torch computes.
-$(KERNELS): $(wildcard services/worker/pagewire_worker/cpu_kernels/kernels/*) services/worker/pagewire_worker/cpu_kernels/build.py | $(STAMP)
+$(KERNELS): $(wildcard services/worker/pagewire_worker/cpu_kernels/kernels/*.* services/worker/pagewire_worker/cpu_kernels/kernels/*/*) services/worker/pagewire_worker/cpu_kernels/build.py | $(STAMP)
 	@$(BIN)/python -m pagewire_worker.cpu_kernels.build || true
 	@touch $@
 

@@ -30,7 +30,7 @@ _FLOP_PER_SECOND = 200e9
 class FusedBackend:
     """Runs a FusedDecoder.
 
-    Blocks of the cache have the layout of kernels/kv.h.
+    Blocks of the cache have the layout of kernels/attention/kv.h.
     """
 
     def __init__(

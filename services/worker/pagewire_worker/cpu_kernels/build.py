@@ -33,11 +33,12 @@ _AVX512_BF16 = (*_AVX512, "-mavx512bf16", "-mavx512vnni")
 _UNITS: dict[str, tuple[str, ...]] = {
     "interface.cpp": (),
     "pool.cpp": (),
-    "avx2.cpp": _AVX2,
-    "avx512.cpp": _AVX512,
-    "avx512bf16.cpp": _AVX512_BF16,
-    "amx.cpp": (*_AVX512_BF16, "-mamx-tile", "-mamx-bf16", "-mamx-int8"),
-    "amx_emulated.cpp": _AVX512_BF16,
+    "sets/avx2.cpp": _AVX2,
+    "sets/avx512.cpp": _AVX512,
+    "sets/avx512bf16.cpp": _AVX512_BF16,
+    "sets/amx.cpp": (*_AVX512_BF16, "-mamx-tile", "-mamx-bf16", "-mamx-int8"),
+    # For tests in the main: quick to compile.
+    "sets/amx_emulated.cpp": (*_AVX512_BF16, "-O1"),
 }
 
 
@@ -48,8 +49,10 @@ class BuildError(Exception):
 def source_hash() -> str:
     """Return a hash that identifies these sources and flags."""
     digest = hashlib.sha256(repr((_COMMON, _UNITS)).encode())
-    for path in sorted(SOURCES.glob("*.[ch]*")):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in sorted(SOURCES.rglob("*.[ch]*")):
+        digest.update(
+            path.relative_to(SOURCES).as_posix().encode() + b"\0" + path.read_bytes() + b"\0"
+        )
     return digest.hexdigest()[:16]
 
 
@@ -88,10 +91,10 @@ def _find_compiler() -> list[str]:
 def _compile(compiler: Sequence[str], folder: Path) -> list[Path]:
     objects, running = [], []
     for name, flags in _UNITS.items():
-        made = folder / f"{name}.o"
+        made = folder / f"{Path(name).name}.o"
         define = f'-DPW_SOURCE_HASH="{source_hash()}"'
-        source = str(SOURCES / name)
-        running.append(_start([*compiler, *_COMMON, *flags, define, "-c", source, "-o", str(made)]))
+        arguments = [*_COMMON, *flags, define, f"-I{SOURCES}", "-c", str(SOURCES / name)]
+        running.append(_start([*compiler, *arguments, "-o", str(made)]))
         objects.append(made)
     _wait(running)
     return objects

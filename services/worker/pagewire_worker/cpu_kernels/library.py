@@ -16,7 +16,8 @@ TYPES = {torch.float32: abi.FLOAT32, torch.bfloat16: abi.BFLOAT16}
 
 
 EMULATED = "amx_emulated"
-"""The instruction set that computes the bits of "amx" by AVX-512: nobody gets it unasked."""
+"""The instruction set that computes the bits of "amx" by AVX-512. It is used only if --cpu-isa says
+so."""
 
 
 class KernelsMissingError(Exception):

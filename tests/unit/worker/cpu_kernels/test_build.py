@@ -116,7 +116,7 @@ def test_a_failure_of_a_real_compiler(
     copied: ModuleType, require_tool: Callable[[str, str], str]
 ) -> None:
     require_tool("g++", "apt-get install g++")
-    for path in copied.SOURCES.glob("*.cpp"):
+    for path in copied.SOURCES.rglob("*.cpp"):
         path.write_text("#error nothing here\n")
     with pytest.raises(copied.BuildError, match="error: #error nothing here"):
         copied.build()
@@ -152,12 +152,12 @@ def test_a_library_is_known_by_its_sources(
 
 
 def append_line(sources: Path) -> None:
-    with (sources / "kv.h").open("a") as file:
+    with (sources / "attention/kv.h").open("a") as file:
         file.write("\n")
 
 
 def rename(sources: Path) -> None:
-    (sources / "kv.h").rename(sources / "cache.h")
+    (sources / "attention/kv.h").rename(sources / "cache.h")
 
 
 def add_file(sources: Path) -> None:

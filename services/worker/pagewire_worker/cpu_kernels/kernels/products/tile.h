@@ -67,7 +67,7 @@ static __attribute__((noinline)) void whole_tile(const typename T::Input* x, int
     for (int n = 0; n < NB; n++) store(out + m * stride + n * PANEL, sums[m][n]);
 }
 
-// Whether products of T have the bits of tiles (tiles_amx.h): with one or two rows, the loads of tiles
+// Whether products of T have the bits of tiles (sets/tiles_amx.h): with one or two rows, the loads of tiles
 // cost more than memory takes.
 static constexpr int CHAINED_ROWS = 2;
 template <class T>

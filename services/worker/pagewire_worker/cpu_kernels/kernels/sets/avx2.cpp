@@ -1,6 +1,6 @@
 #define PW_ISA avx2
-#include "vec_avx2.h"
-#include "tiles_none.h"
+#include "sets/vec_avx2.h"
+#include "sets/tiles_none.h"
 #include "kernels.h"
 
 const Kernels avx2_kernels = PW_KERNELS;
