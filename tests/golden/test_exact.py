@@ -84,11 +84,9 @@ def test_a_difference_would_be_found(
 ) -> None:
     """The same requests on another instruction set differ in last bits."""
     _, requests, alone = prepare("llama")
-    sets = instruction_sets()
-    if len(sets) == 1:
+    if list(instruction_sets()) == ["avx2"]:
         pytest.skip("there is only one instruction set here")
-    name = list(sets)[-1]
-    monkeypatch.setattr(choice, "choose_instruction_set", lambda *_: (name, "for this test"))
+    monkeypatch.setattr(choice, "choose_instruction_set", lambda *_: ("avx2", "for this test"))
     make_checkpoint(tmp_path, vocab=VOCAB, layers=3, **CHECKPOINTS["llama"])
     cell = ExactCell(tmp_path, num_threads=NUM_THREADS)
     others = [cell.run([request], SOLO)[0] for request in requests]
