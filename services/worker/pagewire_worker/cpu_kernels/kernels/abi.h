@@ -8,7 +8,7 @@ extern "C" {
 #endif
 
 // Storage of a matrix; activations and KV have the first two types only. Products with int8 and int4
-// quantize their input, those with codes of 8 and 4 bits do not (codes.h).
+// quantize their input, those with codes of 8 and 4 bits do not (products/codes.h).
 enum { PW_FLOAT32 = 0, PW_BFLOAT16 = 1, PW_INT8 = 2, PW_INT4 = 3, PW_CODES8 = 4, PW_CODES4 = 5 };
 
 // Types of the scales and offsets of codes.
@@ -18,7 +18,7 @@ enum { PW_SCALE_FLOAT32 = 0, PW_SCALE_BFLOAT16 = 1, PW_SCALE_FLOAT16 = 2 };
 // code * scale + offset.
 enum { PW_NO_OFFSETS = 0, PW_ZERO_POINTS = 1, PW_MINIMA = 2 };
 
-// y = x W^T + bias. `weight` is packed (pack.h), `bias` is float32 or null.
+// y = x W^T + bias. `weight` is packed (products/pack.h), `bias` is float32 or null.
 typedef struct {
   const void* weight;
   const float* bias;
@@ -48,7 +48,7 @@ typedef struct {
   const float* cosines;  // [positions, head_dim / 2]; null for no rotation
   const float* sines;
   const float* query_scales;  // [positions], factors of rotated queries; null for 1
-  void* key;  // the layer's part of the KV cache, see kv.h
+  void* key;  // the layer's part of the KV cache, see attention/kv.h
   void* value;
   int32_t window;  // positions that a token sees, itself included; 0 for all
   int32_t group;   // cache group of the layer

@@ -10,10 +10,11 @@
 namespace PW_ISA {
 
 static constexpr int64_t TILE_BYTES = 1024;
-static constexpr int64_t UNIT_SUMS = 1024;        // floats
-static constexpr int64_t BLOCK_BYTES = 512;       // of a row of the input
-static constexpr int64_t FEW_BLOCK_BYTES = 256;   // of widened weights where rows are few
-static constexpr int64_t TILES_AHEAD = 8;         // that are prefetched of a panel
+static constexpr int64_t UNIT_SUMS = 1024;  // floats
+// Most bytes of a row of the input in a block; and where weights are widened for few rows, so that they
+// stay in the first cache.
+static constexpr int64_t BLOCK_BYTES = 512, FEW_BLOCK_BYTES = 256;
+static constexpr int64_t TILES_AHEAD = 8;  // that are prefetched of a panel
 static constexpr int64_t FEW_ROWS = 2 * TILE_HEIGHT;
 static constexpr int64_t TILE_ITEM_ROWS = 256, TILE_ITEM_PANELS = MOST_ITEM_PANELS;
 
