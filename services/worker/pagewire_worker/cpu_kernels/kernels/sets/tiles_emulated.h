@@ -6,10 +6,9 @@
 #include <stdint.h>
 #include <string.h>
 
-namespace PW_ISA {
+#include "sets/tile_shape.h"
 
-static constexpr bool HAS_TILES = true;
-static constexpr int64_t TILE_HEIGHT = 16;
+namespace PW_ISA {
 
 class Tiles {
  public:
@@ -17,12 +16,7 @@ class Tiles {
   Tiles(const Tiles&) = delete;
 
   void shape(int64_t first_rows, int64_t second_rows, int64_t depth) {
-    const int weights = second_rows ? 6 : 5;
-    for (int i = 0; i < 8; i++) {
-      const bool is_second = second_rows && (i == 2 || i == 3 || i == 5);
-      row_bytes_[i] = i == 4 || (i == 5 && second_rows) ? depth : 64;
-      rows_[i] = i >= weights ? depth / 4 : is_second ? second_rows : first_rows;
-    }
+    for (int i = 0; i < NUM_TILES; i++) shapes_[i] = tile_shape(i, first_rows, second_rows, depth);
   }
 
   template <int N>
@@ -31,24 +25,24 @@ class Tiles {
   }
   template <int N>
   void load(const void* p, int64_t stride) {
-    for (int64_t row = 0; row < rows_[N]; row++)
-      memcpy(data_[N][row], (const char*)p + row * stride, (size_t)row_bytes_[N]);
+    for (int64_t row = 0; row < shapes_[N].rows; row++)
+      memcpy(data_[N][row], (const char*)p + row * stride, (size_t)shapes_[N].row_bytes);
   }
   template <int N>
   void store(void* p, int64_t stride) {
-    for (int64_t row = 0; row < rows_[N]; row++)
-      memcpy((char*)p + row * stride, data_[N][row], (size_t)row_bytes_[N]);
+    for (int64_t row = 0; row < shapes_[N].rows; row++)
+      memcpy((char*)p + row * stride, data_[N][row], (size_t)shapes_[N].row_bytes);
   }
   template <int SUMS, int ROWS, int WEIGHTS>
   void multiply_bf16() {
-    for (int64_t row = 0; row < rows_[SUMS]; row++)
-      tile_sum(data_[SUMS][row], data_[ROWS][row], data_[WEIGHTS], row_bytes_[ROWS] / 4);
+    for (int64_t row = 0; row < shapes_[SUMS].rows; row++)
+      tile_sum(data_[SUMS][row], data_[ROWS][row], data_[WEIGHTS], shapes_[ROWS].row_bytes / 4);
   }
   template <int SUMS, int ROWS, int WEIGHTS>
   void multiply_int8() {
-    for (int64_t row = 0; row < rows_[SUMS]; row++) {
+    for (int64_t row = 0; row < shapes_[SUMS].rows; row++) {
       __m512i sum = _mm512_loadu_si512(data_[SUMS][row]);
-      for (int64_t k = 0; k < row_bytes_[ROWS] / 4; k++) {
+      for (int64_t k = 0; k < shapes_[ROWS].row_bytes / 4; k++) {
         int32_t four;
         memcpy(&four, data_[ROWS][row] + 4 * k, 4);
         sum = _mm512_dpbusd_epi32(sum, _mm512_loadu_si512(data_[WEIGHTS][k]),
@@ -59,7 +53,7 @@ class Tiles {
   }
 
  private:
-  typedef char Tile[TILE_HEIGHT][64];
+  typedef char Tile[TILE_HEIGHT][TILE_WIDTH];
 
   // Inputs at even places are summed in order, and so are those at odd places; the two sums are added,
   // and then added to what was there. Intel's manual describes TDPBF16PS in this way.
@@ -82,8 +76,8 @@ class Tiles {
     return _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32((int)0xffff0000u)));
   }
 
-  alignas(64) Tile data_[8];
-  int64_t rows_[8], row_bytes_[8];
+  alignas(64) Tile data_[NUM_TILES];
+  TileShape shapes_[NUM_TILES];
 };
 
 }  // namespace PW_ISA
