@@ -144,9 +144,10 @@ class TritonDecoder:
         hidden = functional.embedding(batch.token_ids, self._embedding)
         if self._factor != 1.0:
             hidden *= self._factor
-        stream = ResidualStream(hidden, self.plan.residual_multiplier)
+        stream, groups = ResidualStream(hidden, self.plan.residual_multiplier), batch.groups
         for layer, cache, attend in zip(self._layers, caches, attends, strict=True):
-            attended = self._attend(layer, stream, cache, batch, attend)
+            slots = groups[cache.group].slot_mapping
+            attended = self._attend(layer, stream, cache, batch, slots, attend)
             stream.leave(layer.linears.output(attended), layer.attention_norms.after)
             normed = stream.enter(layer.mlp_norms.before)
             mlp = layer.spec.mlp
@@ -169,9 +170,14 @@ class TritonDecoder:
         stream: ResidualStream,
         cache: LayerCache,
         batch: StepBatch,
+        slots: Tensor,
         attend: StepAttention,
     ) -> Tensor:
-        """Return what all heads of a layer saw, [tokens, heads * head_dim]."""
+        """Return what all heads of a layer saw, [tokens, heads * head_dim].
+
+        Args:
+            slots: The slot mapping of the layer's cache group, [tokens].
+        """
         qkv = layer.linears.qkv(stream.enter(layer.attention_norms.before))
         if layer.whole_norms is not None:
             query_key = qkv.split(layer.spec.attention.sizes, dim=1)[:2]
@@ -181,7 +187,7 @@ class TritonDecoder:
         query = rotary_kv_write(
             qkv,
             batch.positions,
-            batch.groups[cache.group].slot_mapping,
+            slots,
             None if rotary is None else rotary.cosines,
             None if rotary is None else rotary.sines,
             cache.key,

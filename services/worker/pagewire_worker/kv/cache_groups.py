@@ -28,7 +28,7 @@ def layer_groups(windows: Sequence[int | None], max_positions: int) -> tuple[Lay
     alike: dict[int | None, list[int]] = {}
     for layer, window in enumerate(windows):
         alike.setdefault(window, []).append(layer)
-    if len(alike) == 1:
+    if len(alike) == 1 or len(alike) > MAX_GROUPS:
         return ()
     sizes = range(1, max(map(len, alike.values())) + 1)
     num_groups = {size: sum(-(-len(one) // size) for one in alike.values()) for size in sizes}

@@ -217,9 +217,8 @@ class KvCache:
             for place, layer in enumerate(group.layers)
         }
         self.layers: Sequence[LayerCache] = [places[layer] for layer in sorted(places)]
-        ends = [
-            0
-        ] * shape.num_stored_layers  # computed layers of the model with which each is whole
+        # Computed layers of the model with which each stored layer is whole.
+        ends = [0] * shape.num_stored_layers
         for group in shape.layer_groups:
             for place, layer in enumerate(group.layers):
                 ends[place] = max(ends[place], layer + 1)

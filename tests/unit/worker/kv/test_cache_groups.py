@@ -32,6 +32,7 @@ GEMMA2 = [4096, None] * 13
         ([None] * 21 + [4096] * 7, 32768, [*[(None, 7)] * 3, (4096, 7)]),
         ([None] * 28 + [4096] * 4, 32768, []),  # saves less than an eighth
         ([None] * 31 + [4096], 32768, []),  # no group size is worth it
+        ([None, *range(16, 160, 16)], 4096, []),  # more windows than groups
         ([None, 32, 8, 8], 4096, [(None, 1), (8, 1), (8, 1), (32, 1)]),
     ],
 )
