@@ -49,7 +49,7 @@ def cache() -> KvCache:
     return made
 
 
-def keep_busy(milliseconds: int = 50) -> None:
+def keep_busy(milliseconds: int = 200) -> None:
     """Let the computing stream be busy for about so long."""
     torch.cuda._sleep(milliseconds * 1_500_000)
 
@@ -100,6 +100,9 @@ def test_layers_come_back_as_they_went(seed: int, copies: DeviceCopies, cache: K
     payload = staging.region(0, 30 * count * bytes_per_layer(cache))
     assert payload.is_pinned()
     index = block_index(cache, blocks)
+    # Loading a kernel for its first call waits for the device.
+    copy_layers_out(cache, index, first, count, payload)
+    payload.zero_()
     keep_busy()
     event = copies.copy_out(blocks, lambda: copy_layers_out(cache, index, first, count, payload))
     assert not event.query()

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.layers.fp8 import LEAST_CAPABILITY
 from pagewire_worker.layers.fp8_linear import Fp8Linear
 from pagewire_worker.triton_kernels.quantize_rows import quantize_rows
@@ -19,6 +20,8 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(500)]
 
 CUDA = torch.device("cuda")
 TOLERANCES = {torch.float16: 4e-3, torch.bfloat16: 3e-2}
+NUM_EXACT_INPUTS = 1024
+"""Partial sums of the tensor cores have 14 bits: with more inputs than these, errors add up."""
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +66,7 @@ def test_layers_are_products_of_what_was_quantized(
     for num_rows in (1, 2, 7, 16, 17, 64, 300):
         x = torch.randn(num_rows, shape[1], device=CUDA).to(dtype)
         expected = widened(x) @ wide.T + (0 if bias is None else bias.double())
-        tolerance = TOLERANCES[dtype]
+        tolerance = max(TOLERANCES[dtype], 4e-6 * max(shape[1] - NUM_EXACT_INPUTS, 0))
         torch.testing.assert_close(linear(x).double(), expected, rtol=tolerance, atol=tolerance)
 
 
@@ -93,9 +96,9 @@ def logits_of(tmp_path: Path) -> Callable[..., Tensor]:
         steps: list[Tensor] = []
         logits = backend.logits
 
-        def greedy(hidden: Tensor) -> Tensor:
+        def greedy(hidden: Tensor) -> SampledTokens:
             steps.extend(logits(hidden))
-            return torch.full((len(hidden),), len(steps) + 40, device=CUDA)
+            return SampledTokens(torch.full((len(hidden),), len(steps) + 40, device=CUDA))
 
         backend.greedy = greedy  # type: ignore[method-assign]
         sequence = Running(slot=1, prompt=prompt, sampling=GREEDY, max_tokens=4)

@@ -52,7 +52,8 @@ def test_graphs_compute_what_single_launches_do(tmp_path: Path, name: str, dtype
     prompts = make_prompts()[:11]
     sequences = [Running(slot, prompt, GREEDY, 3 + slot) for slot, prompt in enumerate(prompts)]
     driver.finish(sequences, budget=2048)
-    assert num_checked >= 13
+    # The first token of each comes from its prompt.
+    assert num_checked == 12
 
 
 def test_tokens_do_not_depend_on_graphs(tmp_path: Path) -> None:

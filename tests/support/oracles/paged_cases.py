@@ -7,7 +7,7 @@ import torch
 
 from pagewire_worker.backend.attention import AttentionKind, AttentionMetadata
 from pagewire_worker.kv.kv_cache import LayerCache
-from pagewire_worker.triton_kernels.chunk_attention import QueryTiles, chunk_attention
+from pagewire_worker.triton_kernels.chunk_attention import chunk_attention
 from pagewire_worker.triton_kernels.decode_attention import (
     Decodes,
     Partials,
@@ -15,6 +15,8 @@ from pagewire_worker.triton_kernels.decode_attention import (
     first_splits,
 )
 from pagewire_worker.triton_kernels.paged_sequences import PagedLayer, PagedSequences, SplitPlan
+from pagewire_worker.triton_kernels.prompt_attention import PROMPT_TILES, prompt_attention
+from pagewire_worker.triton_kernels.query_tiles import QueryTiles
 
 NUM_LAYERS = 2
 SPLIT_PLAN = SplitPlan(split=32, tile=16)
@@ -132,6 +134,17 @@ def chunks(case, which=None, num_rows=16, split_plan=SPLIT_PLAN, device=CPU):
     index = np.array(list(which), dtype=np.int64)
     tiles = QueryTiles.of(case.metadata, index, group, num_rows, device)
     chunk_attention(query, layer, sequences, tiles, attended, case.kind, split_plan)
+    return attended.cpu()
+
+
+def prompts(case, cut=PROMPT_TILES, device=CPU):
+    """The same in one pass over all positions."""
+    query, layer = on_device(case, device)
+    attended = torch.full_like(query, UNTOUCHED)
+    sequences = PagedSequences.of(case.metadata, device)
+    index = np.arange(len(case.lengths))
+    tiles = QueryTiles.of(case.metadata, index, case.heads // case.kv_heads, cut.rows, device)
+    prompt_attention(query, layer, sequences, tiles, attended, case.kind, cut)
     return attended.cpu()
 
 

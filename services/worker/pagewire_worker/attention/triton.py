@@ -14,7 +14,7 @@ from pagewire_worker.backend.backend import DecodeBounds
 from pagewire_worker.backend.device_copy import rows_to_device
 from pagewire_worker.kv.kv_cache import LayerCache
 from pagewire_worker.triton_kernels.attention_options import LEAST_ROWS
-from pagewire_worker.triton_kernels.chunk_attention import QueryTiles, chunk_attention
+from pagewire_worker.triton_kernels.chunk_attention import chunk_attention
 from pagewire_worker.triton_kernels.decode_attention import (
     Decodes,
     Partials,
@@ -27,6 +27,8 @@ from pagewire_worker.triton_kernels.paged_sequences import (
     SplitPlan,
     fit_rows,
 )
+from pagewire_worker.triton_kernels.prompt_attention import PROMPT_TILES, fits, prompt_attention
+from pagewire_worker.triton_kernels.query_tiles import QueryTiles
 
 
 def cut_passes(counts: Int64Array, capacity: int) -> list[tuple[int, int]]:
@@ -236,6 +238,8 @@ class TritonStep:
         self._attention = attention
         self._metadata = metadata
         self._chunk_rows = chunk_rows
+        # Of the sums of decodes: chunks may have their own.
+        self._is_free = not attention.is_batch_invariant
         self._device = device
         self._kind = kind
         self._split_plan = attention.split_plan
@@ -265,9 +269,12 @@ class TritonStep:
                 self._kind,
                 self._split_plan,
             )
-        chunk_attention(
-            query, layer, self._sequences, self._tiles, attended, self._kind, self._split_plan
-        )
+        if self._is_free and fits(query, layer):
+            prompt_attention(query, layer, self._sequences, self._tiles, attended, self._kind)
+        else:
+            chunk_attention(
+                query, layer, self._sequences, self._tiles, attended, self._kind, self._split_plan
+            )
         return attended
 
     def _plan(self, query: Tensor, cache: LayerCache) -> tuple[QueryTiles, Partials]:
@@ -275,6 +282,8 @@ class TritonStep:
         _, num_heads, head_dim = query.shape
         group = num_heads // cache.num_kv_heads
         num_rows = fit_rows(self._chunk_rows, query)
+        if self._is_free and fits(query, PagedLayer(cache)):
+            num_rows = PROMPT_TILES.rows
         tiles = QueryTiles.of(self._metadata, self._chunks, group, num_rows, self._device)
         counts = self._attention.seen_splits(self._metadata.seq_lens[self._which])
         partials = self._attention.scratch_for(int(counts.sum()), num_heads, head_dim)

@@ -3,62 +3,16 @@
 Each tile of query tokens goes over all splits that it sees (FlashAttention-2, Dao, 2023).
 """
 
-from dataclasses import dataclass
-
-import numpy as np
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from pagewire_worker.backend.attention import AttentionKind, AttentionMetadata, Int64Array
-from pagewire_worker.backend.device_copy import rows_to_device
-from pagewire_worker.triton_kernels.attention_options import (
-    LEAST_ROWS,
-    AttentionOptions,
-    ScoreScale,
-)
+from pagewire_worker.backend.attention import AttentionKind
+from pagewire_worker.triton_kernels.attention_options import AttentionOptions, ScoreScale
 from pagewire_worker.triton_kernels.attention_split import HIDDEN, attend_split, merge_split
 from pagewire_worker.triton_kernels.interpreter import INTERPRETED
 from pagewire_worker.triton_kernels.paged_sequences import PagedLayer, PagedSequences, SplitPlan
-
-
-@dataclass(frozen=True, slots=True)
-class QueryTiles:
-    """The tokens of chunks, cut into tiles that are computed together.
-
-    Attributes:
-        sequences: [tiles] int32, the sequence of each tile.
-        firsts: [tiles] int32, its first token, counted from the start of the sequence's chunk.
-        num_rows: Rows of a tile, a power of 2: tokens times query heads of a KV head, at least.
-    """
-
-    sequences: Tensor
-    firsts: Tensor
-    num_rows: int
-
-    @classmethod
-    def of(
-        cls,
-        metadata: AttentionMetadata,
-        which: Int64Array,
-        group: int,
-        num_rows: int,
-        device: torch.device,
-    ) -> "QueryTiles":
-        """Cut the chunks of the sequences `which` for `group` query heads per KV head.
-
-        The last tiles of a chunk see the most positions, and come first.
-        """
-        num_rows = max(LEAST_ROWS, num_rows, triton.next_power_of_2(group))
-        num_tokens = num_rows // group
-        counts = -(-metadata.query_lens[which] // num_tokens)
-        tiles = np.repeat(which, counts)
-        numbers = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        both = np.stack((tiles, numbers * num_tokens)).astype(np.int32)
-        order = np.argsort(-metadata.seq_lens[tiles] - numbers, kind="stable")
-        sequences, firsts = rows_to_device((both[0, order], both[1, order]), device)
-        return cls(sequences, firsts, num_rows)
+from pagewire_worker.triton_kernels.query_tiles import QueryTiles, query_tile
 
 
 def chunk_attention(
@@ -128,24 +82,13 @@ def _attend_tiles(
     HAS_SOFTCAP: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, INTERPRETED: tl.constexpr
 ):
-    tile, kv_head = tl.program_id(0), tl.program_id(1)
-    sequence, first = tl.load(tile_sequences + tile), tl.load(tile_firsts + tile)
-    query_start = tl.load(query_starts + sequence)
-    query_len = tl.load(query_starts + sequence + 1) - query_start
-    seq_len = tl.load(seq_lens + sequence)
-    num_tokens = tl.minimum(ROWS // GROUP, query_len - first)
-    rows, columns = tl.arange(0, ROWS), tl.arange(0, WIDTH)
-    is_row = (rows[:, None] // GROUP < num_tokens) & (columns[None, :] < head_dim)
-    first_position = seq_len - query_len + first
-    row_positions = first_position + rows // GROUP
-    end = first_position + num_tokens
+    sequence, first_position, end, offsets, is_row, row_positions = query_tile(
+        tile_sequences, tile_firsts, query_starts, seq_lens, head_dim, NUM_HEADS, GROUP, ROWS, WIDTH
+    )
     first_visible = 0
     if WINDOW > 0:
         first_visible = tl.maximum(first_position + 1 - WINDOW, 0)
-    tokens = (query_start + first).to(tl.int64) + rows // GROUP
-    heads = kv_head * GROUP + rows % GROUP
-    head_begin = kv_head.to(tl.int64) * head_stride  # with heads outermost it may pass 2**31
-    offsets = (tokens * NUM_HEADS + heads)[:, None] * head_dim + columns[None, :]
+    head_begin = tl.program_id(1).to(tl.int64) * head_stride  # with heads outermost beyond 2**31
     queries = tl.load(query + offsets, mask=is_row, other=0.0)
     sums = tl.zeros([ROWS, WIDTH], tl.float32)
     greatest = tl.full([ROWS], HIDDEN, tl.float32)

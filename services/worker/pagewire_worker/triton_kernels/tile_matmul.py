@@ -180,7 +180,7 @@ def _tile_matmul(
         if INTERPRETED and row_scales is None:
             left, right = left.to(tl.float32), right.to(tl.float32)
         # By default float32 would be cut to 19 bits.
-        sums = tl.dot(left, tl.trans(right), sums, input_precision="ieee")
+        sums = tl.dot(left, tl.trans(right), sums, input_precision="ieee", out_dtype=sums.dtype)
     is_inside = is_row & (columns[None, :] < num_outputs)
     if row_scales is not None:
         sums = _scaled(sums, row_scales, output_scales, rows, columns, num_rows, num_outputs)

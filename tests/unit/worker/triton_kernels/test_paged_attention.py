@@ -9,7 +9,8 @@ from unit.worker.triton_kernels.conftest import TOLERANCES
 
 from pagewire_worker.triton_kernels import decode_attention
 from pagewire_worker.triton_kernels.paged_sequences import SplitPlan
-from support.oracles.paged_cases import UNTOUCHED, assert_right, chunks, decode, draw
+from pagewire_worker.triton_kernels.prompt_attention import PromptTiles
+from support.oracles.paged_cases import UNTOUCHED, assert_right, chunks, decode, draw, prompts
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
@@ -30,6 +31,18 @@ def test_chunks_equal_float64(seed, dtype, num_rows, dice):
         lengths.append((length, dice.randint(1, min(length, 20))))
     case = draw(dice, dtype, lengths)
     assert_right(case, chunks(case, num_rows=num_rows), TOLERANCES[dtype])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("seed", range(16))
+def test_prompts_in_one_pass_equal_float64(seed, dtype, dice):
+    lengths = []
+    for _ in range(dice.randint(1, 3)):
+        length = dice.choice([1, 16, 33, 64, 70])
+        lengths.append((length, dice.randint(1, length)))
+    cut = PromptTiles(rows=dice.choice([16, 32]), positions=16)
+    case = draw(dice, dtype, lengths)
+    assert_right(case, prompts(case, cut), TOLERANCES[dtype])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
