@@ -123,4 +123,4 @@ def test_logits_stay_close(settings: dict[str, str], logits_of: Callable[..., Te
     expected, found = logits_of(), logits_of(**settings)
     assert not torch.equal(found, expected)
     for one, other in zip(found, expected, strict=True):
-        assert torch.corrcoef(torch.stack((one, other)))[0, 1] > 0.98
+        assert torch.corrcoef(torch.stack((one, other)))[0, 1] > 0.9

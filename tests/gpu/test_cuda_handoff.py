@@ -1,10 +1,12 @@
 """Prompts computed on one worker of a CUDA device, tokens generated on another."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from pagewire import LLM, SamplingParams
+from pagewire.local.devices import VARIABLE, visible_devices
 from support.oracles.golden_cases import (
     CHECKPOINTS,
     NUM_TOKENS,
@@ -16,7 +18,12 @@ from support.oracles.greedy import assert_equal_but_for_near_ties, greedy_by_tra
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(500)]
 
 
-def test_handed_off_tokens_equal_transformers(tmp_path: Path) -> None:
+def test_handed_off_tokens_equal_transformers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if len(visible_devices(os.environ)) == 1:
+        # Both workers share it.
+        monkeypatch.setenv(VARIABLE, "0,0")
     folder = make_golden_checkpoint(tmp_path, sorted(CHECKPOINTS)[0])
     prompts = make_prompts()
     params = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS, ignore_eos=True)

@@ -30,8 +30,10 @@ CELL = WORKER | {
     "httptools",
     "jinja2",
     "jiter",
+    "opentelemetry",
     "orjson",
     "pydantic",
+    "redis",
     "tqdm",
     "uvicorn",
     "uvloop",
@@ -44,6 +46,7 @@ _DISTRIBUTIONS = {
     "grpc": "grpcio",
     "grpc_health": "grpcio-health-checking",
     "grpc_reflection": "grpcio-reflection",
+    "opentelemetry": "opentelemetry-api",
     "prometheus_client": "prometheus-client",
     "yaml": "PyYAML",
 }
