@@ -22,6 +22,7 @@ from pagewire_worker.triton_kernels.decode_attention import (
     first_splits,
 )
 from pagewire_worker.triton_kernels.paged_sequences import (
+    FREE_SPLITS,
     PagedLayer,
     PagedSequences,
     SplitPlan,
@@ -73,7 +74,8 @@ class TritonAttention:
     Args:
         device: Device of the kernels; the CPU only in Triton's interpreter.
         kind: How the layers of the model attend.
-        split_plan: How positions are cut.
+        split_plan: How positions are cut. By default one cut for all if `chunk_rows` are those of
+            exact mode, else one that fits the number of decodes.
         chunk_rows: Rows of a tile of a chunk, a power of 2.
     """
 
@@ -91,14 +93,16 @@ class TritonAttention:
         self._kind = kind
         self._split_plan = SplitPlan() if split_plan is None else split_plan
         self._chunk_rows = chunk_rows
+        self._is_fixed = split_plan is not None or chunk_rows == EXACT_CHUNK_ROWS
         self._scratch: Partials | None = None
         self._owner: TritonAttention | None = None
 
     @property
     def name(self) -> str:
         """Name, with the values that fix the order of sums."""
+        split = self._split_plan.split if self._is_fixed else "free"
         rows = "" if self._chunk_rows == CHUNK_ROWS else f"-{self._chunk_rows}"
-        return f"triton-{self._split_plan.split}-{self._split_plan.tile}{rows}"
+        return f"triton-{split}-{self._split_plan.tile}{rows}"
 
     @property
     def is_batch_invariant(self) -> bool:
@@ -132,19 +136,30 @@ class TritonAttention:
         """
         if self._owner is not None:
             return
-        most = self._most_splits(bounds.max_model_len)
+        batches = {1, bounds.max_num_seqs, *(most for most, _ in FREE_SPLITS if most is not None)}
+        needed = [
+            min(batch, bounds.max_num_seqs) * self._most_splits(bounds.max_model_len, batch)
+            for batch in batches
+        ]
         allowed = MAX_PARTIAL_BYTES if most_bytes is None else most_bytes
         fitting = allowed // (FLOAT_BYTES * num_heads * (head_dim + 2))
-        num_splits = max(most, min(fitting, bounds.max_num_seqs * most))
+        most = self._most_splits(bounds.max_model_len, 1)
+        num_splits = max(most, min(fitting, max(needed)))
         self._scratch = Partials.allocate(num_splits, num_heads, head_dim, self._device)
 
-    def takes_at_once(self, seq_lens: Int64Array) -> bool:
+    def takes_at_once(self, seq_lens: Int64Array, size: int | None = None) -> bool:
         """Return whether the reserved memory holds all splits of decodes with `seq_lens`."""
-        return int(self.seen_splits(seq_lens).sum()) <= self.scratch.num_splits
+        return int(self.seen_splits(seq_lens, size).sum()) <= self.scratch.num_splits
 
-    def seen_splits(self, seq_lens: Int64Array) -> Int64Array:
-        """Return how many splits a decode of each sequence sees, [num_seqs]."""
-        return self._split_plan.seen_splits(seq_lens, self._kind.window)
+    def seen_splits(self, seq_lens: Int64Array, size: int | None = None) -> Int64Array:
+        """Return how many splits a decode of each sequence sees, [num_seqs].
+
+        Args:
+            seq_lens: [num_seqs].
+            size: Decodes with the padding of their graph; as many as sequences by default.
+        """
+        plan = self.plan_of(len(seq_lens) if size is None else size)
+        return plan.seen_splits(seq_lens, self._kind.window)
 
     def prepare(self, metadata: AttentionMetadata) -> "TritonStep":
         """Copy the small arrays to the device."""
@@ -167,13 +182,14 @@ class TritonAttention:
             max_model_len: Longest sequence.
         """
         which = torch.arange(len(sequences.seq_lens), dtype=torch.int32, device=self._device)
-        decodes = Decodes(which, firsts, self._most_splits(max_model_len))
+        num_seqs = len(sequences.seq_lens)
+        decodes = Decodes(which, firsts, self._most_splits(max_model_len, num_seqs))
         return TritonDecodes(
             sequences=sequences,
             decodes=decodes,
             partials=self.scratch,
             kind=self._kind,
-            split_plan=self._split_plan,
+            split_plan=self.plan_of(num_seqs),
         )
 
     def scratch_for(self, num_splits: int, num_heads: int, head_dim: int) -> Partials:
@@ -183,17 +199,19 @@ class TritonAttention:
         fitting = MAX_PARTIAL_BYTES // (FLOAT_BYTES * num_heads * (head_dim + 2))
         return Partials.allocate(min(num_splits, fitting), num_heads, head_dim, self._device)
 
-    def _most_splits(self, max_model_len: int) -> int:
-        """Return the most splits that one decode of at most `max_model_len` reads."""
-        window = self._kind.window
-        longest = (
-            max_model_len if window is None else min(max_model_len, window + self._split_plan.split)
-        )
-        return self._split_plan.num_splits(longest)
+    def _most_splits(self, max_model_len: int, num_decodes: int) -> int:
+        """Return the most splits that one of the decodes, of at most `max_model_len`, reads."""
+        window, plan = self._kind.window, self.plan_of(num_decodes)
+        longest = max_model_len if window is None else min(max_model_len, window + plan.split)
+        return plan.num_splits(longest)
+
+    def plan_of(self, num_decodes: int) -> SplitPlan:
+        """Return how positions are cut in a batch of so many decodes."""
+        return self._split_plan if self._is_fixed else self._split_plan.of_batch(num_decodes)
 
     @property
     def split_plan(self) -> SplitPlan:
-        """The plan by which positions are cut into splits."""
+        """How positions are cut in chunks, and in decodes where bits are promised."""
         return self._split_plan
 
 
@@ -242,10 +260,11 @@ class TritonStep:
         self._is_free = not attention.is_batch_invariant
         self._device = device
         self._kind = kind
-        self._split_plan = attention.split_plan
+        self._chunk_plan = attention.split_plan
         is_decode = metadata.query_lens == 1
         self._chunks: Int64Array = np.flatnonzero(~is_decode)
         self._which: Int64Array = np.flatnonzero(is_decode)
+        self._decode_plan = attention.plan_of(len(self._which))
         self._sequences = PagedSequences.of(metadata, device)
         self._tiles: QueryTiles | None = None
         self._partials: Partials | None = None
@@ -267,13 +286,13 @@ class TritonStep:
                 attended,
                 self._partials,
                 self._kind,
-                self._split_plan,
+                self._decode_plan,
             )
         if self._is_free and fits(query, layer):
             prompt_attention(query, layer, self._sequences, self._tiles, attended, self._kind)
         else:
             chunk_attention(
-                query, layer, self._sequences, self._tiles, attended, self._kind, self._split_plan
+                query, layer, self._sequences, self._tiles, attended, self._kind, self._chunk_plan
             )
         return attended
 

@@ -17,15 +17,16 @@ class ResidentRows:
     Attributes:
         tables: [num_slots, max_blocks] int32 on the device, of all slots.
         slots: [num_seqs], the slot of each sequence.
+        index: The same on the device.
     """
 
     tables: Tensor
     slots: Int64Array
+    index: Tensor
 
     def select(self, num_blocks: int) -> Tensor:
         """Return the first `num_blocks` blocks of each sequence, [num_seqs, num_blocks] int32."""
-        index = to_device(self.slots, self.tables.device)
-        return self.tables[:, :num_blocks].index_select(0, index)
+        return self.tables[:, :num_blocks].index_select(0, self.index)
 
 
 class ResidentTables:
@@ -43,9 +44,9 @@ class ResidentTables:
         self._changed: set[int] = set()
         self.tables = torch.zeros(host.shape, dtype=torch.int32, device=device)
 
-    def rows(self, group: int, slots: Int64Array) -> ResidentRows:
-        """Return the tables of `slots` [num_seqs] in a cache group."""
-        return ResidentRows(self.tables[group], slots)
+    def rows(self, group: int, slots: Int64Array, index: Tensor) -> ResidentRows:
+        """Return the tables of `slots` [num_seqs], on the device `index`, in a cache group."""
+        return ResidentRows(self.tables[group], slots, index)
 
     def changed(self, slots: Int64Array | list[int]) -> None:
         """Mark the tables of `slots` as changed."""

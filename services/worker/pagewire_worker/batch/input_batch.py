@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
 from pagewire_shared.steps.plan import StepPlan
 from pagewire_worker.backend.attention import AttentionMetadata, Int64Array
@@ -37,6 +38,7 @@ class PreparedStep:
             plan, and how many tokens each samples.
         begun_blocks: Blocks whose first position the step writes.
         token_slots: Slot of each token that is computed, [tokens].
+        sampled_there: `sampling_slots` and `sampled_positions` on the device.
     """
 
     batch: StepBatch
@@ -52,6 +54,7 @@ class PreparedStep:
     num_sampled: Int64Array
     begun_blocks: Int64Array
     token_slots: Int64Array
+    sampled_there: tuple[Tensor, Tensor]
 
     @property
     def needs_states(self) -> bool:
@@ -81,8 +84,16 @@ def prepare_step(table: SlotTable, plan: StepPlan, max_num_batched_tokens: int) 
     output_rows = [query_starts[last_rows[is_sampling] + 1] - 1, pooling.rows]
     if prompt is not None:
         output_rows.insert(1, prompt.rows)
-    batch, begun_blocks = _batch(table, slots, starts, ends, query_starts, output_rows)
     sampling_slots, sampled_positions = slots[is_sampling], ends[is_sampling]
+    batch, begun_blocks, sampled_there = _batch(
+        table,
+        slots,
+        starts,
+        ends,
+        query_starts,
+        output_rows,
+        sampled=(sampling_slots, sampled_positions),
+    )
     output_positions = sampled_positions - table.prompt_lens[sampling_slots]
     return PreparedStep(
         batch=batch,
@@ -98,6 +109,7 @@ def prepare_step(table: SlotTable, plan: StepPlan, max_num_batched_tokens: int) 
         num_sampled=is_sampling[is_answering].astype(np.int64),
         begun_blocks=begun_blocks,
         token_slots=slots.repeat(num_new),
+        sampled_there=sampled_there,
     )
 
 
@@ -108,8 +120,10 @@ def _batch(
     ends: Int64Array,
     query_starts: Int64Array,
     output_rows: list[Int64Array],
-) -> tuple[StepBatch, Int64Array]:
-    """Return the flat batch and the blocks whose first position it writes."""
+    *,
+    sampled: tuple[Int64Array, Int64Array],
+) -> tuple[StepBatch, Int64Array, tuple[Tensor, Tensor]]:
+    """Return the flat batch, the blocks whose first position it writes, and `sampled` there."""
     sequence = np.repeat(np.arange(len(slots)), ends - starts)
     positions = np.arange(len(sequence)) - query_starts[sequence] + starts[sequence]
     token_slots = slots[sequence]
@@ -118,17 +132,23 @@ def _batch(
     blocks = [own[token_slots, indexes] for own in table.group_tables]
     device = table.tokens.device
     mappings = [own * block_size + offsets for own in blocks]
-    slots_there, positions_there, faults, *mappings_there = rows_to_device(
-        (token_slots, positions, np.zeros_like(positions), *mappings), device
-    )
-    attentions = _attention_metadata(table, slots, query_starts, ends)
+    computing = slots[ends > starts]
     wanted = np.concatenate(output_rows)
+    slots_there, positions_there, faults, index, wanted_there, *others = rows_to_device(
+        (
+            *(token_slots, positions, np.zeros_like(positions), computing, wanted),
+            *(*sampled, *mappings),
+        ),
+        device,
+    )
+    sampled_there, mappings_there = (others[0], others[1]), others[2:]
+    attentions = _attention_metadata(table, slots, query_starts, ends, index)
     types = table.pooling.token_types(token_slots, positions)
     batch = StepBatch(
         token_ids=table.tokens[slots_there, positions_there].long(),
         positions=positions_there,
         slot_mapping=mappings_there[0],
-        output_rows=to_device(wanted, device),
+        output_rows=wanted_there,
         attention=attentions[0],
         is_decode=all(np.array_equal(rows, np.arange(len(slots))) for rows in (sequence, wanted)),
         faults=faults,
@@ -137,7 +157,7 @@ def _batch(
     )
     is_first = offsets == 0
     begun = [own[is_first] for own in blocks]
-    return batch, begun[0] if len(begun) == 1 else np.concatenate(begun)
+    return batch, begun[0] if len(begun) == 1 else np.concatenate(begun), sampled_there
 
 
 def _sampling_rows(table: SlotTable, slots: Int64Array, positions: Int64Array) -> SamplingRows:
@@ -148,11 +168,15 @@ def _sampling_rows(table: SlotTable, slots: Int64Array, positions: Int64Array) -
 
 
 def _attention_metadata(
-    table: SlotTable, slots: Int64Array, query_starts: Int64Array, ends: Int64Array
+    table: SlotTable,
+    slots: Int64Array,
+    query_starts: Int64Array,
+    ends: Int64Array,
+    index: Tensor,
 ) -> list[AttentionMetadata]:
     """Return the places of the sequences that compute tokens, by cache group.
 
-    Other sequences do not attend.
+    Other sequences do not attend. `index` holds the slots of those that do, on the device.
     """
     is_computing = np.diff(query_starts) > 0
     if not is_computing.all():
@@ -167,7 +191,7 @@ def _attention_metadata(
             query_starts,
             ends,
             blocks[slots, :num_blocks],
-            None if resident is None else resident.rows(group, slots),
+            None if resident is None else resident.rows(group, slots, index),
         )
         for group, blocks in enumerate(table.group_tables)
     ]

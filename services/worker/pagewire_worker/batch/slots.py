@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pagewire_shared.kv.arrays import Int64Array
 from pagewire_shared.steps.plan import GroupTable, NewSequence
-from pagewire_worker.backend.device_copy import to_device
+from pagewire_worker.backend.device_copy import rows_to_device, to_device
 from pagewire_worker.backend.resident_tables import ResidentTables
 from pagewire_worker.batch.pooling_table import PoolingTable
 from pagewire_worker.plan.plan_error import PlanError
@@ -266,19 +266,33 @@ class SlotTable:
             self.request_ids[slot] = request_id
         self.sampling.restore(slots, saved.sampling)
 
-    def write_tokens(self, slots: Int64Array, positions: Int64Array, token_ids: Tensor) -> None:
-        """Write `token_ids` [n], on the device, at sequence `positions` of `slots`."""
+    def write_tokens(
+        self,
+        slots: Int64Array,
+        positions: Int64Array,
+        token_ids: Tensor,
+        where: tuple[Tensor, Tensor] | None = None,
+    ) -> None:
+        """Write `token_ids` [n], on the device, at sequence `positions` of `slots`.
+
+        `where` are both on the device, if they are there already.
+        """
         device = self.tokens.device
         if self._host_tokens is not None:
             self._host_tokens[slots, positions] = token_ids.numpy()
             return
-        where = (
-            to_device(slots, device),
-            to_device(positions, device),
-        )
+        if where is None:
+            there = rows_to_device((slots, positions), device)
+            where = (there[0], there[1])
         self.tokens.index_put_(where, token_ids.to(torch.int32))
 
-    def write_sampled(self, slots: Int64Array, positions: Int64Array, token_ids: Tensor) -> None:
+    def write_sampled(
+        self,
+        slots: Int64Array,
+        positions: Int64Array,
+        token_ids: Tensor,
+        where: tuple[Tensor, Tensor] | None = None,
+    ) -> None:
         """Write the sampled tokens of `slots` [n] at `positions` of their sequences, except beams.
 
         The sequences grow by one token when the step is committed.
@@ -288,8 +302,8 @@ class SlotTable:
         is_own = ~self.is_beam[slots]
         if not is_own.all():
             token_ids = token_ids[to_device(np.flatnonzero(is_own), token_ids.device)]
-            slots, positions = slots[is_own], positions[is_own]
-        self.write_tokens(slots, positions, token_ids)
+            slots, positions, where = slots[is_own], positions[is_own], None
+        self.write_tokens(slots, positions, token_ids, where)
 
     def commit(
         self,

@@ -18,7 +18,7 @@ from pagewire_worker.backend.attention import (
     StepAttention,
 )
 from pagewire_worker.backend.backend import DecodeBounds, GroupBatch, StepBatch
-from pagewire_worker.backend.device_copy import rows_to_device, to_device
+from pagewire_worker.backend.device_copy import aligned, into, packed_rows
 from pagewire_worker.cuda.capture import Capture, CapturedWork
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.models.torch_backend import DecoderModel, by_layer
@@ -27,6 +27,8 @@ from pagewire_worker.triton_kernels.paged_sequences import PagedSequences
 
 NOWHERE = -1
 """Slot of a padding row, whose keys and values are not written."""
+
+LENGTH_BYTES = 4
 
 
 class StaticInputs:
@@ -46,8 +48,9 @@ class StaticInputs:
         )
         self._slot_mappings = [torch.full_like(self._positions, NOWHERE) for _ in range(num_groups)]
         self._rows = torch.arange(max_num_seqs + 1, dtype=torch.int64, device=device)
-        self._seq_lens = torch.zeros(max_num_seqs, dtype=torch.int32, device=device)
-        self._first_splits = torch.zeros_like(self._seq_lens)
+        # For each size of a batch its lengths, then its first splits: one copy fills both.
+        num_lengths = 2 * aligned(max_num_seqs, LENGTH_BYTES)
+        self._lengths = torch.zeros(num_lengths, dtype=torch.int32, device=device)
         self._faults = torch.zeros_like(self._positions)
         self._query_starts = self._rows.to(torch.int32)
         table = torch.zeros((max_num_seqs, max_blocks), dtype=torch.int32, device=device)
@@ -56,12 +59,13 @@ class StaticInputs:
     def sequences(self, size: int, group: int = 0) -> PagedSequences:
         """Return the arrays of the first `size` sequences, with the tables of a cache group."""
         return PagedSequences(
-            self._query_starts[: size + 1], self._seq_lens[:size], self._tables[group][:size]
+            self._query_starts[: size + 1], self._lengths[:size], self._tables[group][:size]
         )
 
     def first_splits(self, size: int) -> Tensor:
         """Return the first split of each of the first `size` sequences, [size] int32."""
-        return self._first_splits[:size]
+        begin = aligned(size, LENGTH_BYTES)
+        return self._lengths[begin : begin + size]
 
     def batch(self, size: int) -> StepBatch:
         """Return the batch of the first `size` rows, with empty attention metadata."""
@@ -93,24 +97,24 @@ class StaticInputs:
         seq_lens, firsts = np.zeros((2, size), dtype=np.int32)
         seq_lens[:num_seqs] = batch.attention.seq_lens
         firsts[:num_seqs] = first_splits(num_splits)
-        seq_lens_there, firsts_there = rows_to_device((seq_lens, firsts), self._device)
-        self._seq_lens[:size].copy_(seq_lens_there)
-        self._first_splits[:size].copy_(firsts_there)
-        index = to_device(resident.slots, self._device)
+        packed, _ = packed_rows((seq_lens, firsts))
+        into(packed, self._lengths[: len(packed)])
         for own, mapping, tables in zip(
             batch.groups, self._slot_mappings, self._tables, strict=True
         ):
             mapping[:num_seqs].copy_(own.slot_mapping)
-            mapping[num_seqs:size].fill_(NOWHERE)
+            if num_seqs < size:
+                mapping[num_seqs:size].fill_(NOWHERE)
             rows = own.attention.resident
             assert rows is not None
-            torch.index_select(rows.tables, 0, index, out=tables[:num_seqs])
+            torch.index_select(rows.tables, 0, rows.index, out=tables[:num_seqs])
 
     def clear(self, size: int) -> None:
         """Make the first `size` rows padding."""
         for mapping in self._slot_mappings:
             mapping[:size].fill_(NOWHERE)
-        for tensor in (self._seq_lens, self._token_ids, self._positions, *self._tables):
+        self._lengths.zero_()
+        for tensor in (self._token_ids, self._positions, *self._tables):
             tensor[:size].zero_()
 
 
@@ -144,12 +148,12 @@ _logger = logging.getLogger(__name__)
 class CapturableAttention(Protocol):
     """Attention whose decodes can be captured: TritonAttention says what its methods do."""
 
-    def takes_at_once(self, seq_lens: Int64Array) -> bool:
-        """Return whether the reserved memory is enough for decodes of such lengths."""
+    def takes_at_once(self, seq_lens: Int64Array, size: int | None = None) -> bool:
+        """Return whether the reserved memory is enough for decodes of such lengths, of `size`."""
         ...
 
-    def seen_splits(self, seq_lens: Int64Array) -> Int64Array:
-        """Return how many splits a decode of each sequence sees, [num_seqs]."""
+    def seen_splits(self, seq_lens: Int64Array, size: int | None = None) -> Int64Array:
+        """Return how many splits a decode of each sequence sees in a batch of `size`."""
         ...
 
     def prepare_decodes(
@@ -219,10 +223,11 @@ class DecodeGraphs:
         """Return whether `batch` consists of decodes that were captured."""
         if not batch.is_decode or batch.attention.resident is None:
             return False
-        if bucket_of(self._buckets, len(batch.token_ids)) is None:
+        size = bucket_of(self._buckets, len(batch.token_ids))
+        if size is None:
             return False
         seq_lens = batch.attention.seq_lens
-        return all(one.takes_at_once(seq_lens) for one in self._attentions.values())
+        return all(one.takes_at_once(seq_lens, size) for one in self._attentions.values())
 
     def run(self, batch: StepBatch) -> Tensor:
         """Return the states of such a batch, [sequences, hidden]; valid until the next call."""
@@ -230,7 +235,7 @@ class DecodeGraphs:
         size = bucket_of(self._buckets, num_seqs)
         assert size is not None
         seq_lens = batch.attention.seq_lens
-        seen = [one.seen_splits(seq_lens) for one in self._attentions.values()]
+        seen = [one.seen_splits(seq_lens, size) for one in self._attentions.values()]
         # A kind with a window leaves some of the memory that it is given unused.
         counts: Int64Array = np.maximum.reduce(seen)
         self._inputs.fill(batch, size, counts)

@@ -191,7 +191,9 @@ class ModelRunner:
         hidden, wait_for_masks = self._forward(step)
         masks = AwaitedMasks(wait_for_masks)
         sampled = sample_step(self._backend, self._sampler, step, hidden, masks)
-        self._slots.write_sampled(step.sampling_slots, step.sampled_positions, sampled.token_ids)
+        self._slots.write_sampled(
+            step.sampling_slots, step.sampled_positions, sampled.token_ids, step.sampled_there
+        )
         copy = self._readback.start(replace(sampled, kv_faults=step.batch.faults))
         self._observer.launched(plan)
         launched = LaunchedStep(step=step, hidden=hidden, copy=copy, masks=masks, started=started)

@@ -72,12 +72,10 @@ class CudaReadback:
     def start(self, sampled: SampledTokens) -> HostCopy:
         """Enqueue the copies, and an event behind them."""
         logprobs = sampled.logprobs
-        copied = SampledTokens(
-            _to_pinned(sampled.token_ids),
-            logprobs and _pinned_of(logprobs),
-            None if sampled.faults is None else _to_pinned(sampled.faults),
-            None if sampled.kv_faults is None else _to_pinned(sampled.kv_faults),
+        token_ids, faults, kv_faults = _pinned_together(
+            sampled.token_ids, sampled.faults, sampled.kv_faults
         )
+        copied = SampledTokens(token_ids, logprobs and _pinned_of(logprobs), faults, kv_faults)
         # A thread that waits for a blocking event sleeps; otherwise it would spin on a core.
         event = torch.cuda.Event(blocking=True)
         event.record()
@@ -105,6 +103,17 @@ def _pinned_of(found: TokenLogprobs) -> TokenLogprobs:
         top_ids=None if found.top_ids is None else _to_pinned(found.top_ids),
         top_logprobs=None if found.top_logprobs is None else _to_pinned(found.top_logprobs),
     )
+
+
+def _pinned_together(
+    token_ids: Tensor, faults: Tensor | None, kv_faults: Tensor | None
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Copy all three, by one copy where they are of one size, as in steps of decodes."""
+    if faults is None or kv_faults is None or token_ids.shape != kv_faults.shape:
+        faults = None if faults is None else _to_pinned(faults)
+        return _to_pinned(token_ids), faults, None if kv_faults is None else _to_pinned(kv_faults)
+    rows = _to_pinned(torch.stack((token_ids, faults, kv_faults)))
+    return rows[0], rows[1], rows[2]
 
 
 def _to_pinned(tensor: Tensor) -> Tensor:

@@ -18,6 +18,11 @@ TILE_BYTES = 32 * 1024
 QUERY_BYTES = TILE_BYTES // 2
 
 
+FREE_SPLITS: tuple[tuple[int | None, int], ...] = ((2, 128), (8, 256), (None, 1024))
+"""Most decodes of a batch, and the positions of their splits. Few decodes need many splits to fill
+a device; with many, long splits keep loads under way."""
+
+
 @dataclass(frozen=True, slots=True)
 class PagedSequences:
     """The small arrays of AttentionMetadata on the device, all int32.
@@ -72,6 +77,11 @@ class SplitPlan:
     def fit_to(self, query: Tensor) -> "SplitPlan":
         """Return the plan for `query` [tokens, heads, head_dim]: wide heads have small tiles."""
         return replace(self, tile=min(self.tile, max(16, TILE_BYTES // _row_bytes(query))))
+
+    def of_batch(self, num_decodes: int) -> "SplitPlan":
+        """Return the plan of so many decodes where no bit is promised: FREE_SPLITS."""
+        split = next(split for most, split in FREE_SPLITS if most is None or num_decodes <= most)
+        return replace(self, split=max(split, self.tile))
 
     def num_splits(self, num_positions: int) -> int:
         """Return the number of splits of `num_positions` positions."""
