@@ -44,7 +44,7 @@ def test_kinds_of_attention_share_their_scratch_memory(tmp_path):
     attentions = replica.model_runner.backend._attentions
     assert {kind.window for kind in attentions} == {WINDOW, None}
     for attention in attentions.values():
-        attention._split_plan = SplitPlan(16, 16)
+        attention._split_plan, attention._is_fixed = SplitPlan(16, 16), True
     first, other = attentions.values()
     owner, guest = (first, other) if other._owner is first else (other, first)
     owner.reserve(4, 16, DecodeBounds(5, 64))

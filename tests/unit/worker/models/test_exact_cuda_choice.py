@@ -40,7 +40,7 @@ def test_exact_attention_computes_chunks_in_the_tiles_of_decodes():
     kind = AttentionKind()
     fast = make_attention("triton", CPU, torch.float32, 16, kind)
     exact = make_attention("triton", CPU, torch.float32, 16, kind, exact=True)
-    assert (fast.name, fast.is_batch_invariant) == ("triton-256-64", False)
+    assert (fast.name, fast.is_batch_invariant) == ("triton-free-64", False)
     assert (exact.name, exact.is_batch_invariant) == ("triton-256-64-16", True)
 
 

@@ -142,7 +142,7 @@ def test_weights_and_cache_of_eight_bits_go_together(logits_of):
     expected, _ = logits_of("qwen3", prompt, dtype="float16")
     settings = {"dtype": "float16", "quantization": "fp8", "kv_cache_dtype": "fp8_e4m3"}
     found, one = logits_of("qwen3", prompt, **settings)
-    names = "triton,attention=triton-256-64,linear=fp8,kv=float8_e4m3fn"
+    names = "triton,attention=triton-free-64,linear=fp8,kv=float8_e4m3fn"
     assert one.model_runner.backend.kernel_set == names
     assert_close_but_not_equal(found, expected, least=0.98)
 

@@ -16,7 +16,7 @@ def make():
 
 
 def test_its_name_says_how_positions_are_cut():
-    assert make().name == "triton-256-64"
+    assert make().name == "triton-free-64"
 
 
 def test_a_cpu_does_not_run_it(monkeypatch):

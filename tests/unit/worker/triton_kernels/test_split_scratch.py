@@ -38,15 +38,15 @@ def test_scratch_of_any_size_gives_the_same_bits(seed, dice):
 
 
 def test_one_long_sequence_among_many_takes_no_more_than_its_own_splits():
-    """Of 256 decodes one has 4096 splits; each had memory for as many before."""
+    """Of 256 decodes one has 2048 splits; each had memory for as many before."""
     kind = AttentionKind()
     attention = TritonAttention(torch.device("meta"), kind)
     bounds = DecodeBounds(256, 2**20)
     attention.reserve(64, 128, bounds)
     assert attention.scratch.num_bytes <= 256 * 1024**2
     assert attention.scratch.num_splits >= 2**20 // 256
-    counts = attention.split_plan.seen_splits(np.array([2**20] + [1000] * 255), None)
-    assert counts.sum() == 4096 + 255 * 4
+    counts = attention.plan_of(256).seen_splits(np.array([2**20] + [1000] * 255), None)
+    assert counts.sum() == 2048 + 255 * 2
     assert attention.takes_at_once(np.array([2**20] + [1000] * 255))
     assert not attention.takes_at_once(np.array([2**20] * 3))
 
