@@ -28,7 +28,7 @@ launch is compiled and not run. `make test` compiles some of the rows and compar
 - **tensor cores**: their instruction in the PTX. float32 is multiplied exactly, without them.
 - **resident warps**: as many as registers, shared memory and threads let a multiprocessor hold.
 
-No line has run on a device: the last column is arithmetic, and says nothing of speed.
+The last column is arithmetic, and says nothing of speed.
 
 """
 

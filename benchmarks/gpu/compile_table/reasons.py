@@ -8,7 +8,7 @@ FREE_BYTES = 16
 _WIDE_TILES = "64 bytes on 8.0 and 8.9 of tiles that are right for 9.0, where none are"
 
 REASONS: Mapping[tuple[str, str], str] = {
-    ("attend_prompts", "32/32x96 bf16"): _WIDE_TILES.replace("64", "124"),
+    ("attend_prompts", "32/32x96 bf16"): _WIDE_TILES,
     ("attend_prompts", "32/8x128 bf16"): _WIDE_TILES,
     ("attend_prompts", "32/8x128 fp16"): _WIDE_TILES,
     (

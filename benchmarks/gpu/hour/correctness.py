@@ -266,6 +266,17 @@ THE_REST = (
         modules=CELL | TESTS,
     ),
     Item(
+        name="families",
+        command=gpu_tests("families"),
+        toy=COLLECTED,
+        shows="tokens of the other families equal transformers, by these kernels and in graphs",
+        check="greedy tokens by these kernels",
+        seconds=90,
+        limit=300,
+        needs=("model-captured",),
+        modules=WORKER | TESTS,
+    ),
+    Item(
         name="exact-batches-others",
         command=gpu_tests("exact", keyword="batches_equal and not bfloat16"),
         toy=COLLECTED,

@@ -1,8 +1,8 @@
 """Attention of prefill chunks where no bit is promised: one pass over all positions.
 
-FlashAttention-2 (Dao, 2023) over paged keys and values. Tiles that every row sees need no mask, and
-sums stay in the tensor core's accumulators from tile to tile, which attention in splits, with the
-arithmetic of decodes, does not allow.
+FlashAttention-2 (Dao, 2023) over paged keys and values. Tiles that every row sees need no mask.
+Sums stay in the accumulators of the tensor cores from tile to tile. Attention in splits, with the
+arithmetic of decodes, allows neither.
 """
 
 from dataclasses import dataclass
@@ -162,24 +162,17 @@ def _over_tiles(
     for tile_begin in range(begin, stop, TILE):
         positions = tile_begin + tl.arange(0, TILE)
         is_there = (positions >= first_visible) & (positions < end)
-        if IS_MASKED:
-            # Other blocks may belong to other sequences or be unwritten: they must add nothing.
-            blocks = tl.load(table + positions // BLOCK_SIZE, mask=is_there, other=0)
-        else:
-            blocks = tl.load(table + positions // BLOCK_SIZE)
+        # Other blocks may belong to other sequences or be unwritten: they must add nothing.
+        blocks = tl.load(table + positions // BLOCK_SIZE, mask=is_there, other=0)
         inside = (positions % BLOCK_SIZE).to(tl.int64) * token_stride
         places = blocks.to(tl.int64) * block_stride + inside
         offsets = places[:, None] + columns[None, :]
-        if IS_MASKED:
+        if IS_MASKED or not IS_WHOLE:
             is_read = is_there[:, None] & (columns < head_dim)[None, :]
             keys = tl.load(key + offsets, mask=is_read, other=0.0)
             values = tl.load(value + offsets, mask=is_read, other=0.0)
-        elif IS_WHOLE:
-            keys, values = tl.load(key + offsets), tl.load(value + offsets)
         else:
-            is_column = (columns < head_dim)[None, :]
-            keys = tl.load(key + offsets, mask=is_column, other=0.0)
-            values = tl.load(value + offsets, mask=is_column, other=0.0)
+            keys, values = tl.load(key + offsets), tl.load(value + offsets)
         if INTERPRETED:
             scores = tl.dot(queries.to(tl.float32), tl.trans(keys).to(tl.float32)) * score_scale
         else:

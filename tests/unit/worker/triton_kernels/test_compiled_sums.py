@@ -70,7 +70,7 @@ def test_decodes_are_the_same_in_both_modes_and_over_other_tables(variant, compi
     assert plain["decode_splits"]["hash"] == exact["decode_splits"]["hash"]
 
 
-@pytest.mark.parametrize("variant", EXACT[:-1])
+@pytest.mark.parametrize("variant", [one for one in EXACT[:-1] if "fp8" in one or "fp32" in one])
 def test_larger_tiles_are_summed_otherwise(variant, compiled):
     # So a difference is seen where there is one.
     plain, exact = (compiled[variant + words]["attend_tiles"] for words in ("", " exact"))
