@@ -38,9 +38,9 @@ LIFETIME = [
         "input_replaced_not_filled",
         "Lengths are put in a new tensor: graphs read the one that was there when they were made.",
         {
-            (WORKER + "cuda.decode_graphs", "self._seq_lens[:size].copy_(seq_lens_there)"): (
-                "self._seq_lens = self._seq_lens.clone()\n"
-                "        self._seq_lens[:size].copy_(seq_lens_there)"
+            (WORKER + "cuda.decode_graphs", "into(packed, self._lengths[: len(packed)])"): (
+                "self._lengths = self._lengths.clone()\n"
+                "        into(packed, self._lengths[: len(packed)])"
             ),
             (WORKER + "cuda.decode_graphs", "        states: list[Tensor] = []\n"): (
                 "        states: list[Tensor] = []\n\n"
