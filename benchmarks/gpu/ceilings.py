@@ -8,7 +8,7 @@ launches of kernels and replays of graphs cost.
 
 import command
 import torch
-from limits import copy_rate, fp8_product_rate, host_copy_rates, product_rate
+from limits import copy_rate, fp8_product_rate, host_copy_rates, product_rate, read_rate
 from report import Report, Row
 from timing import enqueued_seconds, graph_of, host_seconds
 
@@ -25,6 +25,7 @@ def rates(device: torch.device) -> list[Row]:
     name = str(command.dtype()).removeprefix("torch.")
     found = (
         ("copy within the device, read and written", copy_rate(device) / 1e9, "GB/s"),
+        ("reading it once", read_rate(device) / 1e9, "GB/s"),
         (f"matrix product, {name}", products / 1e12, "TFLOP/s"),
         ("matrix product, fp8 e4m3", None if fp8 is None else fp8 / 1e12, "TFLOP/s"),
         ("pinned memory of the host to the device", to / 1e9, "GB/s"),

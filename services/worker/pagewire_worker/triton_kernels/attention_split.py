@@ -1,6 +1,6 @@
 """Attention of query rows over one split of paged keys and values.
 
-Prefill chunks and decodes share this code, so that a token gets the same bits from both.
+Decodes use it, and prefill chunks in exact mode: a token gets the same bits from both.
 """
 
 import triton
@@ -40,20 +40,17 @@ def attend_split(
         is_read = is_there[:, None] & is_column[None, :]
         keys = tl.load(key + offsets, mask=is_read, other=0.0).to(query.dtype)
         values = tl.load(value + offsets, mask=is_read, other=0.0).to(query.dtype)
-        scores = _product(query, tl.trans(keys), INTERPRETED) * score_scale
+        scores = product(query, tl.trans(keys), INTERPRETED) * score_scale
         if HAS_SOFTCAP:
-            # softcap * tanh(scores), in powers of 2
-            scores = softcap * (1.0 - 2.0 / (tl.exp(2.0 * scores) + 1.0))
-        is_seen = (positions[None, :] <= row_positions[:, None]) & is_there[None, :]
-        if WINDOW > 0:
-            is_seen = is_seen & (positions[None, :] > row_positions[:, None] - WINDOW)
+            scores = capped(scores, softcap)
+        is_seen = seen_by(row_positions, positions, is_there, WINDOW)
         scores = tl.where(is_seen, scores, HIDDEN)
         highest = tl.maximum(greatest, tl.max(scores, axis=1))
         factor = tl.exp2(greatest - highest)
         weights = tl.exp2(scores - highest[:, None])
         total = tl.fma(total, factor, tl.sum(weights, axis=1))
-        product = _product(weights.to(query.dtype), values, INTERPRETED)
-        sums = tl.fma(sums, tl.broadcast_to(factor[:, None], [ROWS, WIDTH]), product)
+        weighted = product(weights.to(query.dtype), values, INTERPRETED)
+        sums = tl.fma(sums, tl.broadcast_to(factor[:, None], [ROWS, WIDTH]), weighted)
         greatest = highest
     return sums, greatest, total
 # fmt: on
@@ -79,7 +76,23 @@ def merge_split(sums, greatest, total, split_sums, split_greatest, split_total):
 
 
 @triton.jit
-def _product(a, b, INTERPRETED: tl.constexpr):
+def capped(scores, softcap):
+    """Return softcap * tanh(scores), in powers of 2."""
+    return softcap * (1.0 - 2.0 / (tl.exp(2.0 * scores) + 1.0))
+
+
+@triton.jit
+def seen_by(row_positions, positions, is_there, WINDOW: tl.constexpr):
+    """Return which of the positions each row sees, [ROWS, TILE]."""
+    is_seen = (positions[None, :] <= row_positions[:, None]) & is_there[None, :]
+    if WINDOW > 0:
+        is_seen = is_seen & (positions[None, :] > row_positions[:, None] - WINDOW)
+    return is_seen
+
+
+@triton.jit
+def product(a, b, INTERPRETED: tl.constexpr):
+    """Return the product in float32."""
     if INTERPRETED:
         a, b = a.to(tl.float32), b.to(tl.float32)
     # By default float32 would be cut to 19 bits.

@@ -8,11 +8,14 @@ import triton.language as tl
 from torch import Tensor
 
 from pagewire_worker.backend.attention import AttentionKind
-from pagewire_worker.triton_kernels.attention_options import AttentionOptions, ScoreScale
+from pagewire_worker.triton_kernels.attention_options import AttentionOptions
 from pagewire_worker.triton_kernels.attention_split import HIDDEN, attend_split, merge_split
-from pagewire_worker.triton_kernels.interpreter import INTERPRETED
 from pagewire_worker.triton_kernels.paged_sequences import PagedLayer, PagedSequences, SplitPlan
-from pagewire_worker.triton_kernels.query_tiles import QueryTiles, query_tile
+from pagewire_worker.triton_kernels.query_tiles import (
+    QueryTiles,
+    query_tile,
+    tile_arguments,
+)
 
 
 def chunk_attention(
@@ -34,38 +37,15 @@ def chunk_attention(
     if len(tiles.sequences) == 0:
         return
     split_plan = split_plan.fit_to(query)
-    num_heads, head_dim = query.shape[1:]
-    num_kv_heads = layer.cache.num_kv_heads
-    scale = ScoreScale.of(kind, head_dim, layer.key_scale)
-    tables = sequences.block_tables
-    width = max(16, triton.next_power_of_2(head_dim))
-    options = AttentionOptions.of(query.dtype, layer.cache.key.dtype, tiles.num_rows, width)
-    _attend_tiles[(len(tiles.sequences), num_kv_heads)](
-        query,
-        layer.cache.key,
-        layer.cache.value,
-        tiles.sequences,
-        tiles.firsts,
-        sequences.query_starts,
-        sequences.seq_lens,
-        tables,
-        attended,
-        scale.factor,
-        scale.softcap,
-        layer.value_scale,
-        tables.stride(0),
-        *layer.strides,
-        head_dim,
-        NUM_HEADS=num_heads,
-        GROUP=num_heads // num_kv_heads,
-        WINDOW=kind.window or 0,
-        HAS_SOFTCAP=kind.softcap is not None,
+    given, named = tile_arguments(query, layer, sequences, tiles, attended, kind)
+    options = AttentionOptions.of(
+        query.dtype, layer.cache.key.dtype, tiles.num_rows, named["WIDTH"]
+    )
+    _attend_tiles[(len(tiles.sequences), layer.cache.num_kv_heads)](
+        *given,
         SPLIT=split_plan.split,
         TILE=split_plan.tile,
-        BLOCK_SIZE=layer.cache.block_size,
-        ROWS=tiles.num_rows,
-        WIDTH=width,
-        INTERPRETED=INTERPRETED,
+        **named,
         num_warps=options.num_warps,
         num_stages=options.num_stages,
     )

@@ -13,11 +13,13 @@ import triton.language as tl
 from torch import Tensor
 
 from pagewire_worker.backend.attention import AttentionKind
-from pagewire_worker.triton_kernels.attention_options import ScoreScale
-from pagewire_worker.triton_kernels.attention_split import HIDDEN
-from pagewire_worker.triton_kernels.interpreter import INTERPRETED
+from pagewire_worker.triton_kernels.attention_split import HIDDEN, capped, product, seen_by
 from pagewire_worker.triton_kernels.paged_sequences import PagedLayer, PagedSequences
-from pagewire_worker.triton_kernels.query_tiles import QueryTiles, query_tile
+from pagewire_worker.triton_kernels.query_tiles import (
+    QueryTiles,
+    query_tile,
+    tile_arguments,
+)
 
 WIDEST_HEAD = 128
 """Wider heads do not fit in the registers of such tiles."""
@@ -69,36 +71,12 @@ def prompt_attention(
     """
     if len(tiles.sequences) == 0:
         return
-    num_heads, head_dim = query.shape[1:]
-    num_kv_heads = layer.cache.num_kv_heads
-    scale = ScoreScale.of(kind, head_dim, layer.key_scale)
-    width = max(16, triton.next_power_of_2(head_dim))
-    _attend_prompts[(len(tiles.sequences), num_kv_heads)](
-        query,
-        layer.cache.key,
-        layer.cache.value,
-        tiles.sequences,
-        tiles.firsts,
-        sequences.query_starts,
-        sequences.seq_lens,
-        sequences.block_tables,
-        attended,
-        scale.factor,
-        scale.softcap,
-        layer.value_scale,
-        sequences.block_tables.stride(0),
-        *layer.strides,
-        head_dim,
-        NUM_HEADS=num_heads,
-        GROUP=num_heads // num_kv_heads,
-        WINDOW=kind.window or 0,
-        HAS_SOFTCAP=kind.softcap is not None,
+    given, named = tile_arguments(query, layer, sequences, tiles, attended, kind)
+    _attend_prompts[(len(tiles.sequences), layer.cache.num_kv_heads)](
+        *given,
         TILE=cut.positions,
-        BLOCK_SIZE=layer.cache.block_size,
-        ROWS=tiles.num_rows,
-        WIDTH=width,
-        IS_WHOLE=width == head_dim,
-        INTERPRETED=INTERPRETED,
+        IS_WHOLE=named["WIDTH"] == query.shape[2],
+        **named,
         num_warps=cut.num_warps,
         num_stages=cut.num_stages,
     )
@@ -162,8 +140,11 @@ def _over_tiles(
     for tile_begin in range(begin, stop, TILE):
         positions = tile_begin + tl.arange(0, TILE)
         is_there = (positions >= first_visible) & (positions < end)
-        # Other blocks may belong to other sequences or be unwritten: they must add nothing.
-        blocks = tl.load(table + positions // BLOCK_SIZE, mask=is_there, other=0)
+        if IS_MASKED or not IS_WHOLE:
+            # Other blocks may belong to other sequences or be unwritten: they must add nothing.
+            blocks = tl.load(table + positions // BLOCK_SIZE, mask=is_there, other=0)
+        else:
+            blocks = tl.load(table + positions // BLOCK_SIZE)
         inside = (positions % BLOCK_SIZE).to(tl.int64) * token_stride
         places = blocks.to(tl.int64) * block_stride + inside
         offsets = places[:, None] + columns[None, :]
@@ -173,17 +154,11 @@ def _over_tiles(
             values = tl.load(value + offsets, mask=is_read, other=0.0)
         else:
             keys, values = tl.load(key + offsets), tl.load(value + offsets)
-        if INTERPRETED:
-            scores = tl.dot(queries.to(tl.float32), tl.trans(keys).to(tl.float32)) * score_scale
-        else:
-            scores = tl.dot(queries, tl.trans(keys)) * score_scale
+        scores = product(queries, tl.trans(keys), INTERPRETED) * score_scale
         if HAS_SOFTCAP:
-            # softcap * tanh(scores), in powers of 2
-            scores = softcap * (1.0 - 2.0 / (tl.exp(2.0 * scores) + 1.0))
+            scores = capped(scores, softcap)
         if IS_MASKED:
-            is_seen = (positions[None, :] <= row_positions[:, None]) & is_there[None, :]
-            if WINDOW > 0:
-                is_seen = is_seen & (positions[None, :] > row_positions[:, None] - WINDOW)
+            is_seen = seen_by(row_positions, positions, is_there, WINDOW)
             scores = tl.where(is_seen, scores, HIDDEN)
         highest = tl.maximum(greatest, tl.max(scores, axis=1))
         factor = tl.exp2(greatest - highest)

@@ -1,6 +1,7 @@
 """Cuts the tokens of chunks into tiles that are computed together."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -8,9 +9,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pagewire_worker.backend.attention import AttentionMetadata, Int64Array
+from pagewire_worker.backend.attention import AttentionKind, AttentionMetadata, Int64Array
 from pagewire_worker.backend.device_copy import rows_to_device
-from pagewire_worker.triton_kernels.attention_options import LEAST_ROWS
+from pagewire_worker.triton_kernels.attention_options import LEAST_ROWS, ScoreScale
+from pagewire_worker.triton_kernels.interpreter import INTERPRETED
+from pagewire_worker.triton_kernels.paged_sequences import PagedLayer, PagedSequences
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,48 @@ class QueryTiles:
         order = np.argsort(-metadata.seq_lens[tiles] - numbers, kind="stable")
         sequences, firsts = rows_to_device((both[0, order], both[1, order]), device)
         return cls(sequences, firsts, num_rows)
+
+
+def tile_arguments(
+    query: Tensor,
+    layer: PagedLayer,
+    sequences: PagedSequences,
+    tiles: QueryTiles,
+    attended: Tensor,
+    kind: AttentionKind,
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return what every kernel over tiles takes, by position and by name.
+
+    Args:
+        query: [tokens, heads, head_dim], contiguous, of all sequences of the step.
+        layer: Keys and values, with those of this step.
+        attended: As `query`; rows of the tokens of the tiles are written.
+    """
+    num_heads, head_dim = query.shape[1:]
+    scale = ScoreScale.of(kind, head_dim, layer.key_scale)
+    tables = sequences.block_tables
+    given = (
+        *(query, layer.cache.key, layer.cache.value, tiles.sequences, tiles.firsts),
+        *(sequences.query_starts, sequences.seq_lens, tables, attended),
+        *(scale.factor, scale.softcap, layer.value_scale, tables.stride(0)),
+        *(*layer.strides, head_dim),
+    )
+    named = {
+        "NUM_HEADS": num_heads,
+        "GROUP": num_heads // layer.cache.num_kv_heads,
+        "WINDOW": kind.window or 0,
+        "HAS_SOFTCAP": kind.softcap is not None,
+        "BLOCK_SIZE": layer.cache.block_size,
+        "ROWS": tiles.num_rows,
+        "WIDTH": head_width(query),
+        "INTERPRETED": INTERPRETED,
+    }
+    return given, named
+
+
+def head_width(query: Tensor) -> int:
+    """Return the width of a head of `query` [tokens, heads, head_dim] in a tile: a power of 2."""
+    return max(16, 1 << (query.shape[2] - 1).bit_length())
 
 
 # One line per argument would hide the kernel itself.
