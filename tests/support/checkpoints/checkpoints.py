@@ -131,6 +131,9 @@ def fill_randomly(model: Any, std: float, seed: int) -> Any:
             noise = torch.randn(parameter.shape, generator=generator) * std
             is_gain = ("norm" in name or ".ln_" in name) and not name.endswith(".bias")
             parameter.copy_(noise + 1.0 if is_gain else noise)
+        for name, buffer in sorted(model.named_buffers()):
+            if name.endswith("e_score_correction_bias"):
+                buffer.copy_(torch.randn(buffer.shape, generator=generator) * std)
     return model.eval()
 
 

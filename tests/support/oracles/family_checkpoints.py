@@ -120,6 +120,60 @@ FAMILY_CHECKPOINTS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "qwen3-yarn": ("qwen3", {**SHAPE, "rope_parameters": _YARN}),
+    # Fewer tokens than experts, and more: some experts have no rows.
+    "mixtral": ("mixtral", {**SHAPE, "num_local_experts": 6, "num_experts_per_tok": 2}),
+    "mixtral-window": (
+        "mixtral",
+        {**SHAPE, "num_local_experts": 4, "num_experts_per_tok": 3, "sliding_window": WINDOW},
+    ),
+    "olmoe": (
+        "olmoe",
+        {
+            **{k: v for k, v in SHAPE.items() if k != "head_dim"},
+            "intermediate_size": 48,
+            "num_experts": 20,
+            "num_experts_per_tok": 4,
+        },
+    ),
+    # Layers without experts beside layers with them, and a shared expert with a gate.
+    "qwen2-moe": (
+        "qwen2_moe",
+        {
+            **{k: v for k, v in SHAPE.items() if k != "head_dim"},
+            "moe_intermediate_size": 48,
+            "shared_expert_intermediate_size": 96,
+            "num_experts": 9,
+            "num_experts_per_tok": 4,
+            "mlp_only_layers": [1],
+        },
+    ),
+    "qwen3-moe": (
+        "qwen3_moe",
+        {
+            **SHAPE,
+            "moe_intermediate_size": 48,
+            "num_experts": 32,
+            "num_experts_per_tok": 8,
+            "norm_topk_prob": True,
+        },
+    ),
+    # Groups of experts, and a bias of their choice.
+    "glm4-moe": (
+        "glm4_moe",
+        {
+            **SHAPE,
+            "moe_intermediate_size": 48,
+            "n_routed_experts": 24,
+            "num_experts_per_tok": 5,
+            "n_group": 6,
+            "topk_group": 3,
+            "n_shared_experts": 2,
+            "routed_scaling_factor": 1.7,
+            "first_k_dense_replace": 1,
+            "use_qk_norm": True,
+            "attention_bias": True,
+        },
+    ),
     "llama-dynamic": ("llama", {**SHAPE, "rope_parameters": {**_YARN, "rope_type": "dynamic"}}),
 }
 

@@ -41,8 +41,13 @@ class RequestedTensors:
         self._on_progress(1.0 - len(self._left) / len(self._names))
 
     def ignore(self, name: str) -> None:
-        """Accept that `name` may be stored without being requested."""
+        """Accept that `name` may be stored without being requested.
+
+        With a dot at its end, it stands for all tensors whose names begin with it.
+        """
         self._left.discard(name)
+        if name.endswith("."):
+            self._left -= {one for one in self._left if one.startswith(name)}
 
     def finish(self) -> None:
         """Raise StartupError if a stored tensor was not requested."""

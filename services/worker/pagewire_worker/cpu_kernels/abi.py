@@ -68,12 +68,37 @@ class AttentionArgs(ctypes.Structure):
     )
 
 
+class RouterArgs(ctypes.Structure):
+    """PwRouter."""
+
+    _fields_ = (
+        ("choice_bias", ctypes.c_void_p),
+        ("num_experts", ctypes.c_int32),
+        ("num_chosen", ctypes.c_int32),
+        ("num_groups", ctypes.c_int32),
+        ("num_chosen_groups", ctypes.c_int32),
+        ("group_best", ctypes.c_int32),
+        ("is_sigmoid", ctypes.c_int32),
+        ("is_normalised", ctypes.c_int32),
+        ("has_shared", ctypes.c_int32),
+        ("has_gate", ctypes.c_int32),
+        ("factor", ctypes.c_float),
+    )
+
+
+MOST_EXPERTS = 1024
+"""Of one layer."""
+
 ACTIVATIONS: Mapping[Activation, int] = {"silu": 0, "gelu": 1, "gelu_tanh": 2}
 
 RESIDUAL, PRODUCTS, NORMED, QUERY, ATTENDED, ACTIVATED, PREPARED = range(7)
+WEIGHTS, CHOSEN, STARTS = range(7, 10)
+EXPERT_INPUT, EXPERT_PREPARED, EXPERT_ACTIVATED, EXPERT_OUTPUT = range(10, 14)
+NUM_BUFFERS = 14
 """Buffers of a step."""
 
 NORM, ROUND, ADD_NORM, PREPARE, STORE, ADD, GATE, ACTIVATE, ROTATE, ATTEND = range(10)
+ROUTE, SORT, SPREAD, EXPERT_PREPARE, EXPERT_STORE, EXPERT_GATE, COLLECT = range(10, 17)
 """Kinds of operations."""
 
 
@@ -89,6 +114,7 @@ class Operation(ctypes.Structure):
         ("linear", ctypes.POINTER(LinearArgs)),
         ("norm", ctypes.POINTER(NormArgs)),
         ("attention", ctypes.POINTER(AttentionArgs)),
+        ("router", ctypes.POINTER(RouterArgs)),
     )
 
 
@@ -141,7 +167,7 @@ class Batch(ctypes.Structure):
 class Scratch(ctypes.Structure):
     """PwScratch."""
 
-    _fields_ = (("buffers", ctypes.c_void_p * 7),)
+    _fields_ = (("buffers", ctypes.c_void_p * NUM_BUFFERS),)
 
 
 _POINTER, _INT, _LONG, _FLOAT = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_float

@@ -11,10 +11,11 @@ from pagewire_worker.backend.attention import Int64Array
 from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.cpu_kernels import abi
-from pagewire_worker.cpu_kernels.decoder import FusedDecoder
 from pagewire_worker.cpu_kernels.library import TYPES, KernelPool, pointer
 from pagewire_worker.cpu_kernels.operations import LayerOperations
+from pagewire_worker.cpu_kernels.packed_layers import FusedDecoder
 from pagewire_worker.cpu_kernels.packing import Part, Storage, WeightArena, pack
+from pagewire_worker.cpu_kernels.step_memory import LayerWork, StepScratch
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_watch import LayerWatch
 from pagewire_worker.models.load_parts import embedding_factor
@@ -22,9 +23,6 @@ from pagewire_worker.sampling.sampler import likeliest
 
 CALL_SECONDS = 0.1
 """Approximate limit of one call: the worker reports progress between two calls."""
-
-_MEMORY_BYTES_PER_SECOND = 20e9
-_FLOP_PER_SECOND = 200e9
 
 
 class FusedBackend:
@@ -51,11 +49,9 @@ class FusedBackend:
         )
         self._model = _model_structure(decoder, kv_cache, self._layers)
         self._vocabulary = decoder.vocabulary.structure()
-        self._scratch = _Scratch(decoder, 0)
+        self._scratch = StepScratch(decoder, 0)
         self._prepared_states = torch.empty(0, dtype=torch.uint8)
-        storages = [linear.storage for linear in decoder.layers[0].linears]
-        self._layer_bytes = sum(storage.num_bytes for storage in storages)
-        self._layer_weights = sum(one.num_outputs * one.num_inputs for one in storages)
+        self._work = LayerWork.of(decoder.layers[-1])
 
     @property
     def kv_cache(self) -> KvCache:
@@ -81,7 +77,7 @@ class FusedBackend:
         """Run one step and return the hidden states after the last norm, [outputs, hidden]."""
         num_tokens = len(batch.token_ids)
         if num_tokens > self._scratch.num_tokens:
-            self._scratch = _Scratch(self._decoder, num_tokens)
+            self._scratch = StepScratch(self._decoder, num_tokens)
         states = torch.empty(
             (len(batch.output_rows), self.embedding_size), dtype=self._decoder.dtype
         )
@@ -146,36 +142,7 @@ class FusedBackend:
         return pointer(self._prepared_states) if needed else None
 
     def _layers_per_call(self, num_tokens: int) -> int:
-        seconds = max(
-            self._layer_bytes / _MEMORY_BYTES_PER_SECOND,
-            2 * num_tokens * self._layer_weights / _FLOP_PER_SECOND,
-        )
-        return max(1, int(CALL_SECONDS / seconds))
-
-
-class _Scratch:
-    """Memory for the activations of `num_tokens` tokens."""
-
-    def __init__(self, decoder: FusedDecoder, num_tokens: int) -> None:
-        plan, dtype = decoder.plan, decoder.dtype
-        hidden, sizes = plan.hidden_size, plan.attention.sizes
-        linears = [linear for layer in decoder.layers for linear in layer.linears]
-        row_bytes = max(one.storage.prepared_row_bytes for one in linears)
-        row_sizes = {
-            abi.RESIDUAL: (hidden, torch.float32),
-            abi.PRODUCTS: (max(hidden, sum(sizes)), torch.float32),
-            abi.NORMED: (hidden, dtype),
-            abi.QUERY: (sizes[0], dtype),
-            abi.ATTENDED: (sizes[0], dtype),
-            abi.ACTIVATED: (plan.inner_size, dtype),
-            abi.PREPARED: (row_bytes, torch.uint8),
-        }
-        self.num_tokens = num_tokens
-        self._tensors = [
-            torch.empty(num_tokens * size, dtype=kind)
-            for _, (size, kind) in sorted(row_sizes.items())
-        ]
-        self.structure = abi.Scratch(tuple(map(pointer, self._tensors)))
+        return max(1, int(CALL_SECONDS / self._work.seconds(num_tokens)))
 
 
 class BatchArrays:

@@ -8,15 +8,24 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from pagewire_shared.errors import StartupError
 from pagewire_worker.checkpoint.coded_matrix import CodedMatrix
 from pagewire_worker.checkpoint.weights import WeightReader
 from pagewire_worker.cpu_kernels import abi
-from pagewire_worker.cpu_kernels.library import TYPES, KernelPool, pointer
+from pagewire_worker.cpu_kernels.library import TYPES, KernelPool
+from pagewire_worker.cpu_kernels.packed_layers import (
+    FusedDecoder,
+    FusedExperts,
+    FusedLayer,
+    FusedMlp,
+    FusedNorm,
+    FusedNormPair,
+    Rotary,
+)
 from pagewire_worker.cpu_kernels.packing import (
     PANEL,
     PackedWeights,
@@ -27,92 +36,18 @@ from pagewire_worker.cpu_kernels.packing import (
 )
 from pagewire_worker.families.plan import (
     BranchNorms,
+    ExpertsSpec,
     LayerSpec,
     LinearSpec,
+    MlpSpec,
     ModelPlan,
     NormSpec,
 )
 from pagewire_worker.layers.rotary import query_scales, rotary_tables, shared_tables
-from pagewire_worker.models.load_parts import in_order
+from pagewire_worker.models.load_parts import RouterTensors, in_order, load_router
 
 PIECE_BYTES = 256 * 1024**2
 """Bytes that are reserved at once for matrices."""
-
-
-class Rotary(NamedTuple):
-    """Cosines and sines, float32 [positions, head_dim / 2] each, and factors of queries.
-
-    `query_scales` is float32 [positions]; None for 1.
-    """
-
-    cosines: Tensor
-    sines: Tensor
-    query_scales: Tensor | None
-
-
-@dataclass(frozen=True, slots=True)
-class FusedNorm:
-    """A norm; its tensors are float32 and have their offset already."""
-
-    spec: NormSpec
-    weight: Tensor
-    bias: Tensor | None
-
-    def structure(self) -> abi.NormArgs:
-        """Return the structure for the kernels; valid while this object lives."""
-        spec = self.spec
-        tensors = pointer(self.weight), pointer(self.bias)
-        return abi.NormArgs(*tensors, spec.epsilon, spec.size, spec.is_centered)
-
-
-@dataclass(frozen=True, slots=True)
-class FusedNormPair:
-    """The norms before and behind a part of a layer."""
-
-    before: FusedNorm | None
-    after: FusedNorm | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FusedLayer:
-    """Weights of one layer.
-
-    Attributes:
-        up: With a gate, panels of gate and up alternate.
-        rotary: None for no rotation.
-    """
-
-    spec: LayerSpec
-    attention_norms: FusedNormPair
-    mlp_norms: FusedNormPair
-    query_norm: FusedNorm | None
-    key_norm: FusedNorm | None
-    qkv: PackedWeights
-    output: PackedWeights
-    up: PackedWeights
-    down: PackedWeights
-    rotary: Rotary | None
-
-    @property
-    def linears(self) -> tuple[PackedWeights, ...]:
-        """All matrices."""
-        return self.qkv, self.output, self.up, self.down
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FusedDecoder:
-    """Weights of a model.
-
-    Attributes:
-        embedding, vocabulary: The same matrix if the model ties them.
-    """
-
-    plan: ModelPlan
-    dtype: torch.dtype
-    embedding: PackedWeights
-    vocabulary: PackedWeights
-    norm: FusedNorm
-    layers: tuple[FusedLayer, ...]
 
 
 def load_decoder(
@@ -154,20 +89,22 @@ def load_decoder(
 
 @dataclass(frozen=True, slots=True)
 class _Kinds:
-    """Storage kinds of the matrices of layers, and of the vocabulary."""
+    """Storage kinds of the matrices of layers, of the vocabulary, and of plain values."""
 
     layers: int
     vocabulary: int
+    values: int
     keeps_codes: bool = False
 
     @classmethod
     def of(cls, quantization: str, dtype: torch.dtype) -> "_Kinds":
+        values = TYPES[dtype]
         if quantization == "int8":
-            return cls(abi.INT8, abi.INT8)
+            return cls(abi.INT8, abi.INT8, values)
         if quantization == "int4":
             # Four bits are too few for the logits, which decide the tokens.
-            return cls(abi.INT4, abi.INT8)
-        return cls(TYPES[dtype], TYPES[dtype], keeps_codes=True)
+            return cls(abi.INT4, abi.INT8, values)
+        return cls(values, values, values, keeps_codes=True)
 
 
 class _Packer:
@@ -197,7 +134,7 @@ class _Packer:
         return FusedNorm(spec, weight, bias)
 
     def layer(self, spec: LayerSpec, rotary: Rotary | None) -> FusedLayer:
-        attention, mlp = spec.attention, spec.mlp
+        attention = spec.attention
         query_norm, key_norm = (
             None if one is None else self.norm(one, attention.order_of(one.size))
             for one in (attention.query_norm, attention.key_norm)
@@ -211,10 +148,30 @@ class _Packer:
             key_norm=key_norm,
             qkv=self._linear(attention.qkv, order),
             output=self._linear(attention.output),
-            up=self._linear(mlp.up, gate_size=mlp.size if mlp.is_gated else None),
-            down=self._linear(mlp.down),
+            mlp=self._experts(spec.mlp) if isinstance(spec.mlp, ExpertsSpec) else self._mlp(spec.mlp),
             rotary=rotary,
         )
+
+    def _mlp(self, spec: MlpSpec) -> FusedMlp:
+        gate_size = spec.size if spec.is_gated else None
+        return FusedMlp(spec, self._linear(spec.up, gate_size=gate_size), self._linear(spec.down))
+
+    def _experts(self, spec: ExpertsSpec) -> FusedExperts:
+        tensors = load_router(spec.router, self._weights, torch.device("cpu"))
+        experts = tuple(self._mlp(one) for one in spec.experts)
+        _check_same_storage(experts)
+        return FusedExperts(
+            spec=spec,
+            router=self._router(tensors),
+            choice_bias=tensors.choice_bias,
+            experts=experts,
+            shared=None if spec.shared is None else self._mlp(spec.shared),
+        )
+
+    def _router(self, tensors: RouterTensors) -> PackedWeights:
+        biases = [] if tensors.bias is None else [Part(tensors.bias)]
+        storage = Storage.of(self._kinds.values, *tensors.weight.shape)
+        return pack(self._pool, self._arena, storage, [Part(tensors.weight)], biases)
 
     def _norm_pair(self, norms: BranchNorms) -> FusedNormPair:
         before, after = (
@@ -275,6 +232,19 @@ class _Piece:
         if isinstance(stored, CodedMatrix):
             return Part(stored.select(lambda one: in_order(one[self.rows], self.order)), *place)
         return Part(in_order(stored[self.rows], self.order), *place)
+
+
+def _check_same_storage(experts: Sequence[FusedMlp]) -> None:
+    for part in ("up", "down"):
+        storages: list[Storage] = [getattr(one, part).storage for one in experts]
+        for expert, storage in zip(experts, storages, strict=True):
+            if storage != storages[0]:
+                name = getattr(expert.spec, part).parts[0][0]
+                raise StartupError(
+                    f"tensor {name} is stored in another way than that of the first expert; "
+                    "--attention-backend triton and --cpu-backend torch take both",
+                    field="model",
+                )
 
 
 def _pieces(spec: LinearSpec, order: Sequence[int] | None, gate_size: int | None) -> list[_Piece]:

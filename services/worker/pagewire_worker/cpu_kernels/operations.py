@@ -1,10 +1,17 @@
 """Makes the operations of kernels/operations.h out of the layers of a decoder."""
 
 import ctypes
+from collections.abc import Sequence
 
 from pagewire_worker.cpu_kernels import abi
-from pagewire_worker.cpu_kernels.decoder import FusedLayer, FusedNorm, FusedNormPair
 from pagewire_worker.cpu_kernels.library import pointer
+from pagewire_worker.cpu_kernels.packed_layers import (
+    FusedExperts,
+    FusedLayer,
+    FusedMlp,
+    FusedNorm,
+    FusedNormPair,
+)
 from pagewire_worker.cpu_kernels.packing import PackedWeights
 from pagewire_worker.kv.kv_cache import LayerCache
 
@@ -20,28 +27,65 @@ class LayerOperations:
         self._multiplier = multiplier
         self._made: list[abi.Operation] = []
         self.attention = attention_structure(layer, cache)
-        mlp = layer.spec.mlp
         self._enter(layer.attention_norms, layer.qkv)
         self._add(abi.STORE, abi.NORMED, abi.PRODUCTS, linear=layer.qkv)
         self._add(abi.ROTATE, abi.PRODUCTS, abi.QUERY, attention=self.attention)
         self._add(abi.ATTEND, abi.QUERY, abi.ATTENDED, attention=self.attention)
         self._prepare(abi.ATTENDED, layer.output)
         self._leave(layer.attention_norms, abi.ATTENDED, layer.output)
-        self._enter(layer.mlp_norms, layer.up)
-        self._add(
-            abi.GATE if mlp.is_gated else abi.ACTIVATE,
-            abi.NORMED,
-            abi.ACTIVATED,
-            linear=layer.up,
-            activation=abi.ACTIVATIONS[mlp.activation],
-        )
-        self._prepare(abi.ACTIVATED, layer.down)
-        self._leave(layer.mlp_norms, abi.ACTIVATED, layer.down)
+        if isinstance(layer.mlp, FusedMlp):
+            self._enter(layer.mlp_norms, layer.mlp.up)
+            self._activate(layer.mlp)
+            self._leave(layer.mlp_norms, abi.ACTIVATED, layer.mlp.down)
+        else:
+            self._mix(layer.mlp_norms, layer.mlp)
         self._array = (abi.Operation * len(self._made))(*self._made)
 
     def structure(self) -> abi.Layer:
         """Return the structure for the kernels; valid while this object lives."""
         return abi.Layer(self._array, len(self._array))
+
+    def _activate(self, mlp: FusedMlp) -> None:
+        """Compute an MLP up to the input of its last matrix."""
+        self._add(
+            abi.GATE if mlp.spec.is_gated else abi.ACTIVATE,
+            abi.NORMED,
+            abi.ACTIVATED,
+            linear=mlp.up,
+            activation=abi.ACTIVATIONS[mlp.spec.activation],
+        )
+        self._prepare(abi.ACTIVATED, mlp.down)
+
+    def _mix(self, norms: FusedNormPair, experts: FusedExperts) -> None:
+        """Add a mixture of experts to the residual."""
+        assert norms.after is None
+        router, first = router_structure(experts), experts.experts[0]
+        ups = linear_array([one.up for one in experts.experts])
+        downs = linear_array([one.down for one in experts.experts])
+        self._enter(norms, first.up)
+        self._add(abi.STORE, abi.NORMED, abi.PRODUCTS, linear=experts.router)
+        self._add(abi.ROUTE, abi.PRODUCTS, abi.CHOSEN, linear=experts.router, router=router)
+        self._add(abi.SORT, abi.CHOSEN, abi.STARTS, router=router)
+        self._add(abi.SPREAD, abi.NORMED, abi.EXPERT_INPUT, linears=ups, router=router)
+        if experts.shared is not None:
+            self._prepare(abi.NORMED, experts.shared.up)
+            self._activate(experts.shared)
+            self._add(abi.STORE, abi.ACTIVATED, abi.PRODUCTS, linear=experts.shared.down)
+        self._add(
+            abi.EXPERT_GATE,
+            abi.EXPERT_INPUT,
+            abi.EXPERT_ACTIVATED,
+            linears=ups,
+            activation=abi.ACTIVATIONS[first.spec.activation],
+            router=router,
+        )
+        if first.down.storage.prepared_row_bytes:
+            place = abi.EXPERT_ACTIVATED, abi.EXPERT_PREPARED
+            self._add(abi.EXPERT_PREPARE, *place, linears=downs, router=router)
+        place = abi.EXPERT_ACTIVATED, abi.EXPERT_OUTPUT
+        self._add(abi.EXPERT_STORE, *place, linears=downs, router=router)
+        place = abi.EXPERT_OUTPUT, abi.RESIDUAL
+        self._add(abi.COLLECT, *place, router=router, factor=self._multiplier)
 
     def _enter(self, norms: FusedNormPair, reader: PackedWeights) -> None:
         """Make the input of a part out of the residual, for the matrix `reader`."""
@@ -74,11 +118,21 @@ class LayerOperations:
         target: int,
         *,
         linear: PackedWeights | None = None,
+        linears: "ctypes.Array[abi.LinearArgs] | None" = None,
+        router: abi.RouterArgs | None = None,
         norm: FusedNorm | None = None,
         attention: abi.AttentionArgs | None = None,
         activation: int = 0,
         factor: float = 1.0,
     ) -> None:
+        """Append an operation.
+
+        Args:
+            linears: Of all experts, in the place of `linear`.
+        """
+        if linear is not None:
+            linears = linear_array([linear])
+        first = None if linears is None else ctypes.cast(linears, ctypes.POINTER(abi.LinearArgs))
         self._made.append(
             abi.Operation(
                 kind=kind,
@@ -86,11 +140,35 @@ class LayerOperations:
                 output=target,
                 activation=activation,
                 factor=factor,
-                linear=None if linear is None else ctypes.pointer(linear.structure()),
+                linear=first,
                 norm=norm_pointer(norm),
                 attention=None if attention is None else ctypes.pointer(attention),
+                router=None if router is None else ctypes.pointer(router),
             )
         )
+
+
+def linear_array(linears: Sequence[PackedWeights]) -> "ctypes.Array[abi.LinearArgs]":
+    """Return the structures of matrices, one behind the other; valid while the matrices live."""
+    return (abi.LinearArgs * len(linears))(*(one.structure() for one in linears))
+
+
+def router_structure(experts: FusedExperts) -> abi.RouterArgs:
+    """Return the structure of a layer's router; valid while `experts` lives."""
+    spec = experts.spec.router
+    return abi.RouterArgs(
+        choice_bias=pointer(experts.choice_bias),
+        num_experts=spec.num_experts,
+        num_chosen=spec.num_chosen,
+        num_groups=spec.num_groups,
+        num_chosen_groups=spec.num_chosen_groups,
+        group_best=spec.group_best,
+        is_sigmoid=spec.score == "sigmoid",
+        is_normalised=spec.is_normalised,
+        has_shared=experts.shared is not None,
+        has_gate=experts.spec.has_shared_gate,
+        factor=spec.factor,
+    )
 
 
 def norm_pointer(norm: FusedNorm | None) -> "ctypes._Pointer[abi.NormArgs] | None":

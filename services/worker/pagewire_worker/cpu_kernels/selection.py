@@ -6,6 +6,7 @@ import torch
 
 from pagewire_shared.errors import StartupError
 from pagewire_worker.backend.source import LoadSettings
+from pagewire_worker.cpu_kernels.abi import MOST_EXPERTS
 from pagewire_worker.cpu_kernels.isa_selection import choose_instruction_set
 from pagewire_worker.cpu_kernels.library import (
     TYPES,
@@ -113,15 +114,18 @@ def _why_not(plan: ModelPlan, settings: LoadSettings) -> str | None:
     if settings.dtype not in TYPES:
         return f"they do not compute in {str(settings.dtype).removeprefix('torch.')}"
     attention = plan.attention
-    sizes = {
-        "--block-size": settings.block_size,
-        "hidden_size": plan.hidden_size,
-        "intermediate_size": plan.inner_size,
-        "head_dim": attention.head_dim,
-    }
-    for name, size in sizes.items():
+    sizes = [
+        ("--block-size", settings.block_size),
+        ("hidden_size", plan.hidden_size),
+        *(("intermediate_size", size) for size in sorted(plan.inner_sizes)),
+        ("head_dim", attention.head_dim),
+    ]
+    for name, size in sizes:
         if size % PANEL:
             return f"{name} ({size}) is no multiple of {PANEL}"
+    num_experts = max((len(one.experts.experts) for one in plan.layers if one.experts), default=0)
+    if num_experts > MOST_EXPERTS:
+        return f"{num_experts} experts are more than {MOST_EXPERTS}"
     if attention.head_dim > MAX_HEAD_DIM or attention.num_query_groups > MAX_QUERY_GROUPS:
         return (
             f"head_dim ({attention.head_dim}) or query heads per KV head "

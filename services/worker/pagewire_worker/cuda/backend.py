@@ -114,7 +114,8 @@ def captured(
 
 def graph_bytes(plan: ModelPlan, bounds: DecodeBounds, block_size: int) -> int:
     """Return roughly the memory of `captured`; `block_size` is that of the cache."""
-    widest = max(plan.inner_size * 2, plan.attention.sizes[0] * 3)
+    chosen = plan.num_chosen * (max(plan.inner_sizes) * 3 + plan.hidden_size)
+    widest = max(chosen, max(plan.inner_sizes) * 2, plan.attention.sizes[0] * 3)
     values = bounds.max_num_seqs * widest * ROWS_AT_ONCE * FLOAT_BYTES
     graphs = len(decode_buckets(bounds.max_num_seqs)) * BYTES_PER_GRAPH
     tables = bounds.max_num_seqs * -(-bounds.max_model_len // block_size) * TABLE_ENTRY_BYTES

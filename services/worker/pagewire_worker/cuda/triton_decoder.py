@@ -14,6 +14,7 @@ from pagewire_worker.backend.attention import StepAttention
 from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.checkpoint.dtypes import FP8
 from pagewire_worker.checkpoint.weights import WeightReader
+from pagewire_worker.cuda.triton_mlp import TritonExperts, TritonMlp, load_mlp
 from pagewire_worker.families.plan import (
     AttentionSpec,
     BranchNorms,
@@ -25,13 +26,12 @@ from pagewire_worker.kv.kv_cache import LayerCache
 from pagewire_worker.layers.linear import Linear
 from pagewire_worker.layers.logits import finish_logits
 from pagewire_worker.layers.rotary import RotaryTable, shared_tables
-from pagewire_worker.models.linear_loader import LayerLinears, LinearLoader
+from pagewire_worker.models.linear_loader import AttentionLinears, LinearLoader
 from pagewire_worker.models.load_parts import (
     embedding_factor,
     load_embedding,
     load_norm_tensors,
 )
-from pagewire_worker.triton_kernels.activate import activate
 from pagewire_worker.triton_kernels.add_norm import add_norm
 from pagewire_worker.triton_kernels.rotary_kv_write import HeadNorms, rotary_kv_write
 
@@ -68,7 +68,8 @@ class TritonLayer:
     """
 
     spec: LayerSpec
-    linears: LayerLinears
+    linears: AttentionLinears
+    mlp: TritonMlp | TritonExperts
     attention_norms: NormPair
     mlp_norms: NormPair
     head_norms: HeadNorms | None
@@ -150,9 +151,7 @@ class TritonDecoder:
             attended = self._attend(layer, stream, cache, batch, slots, attend)
             stream.leave(layer.linears.output(attended), layer.attention_norms.after)
             normed = stream.enter(layer.mlp_norms.before)
-            mlp = layer.spec.mlp
-            activated = activate(layer.linears.up(normed), mlp.activation, is_gated=mlp.is_gated)
-            stream.leave(layer.linears.down(activated), layer.mlp_norms.after)
+            stream.leave(layer.mlp(normed), layer.mlp_norms.after)
             on_layer()
         return stream.finish(self._norm, batch.output_rows)
 
@@ -228,7 +227,8 @@ def _load_layer(
     is_whole = norms is not None and spec.attention.has_whole_norms
     return TritonLayer(
         spec=spec,
-        linears=linears.load_layer(spec),
+        linears=linears.load_attention(spec.attention),
+        mlp=load_mlp(spec.mlp, linears),
         attention_norms=_load_pair(spec.attention_norms, weights),
         mlp_norms=_load_pair(spec.mlp_norms, weights),
         head_norms=(

@@ -29,7 +29,7 @@ def _read(data: Data) -> ModelPlan:
         lambda name, _: attention(
             sizes, name, rope=rope, kind=kind, has_qkv_bias=has_bias, has_output_bias=has_bias
         ),
-        lambda name: gated_mlp(sizes, name, activation=acts, has_bias=has_mlp_bias),
+        lambda name, _: gated_mlp(sizes, name, activation=acts, has_bias=has_mlp_bias),
     )
     return model_plan(
         data,

@@ -57,7 +57,7 @@ def _plan(data: Data, windows: Windows, rope: RopeSpec | None = None) -> ModelPl
         lambda name, index: attention(
             sizes, name, rope=rope, kind=AttentionKind(window=windows[index])
         ),
-        lambda name: gated_mlp(sizes, name, activation=acts),
+        lambda name, _: gated_mlp(sizes, name, activation=acts),
     )
     return model_plan(data, layers, norm("model.norm"))
 

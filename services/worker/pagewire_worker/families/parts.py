@@ -11,6 +11,7 @@ from pagewire_worker.families.plan import (
     Activation,
     AttentionSpec,
     BranchNorms,
+    ExpertsSpec,
     LayerSpec,
     LinearSpec,
     LogitsSpec,
@@ -156,20 +157,20 @@ def pre_norm_layers(
     sizes: Sizes,
     norm: Callable[[str], NormSpec],
     make_attention: Callable[[str, int], AttentionSpec],
-    make_mlp: Callable[[str], MlpSpec],
+    make_mlp: Callable[[str, int], MlpSpec | ExpertsSpec],
 ) -> list[LayerSpec]:
     """Return layers with norms before attention and MLP.
 
     Args:
         norm: Makes a norm of the hidden state from its name.
         make_attention: Makes the attention of a layer from its name and the layer's number.
-        make_mlp: Makes an MLP from its name.
+        make_mlp: Makes an MLP or experts in the same way.
     """
     return [
         LayerSpec(
             make_attention(f"{name}.self_attn", index),
             BranchNorms(norm(f"{name}.input_layernorm")),
-            make_mlp(f"{name}.mlp"),
+            make_mlp(f"{name}.mlp", index),
             BranchNorms(norm(f"{name}.post_attention_layernorm")),
         )
         for index, name in enumerate(layer_names(sizes))

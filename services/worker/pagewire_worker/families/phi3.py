@@ -42,7 +42,7 @@ def _read(data: Data) -> ModelPlan:
         lambda name, index: attention(
             sizes, name, rope=rope, is_merged=True, kind=AttentionKind(window=windows[index])
         ),
-        lambda name: gated_mlp(sizes, name, activation=acts, is_merged=True),
+        lambda name, _: gated_mlp(sizes, name, activation=acts, is_merged=True),
     )
     return model_plan(data, layers, norm("model.norm"))
 

@@ -175,6 +175,53 @@ class MlpSpec:
     is_gated: bool = True
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterSpec:
+    """Chooses the experts of a token and weighs them (Shazeer et al., 2017).
+
+    A choice is a score plus its bias. Of the groups of experts with the greatest sums of their best
+    choices (DeepSeek-AI, 2024), the experts with the greatest choices are taken. Of equal ones, the
+    first is.
+
+    Attributes:
+        linear: From the hidden state to one value per expert, and behind them one for
+            ExpertsSpec.has_shared_gate. It is computed in float32.
+        score: An expert's part of the softmax of all values, or the sigmoid of its own.
+        choice_bias: Name of the tensor of biases; None for none.
+        is_normalised: Weights are divided by the sum of the chosen scores.
+        factor: Of the weights.
+        num_groups: Of equal size, in order.
+        group_best: Best choices of a group that are summed.
+    """
+
+    linear: LinearSpec
+    num_experts: int
+    num_chosen: int
+    score: Literal["softmax", "sigmoid"] = "softmax"
+    choice_bias: str | None = None
+    is_normalised: bool = True
+    factor: float = 1.0
+    num_groups: int = 1
+    num_chosen_groups: int = 1
+    group_best: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertsSpec:
+    """A mixture of experts: the weighted sum of the MLPs that a router chooses for each token.
+
+    Attributes:
+        experts: All of one shape.
+        shared: An MLP of all tokens, whose output is added; None for none.
+        has_shared_gate: That output is multiplied by the sigmoid of the router's last value.
+    """
+
+    router: RouterSpec
+    experts: tuple[MlpSpec, ...]
+    shared: MlpSpec | None = None
+    has_shared_gate: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class BranchNorms:
     """The norms before a part of a layer, and behind it before its sum with the residual."""
@@ -185,12 +232,25 @@ class BranchNorms:
 
 @dataclass(frozen=True, slots=True)
 class LayerSpec:
-    """One layer: attention, then an MLP, each added to the residual."""
+    """One layer: attention, then an MLP or experts, each added to the residual."""
 
     attention: AttentionSpec
     attention_norms: BranchNorms
-    mlp: MlpSpec
+    mlp: MlpSpec | ExpertsSpec
     mlp_norms: BranchNorms
+
+    @property
+    def mlps(self) -> tuple[MlpSpec, ...]:
+        """One MLP of each shape, without experts that have the shape of the first."""
+        if isinstance(self.mlp, MlpSpec):
+            return (self.mlp,)
+        shared = () if self.mlp.shared is None else (self.mlp.shared,)
+        return self.mlp.experts[0], *shared
+
+    @property
+    def experts(self) -> ExpertsSpec | None:
+        """Its experts, if it has any."""
+        return self.mlp if isinstance(self.mlp, ExpertsSpec) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +328,17 @@ class ModelPlan:
         return min((one for one in found if one is not None), default=None)
 
     @property
-    def inner_size(self) -> int:
-        """Values behind the activation of the widest layer."""
-        return max(layer.mlp.size for layer in self.layers)
+    def inner_sizes(self) -> frozenset[int]:
+        """Values behind the activations of all MLPs."""
+        return frozenset(mlp.size for layer in self.layers for mlp in layer.mlps)
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether any layer is a mixture of experts."""
+        return any(layer.experts is not None for layer in self.layers)
+
+    @property
+    def num_chosen(self) -> int:
+        """Most experts that one token has in a layer."""
+        found = (layer.experts for layer in self.layers)
+        return max((one.router.num_chosen for one in found if one is not None), default=0)

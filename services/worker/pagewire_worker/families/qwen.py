@@ -58,7 +58,7 @@ def _plan(data: Data, sizes: Sizes, make_attention: MakeAttention) -> ModelPlan:
         lambda name, index: make_attention(
             data, sizes, name, rope, AttentionKind(window=windows[index])
         ),
-        lambda name: gated_mlp(sizes, name, activation=acts, has_bias=has_mlp_bias),
+        lambda name, _: gated_mlp(sizes, name, activation=acts, has_bias=has_mlp_bias),
     )
     return model_plan(data, layers, norm("model.norm"))
 

@@ -7,12 +7,16 @@ from typing import Final
 from pagewire_worker.families import (
     gemma,
     glm,
+    glm_moe,
     granite,
     llama,
     mistral,
+    mixtral,
     olmo2,
+    olmoe,
     phi3,
     qwen,
+    qwen_moe,
     smollm3,
     starcoder2,
 )
@@ -30,6 +34,10 @@ MODULES: Final[tuple[ModuleType, ...]] = (
     glm,
     olmo2,
     starcoder2,
+    mixtral,
+    qwen_moe,
+    olmoe,
+    glm_moe,
 )
 """A new family is a module here."""
 

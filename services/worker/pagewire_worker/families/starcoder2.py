@@ -37,7 +37,7 @@ def _read(data: Data) -> ModelPlan:
             has_qkv_bias=has_bias,
             has_output_bias=has_bias,
         ),
-        lambda name: plain_mlp(sizes, name, ("c_fc", "c_proj"), acts, has_bias),
+        lambda name, _: plain_mlp(sizes, name, ("c_fc", "c_proj"), acts, has_bias),
     )
     return model_plan(data, layers, norm("model.norm"), is_tied=True)
 

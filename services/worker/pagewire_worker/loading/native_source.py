@@ -23,9 +23,9 @@ from pagewire_worker.checkpoint.load_format import open_weights
 from pagewire_worker.checkpoint.stored.reader import StoredReader
 from pagewire_worker.checkpoint.weights import WeightReader
 from pagewire_worker.cpu_kernels.backend import FusedBackend
-from pagewire_worker.cpu_kernels.decoder import FusedDecoder
 from pagewire_worker.cpu_kernels.decoder import load_decoder as load_fused_decoder
 from pagewire_worker.cpu_kernels.library import KernelPool
+from pagewire_worker.cpu_kernels.packed_layers import FusedDecoder
 from pagewire_worker.cpu_kernels.selection import choose_kernels
 from pagewire_worker.families.plan import ModelPlan
 from pagewire_worker.kv.kv_cache import CacheShape, KvCache

@@ -16,6 +16,7 @@ from pagewire_worker.checkpoint.weights import WeightReader
 from pagewire_worker.families.plan import (
     AttentionSpec,
     BranchNorms,
+    ExpertsSpec,
     LayerSpec,
     MlpSpec,
     ModelPlan,
@@ -27,7 +28,8 @@ from pagewire_worker.layers.linear import Linear
 from pagewire_worker.layers.logits import finish_logits
 from pagewire_worker.layers.norm import LayerNorm, Norm, RmsNorm
 from pagewire_worker.layers.rotary import RotaryTable, Rotation, shared_tables
-from pagewire_worker.models.linear_loader import LayerLinears, LinearLoader
+from pagewire_worker.models.experts import Experts
+from pagewire_worker.models.linear_loader import AttentionLinears, LinearLoader, MlpLinears
 from pagewire_worker.models.load_parts import (
     embedding_factor,
     load_embedding,
@@ -55,7 +57,7 @@ class SelfAttention:
         self,
         *,
         spec: AttentionSpec,
-        linears: LayerLinears,
+        linears: AttentionLinears,
         query_norm: Norm | None,
         key_norm: Norm | None,
     ) -> None:
@@ -91,7 +93,7 @@ class Mlp:
 
     __slots__ = ("_activation", "_down", "_is_gated", "_up")
 
-    def __init__(self, spec: MlpSpec, linears: LayerLinears) -> None:
+    def __init__(self, spec: MlpSpec, linears: MlpLinears) -> None:
         self._activation = ACTIVATIONS[spec.activation]
         self._is_gated = spec.is_gated
         self._up = linears.up
@@ -136,7 +138,7 @@ class DecoderLayer:
 
     attention: SelfAttention
     attention_branch: ResidualBranch
-    mlp: Mlp
+    mlp: Mlp | Experts
     mlp_branch: ResidualBranch
     kind: AttentionKind
     rotary: RotaryTable | None
@@ -242,7 +244,8 @@ def _load_layer(
     linears: LinearLoader,
     rotary: RotaryTable | None,
 ) -> DecoderLayer:
-    parts, attention = linears.load_layer(spec), spec.attention
+    attention = spec.attention
+    parts = linears.load_attention(attention)
 
     def branch(norms: BranchNorms) -> ResidualBranch:
         before, after = (
@@ -259,10 +262,22 @@ def _load_layer(
             spec=attention, linears=parts, query_norm=query_norm, key_norm=key_norm
         ),
         attention_branch=branch(spec.attention_norms),
-        mlp=Mlp(spec.mlp, parts),
+        mlp=_load_mlp(spec.mlp, linears),
         mlp_branch=branch(spec.mlp_norms),
         kind=attention.kind,
         rotary=rotary,
+    )
+
+
+def _load_mlp(spec: MlpSpec | ExpertsSpec, linears: LinearLoader) -> Mlp | Experts:
+    if isinstance(spec, MlpSpec):
+        return Mlp(spec, linears.load_mlp(spec))
+    shared = spec.shared
+    return Experts(
+        spec=spec,
+        router=linears.load_router(spec.router),
+        experts=[Mlp(one, linears.load_mlp(one)) for one in spec.experts],
+        shared=None if shared is None else Mlp(shared, linears.load_mlp(shared)),
     )
 
 

@@ -78,20 +78,23 @@ def _fp8(plan: ModelPlan, settings: LoadSettings, capability: Capability | None)
     if settings.dtype not in TYPES:
         dtype = str(settings.dtype).removeprefix("torch.")
         raise _refused(f"the model computes in {dtype}; give it --dtype bfloat16 or float16")
-    for name, size in _sizes(plan).items():
+    for name, size in _sizes(plan):
         if size % MULTIPLE:
             raise _refused(f"{name} ({size}) is no multiple of {MULTIPLE}")
     return LinearKind("fp8", Fp8Linear, TorchLinear)
 
 
-def _sizes(plan: ModelPlan) -> dict[str, int]:
+def _sizes(plan: ModelPlan) -> list[tuple[str, int]]:
     """Return what inputs and outputs of the layers are made of."""
-    return {
-        "hidden_size": plan.hidden_size,
-        "intermediate_size": plan.inner_size,
-        "num_attention_heads * head_dim": plan.attention.sizes[0],
-        "(num_attention_heads + 2 * num_key_value_heads) * head_dim": sum(plan.attention.sizes),
-    }
+    return [
+        ("hidden_size", plan.hidden_size),
+        *(("intermediate_size", size) for size in sorted(plan.inner_sizes)),
+        ("num_attention_heads * head_dim", plan.attention.sizes[0]),
+        (
+            "(num_attention_heads + 2 * num_key_value_heads) * head_dim",
+            sum(plan.attention.sizes),
+        ),
+    ]
 
 
 def _refused(reason: str) -> StartupError:

@@ -14,28 +14,47 @@ from torch import Tensor
 
 from pagewire_worker.checkpoint.coded_matrix import CodedMatrix, merged
 from pagewire_worker.checkpoint.weights import Shape, WeightReader, stacked
-from pagewire_worker.families.plan import LayerSpec, LinearSpec, ModelPlan
+from pagewire_worker.families.plan import (
+    AttentionSpec,
+    LinearSpec,
+    MlpSpec,
+    ModelPlan,
+    RouterSpec,
+)
 from pagewire_worker.layers.linear import Linear, LinearFactory, LinearKind
-from pagewire_worker.models.load_parts import in_order
+from pagewire_worker.models.load_parts import (
+    RouterTensors,
+    in_order,
+    load_router,
+)
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class LayerLinears:
-    """The matrices of one layer; matrices that read the same input are merged into one.
+class MlpLinears:
+    """The matrices of an MLP.
 
     Attributes:
-        qkv: Queries, keys and values of all heads.
-        output: From all heads to the hidden state.
         up: Gates, if there are any, then the values that they multiply.
         down: From the product to the hidden state.
     """
 
-    qkv: Linear
-    output: Linear
     up: Linear
     down: Linear
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionLinears:
+    """The matrices of attention; matrices that read the same input are merged into one.
+
+    Attributes:
+        qkv: Queries, keys and values of all heads.
+        output: From all heads to the hidden state.
+    """
+
+    qkv: Linear
+    output: Linear
 
 
 class LinearLoader:
@@ -65,16 +84,26 @@ class LinearLoader:
             return self._kind
         return replace(self._kind, name=f"{self._kind.name}+{codes.name}")
 
-    def load_layer(self, spec: LayerSpec) -> LayerLinears:
-        """Load the matrices of a layer. Raises StartupError naming the tensor at fault."""
-        attention, mlp = spec.attention, spec.mlp
-        order = attention.order_of(attention.qkv.num_outputs)
-        return LayerLinears(
-            qkv=self._load_linear(attention.qkv, order),
-            output=self._load_linear(attention.output),
-            up=self._load_linear(mlp.up),
-            down=self._load_linear(mlp.down),
+    def load_attention(self, spec: AttentionSpec) -> AttentionLinears:
+        """Load the matrices of attention. Raises StartupError naming the tensor at fault."""
+        order = spec.order_of(spec.qkv.num_outputs)
+        return AttentionLinears(
+            qkv=self._load_linear(spec.qkv, order), output=self._load_linear(spec.output)
         )
+
+    def load_mlp(self, spec: MlpSpec) -> MlpLinears:
+        """Load the matrices of an MLP. Raises StartupError naming the tensor at fault."""
+        return MlpLinears(self._load_linear(spec.up), self._load_linear(spec.down))
+
+    def load_stacked(self, specs: Sequence[LinearSpec]) -> Tensor:
+        """Load matrices without biases as values, [matrices, outputs, inputs]."""
+        size = specs[0].num_inputs
+        shapes = [(f"{name}.weight", (rows, size)) for one in specs for name, rows in one.parts]
+        return self._weights.take_stacked(shapes).view(len(specs), -1, size)
+
+    def load_router(self, spec: RouterSpec) -> RouterTensors:
+        """Load the tensors of a router. Raises StartupError naming the tensor at fault."""
+        return load_router(spec, self._weights, self._device)
 
     def load_output(self, plan: ModelPlan, embedding: Tensor) -> Linear:
         """Load the matrix that gives the logits: the embedding itself if a model ties them."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pagewire_worker.checkpoint.weights import WeightReader
-from pagewire_worker.families.plan import ModelPlan, NormSpec
+from pagewire_worker.families.plan import ModelPlan, NormSpec, RouterSpec
 
 
 def in_order(rows: Tensor, order: Sequence[int] | None) -> Tensor:
@@ -61,3 +61,36 @@ def embedding_factor(plan: ModelPlan, dtype: torch.dtype) -> float:
     if not plan.has_narrow_multiplier:
         return plan.embedding_multiplier
     return float(torch.tensor(plan.embedding_multiplier, dtype=dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class RouterTensors:
+    """The tensors of a router, float32.
+
+    Attributes:
+        weight: [values, hidden].
+        bias: [values], or None.
+        choice_bias: [experts], or None.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+    choice_bias: Tensor | None
+
+
+def load_router(spec: RouterSpec, weights: WeightReader, device: torch.device) -> RouterTensors:
+    """Load a router. Raises StartupError naming the tensor at fault."""
+    linear = spec.linear
+
+    def parts(end: str, *inputs: int) -> Tensor:
+        stored = []
+        for name, size in linear.parts:
+            with weights.borrow(f"{name}.{end}", (size, *inputs)) as tensor:
+                stored.append(tensor.to(device, torch.float32, copy=True))
+        return torch.cat(stored)
+
+    bias, choice_bias = parts("bias") if linear.has_bias else None, None
+    if spec.choice_bias is not None:
+        with weights.borrow(spec.choice_bias, (spec.num_experts,)) as tensor:
+            choice_bias = tensor.to(device, torch.float32, copy=True)
+    return RouterTensors(parts("weight", linear.num_inputs), bias, choice_bias)

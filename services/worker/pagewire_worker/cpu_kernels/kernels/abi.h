@@ -56,10 +56,32 @@ typedef struct {
   float softcap;  // c of c * tanh(score / c); 0 for none
 } PwAttention;
 
+// Chooses experts for each token by the products of a router, and weighs them.
+//
+// The score of an expert is its part of the softmax, or the sigmoid of its product. Of the groups with
+// the greatest sums of their `group_best` best choices, those with the greatest choices are taken; of
+// equal ones, the first. A choice is a score plus its bias.
+typedef struct {
+  const float* choice_bias;  // [experts]; null for 0
+  int32_t num_experts;       // the first products of a token; at most PW_MOST_EXPERTS
+  int32_t num_chosen;
+  int32_t num_groups;  // of equal size
+  int32_t num_chosen_groups;
+  int32_t group_best;
+  int32_t is_sigmoid;
+  int32_t is_normalised;  // weights are divided by the sum of the chosen scores
+  int32_t has_shared;     // an expert of all tokens: its weight is 1,
+  int32_t has_gate;       // or the sigmoid of the product behind those of the experts
+  float factor;           // of the weights of the chosen
+} PwRouter;
+
+enum { PW_MOST_EXPERTS = 1024 };
+
 // Functions between the matrices of an MLP.
 enum { PW_SILU = 0, PW_GELU = 1, PW_GELU_TANH = 2 };
 
-// Memory for the activations of one step; T is its number of tokens, X the type of the model.
+// Memory for the activations of one step; T is its number of tokens, X the type of the model, and C the
+// most experts of a token. Rows of chosen experts are sorted by expert, and then by token.
 enum {
   PW_RESIDUAL = 0,   // float32 [T, hidden]
   PW_PRODUCTS = 1,   // float32 [T, the most outputs of a product that is stored]
@@ -68,7 +90,14 @@ enum {
   PW_ATTENDED = 4,   // X [T, heads * head_dim]
   PW_ACTIVATED = 5,  // X [T, intermediate]
   PW_PREPARED = 6,  // [T, most bytes of a prepared row of any input]; may be null if that is 0
-  PW_NUM_BUFFERS = 7
+  PW_WEIGHTS = 7,    // float32 [T, C + 1], of the chosen experts and of the shared one
+  PW_CHOSEN = 8,     // int32 [2, T, C]: experts, and their rows
+  PW_STARTS = 9,     // int64 [PW_MOST_EXPERTS + 1]: first rows of the experts
+  PW_EXPERT_INPUT = 10,      // X [T * C, hidden]
+  PW_EXPERT_PREPARED = 11,   // [T * C, bytes of a prepared row]
+  PW_EXPERT_ACTIVATED = 12,  // X [T * C, intermediate]
+  PW_EXPERT_OUTPUT = 13,     // float32 [T * C, hidden]
+  PW_NUM_BUFFERS = 14
 };
 
 // What an operation does with all tokens of a step. x is its input, y its output.
@@ -82,7 +111,14 @@ enum {
   PW_GATE = 6,      // y = activation(gate) * up of x W^T + bias; panels of gate and up alternate
   PW_ACTIVATE = 7,  // y = activation(x W^T + bias)
   PW_ROTATE = 8,    // queries of the products x, normalised and rotated; keys and values are stored
-  PW_ATTEND = 9     // y = what all heads see, x are queries
+  PW_ATTEND = 9,    // y = what all heads see, x are queries
+  PW_ROUTE = 10,    // experts and weights of each token, from the products x of a router
+  PW_SORT = 11,     // the rows of the chosen experts
+  PW_SPREAD = 12,   // rows of x, and of what was prepared of it for `linear`, to the rows of experts
+  PW_EXPERT_PREPARE = 13,  // PW_PREPARE for the rows of experts
+  PW_EXPERT_STORE = 14,    // PW_STORE for the rows of experts; `linear` is the first of all experts
+  PW_EXPERT_GATE = 15,     // PW_GATE for the same
+  PW_COLLECT = 16  // y += factor * weighted sum of the rows x of experts, and of PW_PRODUCTS if shared
 };
 
 // One operation of a layer; each kind reads the fields that it needs.
@@ -95,6 +131,7 @@ typedef struct {
   const PwLinear* linear;
   const PwNorm* norm;
   const PwAttention* attention;
+  const PwRouter* router;
 } PwOperation;
 
 // A layer: its operations in order.

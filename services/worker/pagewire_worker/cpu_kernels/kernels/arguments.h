@@ -63,6 +63,11 @@ static inline int64_t prepared_row_bytes(const PwLinear& linear) {
   return has_offsets(linear) ? ceil_div(linear.num_inputs / linear.group * 4, 64) * 64 : 0;
 }
 
+// Distance of the prepared rows, in bytes.
+static inline int64_t prepared_stride(const PwLinear& linear) {
+  return is_quantized(linear) ? prepared_row_bytes(linear) : linear.num_inputs / linear.group * 4;
+}
+
 // Tokens of one sequence whose attention is computed together.
 struct AttentionTile {
   int64_t seq;

@@ -97,16 +97,19 @@ static bool is_worth_sharing(int64_t num_bytes, int64_t num_products) {
   return num_bytes > 400 * 1000 || num_products > 3 * 1000 * 1000;
 }
 
-static bool is_worth_sharing(const PwLinear& linear, int64_t num_rows) {
+// A product of `num_rows` rows with each of `copies` matrices.
+static bool is_worth_sharing(const PwLinear& linear, int64_t num_rows, int64_t copies = 1) {
   int64_t weights = (int64_t)linear.num_outputs * linear.num_inputs;
-  return is_worth_sharing(pw_weight_bytes(&linear), weights * num_rows);
+  return is_worth_sharing(pw_weight_bytes(&linear) * copies, weights * num_rows * copies);
 }
 
 static bool is_worth_sharing(const PwModel& model, const PwBatch& batch) {
   const PwLayer& layer = model.layers[0];
   for (int64_t i = 0; i < layer.num_operations; i++) {
-    const PwLinear* linear = layer.operations[i].linear;
-    if (linear != nullptr && is_worth_sharing(*linear, batch.num_tokens)) return true;
+    const PwOperation& operation = layer.operations[i];
+    const int64_t copies = operation.router == nullptr ? 1 : operation.router->num_chosen;
+    if (operation.linear != nullptr && is_worth_sharing(*operation.linear, batch.num_tokens, copies))
+      return true;
   }
   int64_t num_seen = 0, width = (int64_t)model.num_heads * model.head_dim;
   for (int64_t seq = 0; seq < batch.num_seqs; seq++)

@@ -32,6 +32,7 @@ extern const Kernels amx_emulated_kernels;
 #include "attention/tile_attention.h"
 #include "attention/attention.h"
 #include "products/pack.h"
+#include "experts.h"
 #include "operations.h"
 #include "step.h"
 #include "products/argmax.h"

@@ -36,8 +36,52 @@ static inline bool goes_by_rows(const PwOperation& operation) {
     case PW_ROUND:
     case PW_ADD_NORM:
     case PW_PREPARE:
-    case PW_ROTATE: return true;
+    case PW_ROTATE:
+    case PW_ROUTE:
+    case PW_SPREAD:
+    case PW_COLLECT: return true;
     default: return false;
+  }
+}
+
+// The input of a product.
+static inline Rows input_rows(const StepArguments& a, const PwOperation& o, int prepared) {
+  return {a.scratch->buffers[o.input], a.scratch->buffers[prepared]};
+}
+
+// Compute this thread's share of an operation on the rows of experts, or between them and tokens.
+template <class T>
+static void expert_share(PwPool* pool, int phase, int thread, const StepArguments& a,
+                         const PwOperation& o) {
+  const PwRouter& router = *o.router;
+  const Routes routes(a, router);
+  const int64_t num_tokens = a.batch->num_tokens, hidden = a.model->hidden;
+  const Share tokens = share(pool, thread, num_tokens);
+  void *x = a.scratch->buffers[o.input], *y = a.scratch->buffers[o.output];
+  void* prepared = a.scratch->buffers[PW_EXPERT_PREPARED];
+  const Group group = {o.linear, routes.starts, router.num_experts};
+  const Rows rows = input_rows(a, o, PW_EXPERT_PREPARED);
+  switch (o.kind) {
+    case PW_ROUTE:
+      return route_share(router, (float*)x, o.linear->num_outputs, routes, tokens);
+    case PW_SORT:
+      if (thread == 0) sort_rows(router, num_tokens, routes);
+      return;
+    case PW_SPREAD:
+      spread_rows(x, y, hidden * (int64_t)sizeof(typename T::Element), router, routes, tokens);
+      if (is_prepared(*o.linear))
+        spread_rows(a.scratch->buffers[PW_PREPARED], prepared, prepared_stride(*o.linear), router,
+                    routes, tokens);
+      return;
+    case PW_EXPERT_PREPARE:
+      return prepare_share<T>(pool, thread, *o.linear, x, num_tokens * router.num_chosen, y);
+    case PW_EXPERT_STORE:
+      return store_linear<T>(pool, phase, thread, group, rows, (float*)y, o.linear->num_outputs);
+    case PW_EXPERT_GATE:
+      return gate_up_linear<T>(pool, phase, thread, group, rows, o.activation, y);
+    case PW_COLLECT:
+      return collect_rows(router, routes, (float*)x, (float*)a.scratch->buffers[PW_PRODUCTS],
+                          o.factor, hidden, tokens, (float*)y);
   }
 }
 
@@ -47,8 +91,10 @@ static void operation_share(PwPool* pool, int phase, int thread, const StepArgum
                             const PwOperation& o) {
   const int64_t num_tokens = a.batch->num_tokens;
   void *x = a.scratch->buffers[o.input], *y = a.scratch->buffers[o.output];
-  void* prepared = a.scratch->buffers[PW_PREPARED];
-  Share tokens = share(pool, thread, num_tokens);
+  const Share tokens = share(pool, thread, num_tokens);
+  const AllRows all(num_tokens);
+  const Group group = {o.linear, all.starts, 1};
+  const Rows rows = input_rows(a, o, PW_PREPARED);
   switch (o.kind) {
     case PW_NORM: return norm_share<T>(pool, thread, (float*)x, *o.norm, num_tokens, y);
     case PW_ROUND:
@@ -57,23 +103,17 @@ static void operation_share(PwPool* pool, int phase, int thread, const StepArgum
       return add_norm_share(pool, thread, (float*)x, *o.norm, o.factor, num_tokens, (float*)y);
     case PW_PREPARE: return prepare_share<T>(pool, thread, *o.linear, x, num_tokens, y);
     case PW_STORE:
-      return store_linear<T>(pool, phase, thread, *o.linear, {x, prepared}, num_tokens, (float*)y,
-                             o.linear->num_outputs);
-    case PW_ADD:
-      return add_linear<T>(pool, phase, thread, *o.linear, {x, prepared}, num_tokens, o.factor,
-                           (float*)y);
-    case PW_GATE:
-      return gate_up_linear<T>(pool, phase, thread, *o.linear, {x, prepared}, num_tokens,
-                               o.activation, y);
-    case PW_ACTIVATE:
-      return activate_linear<T>(pool, phase, thread, *o.linear, {x, prepared}, num_tokens,
-                                o.activation, y);
+      return store_linear<T>(pool, phase, thread, group, rows, (float*)y, o.linear->num_outputs);
+    case PW_ADD: return add_linear<T>(pool, phase, thread, group, rows, o.factor, (float*)y);
+    case PW_GATE: return gate_up_linear<T>(pool, phase, thread, group, rows, o.activation, y);
+    case PW_ACTIVATE: return activate_linear<T>(pool, phase, thread, group, rows, o.activation, y);
     case PW_ROTATE:
       return rotate_share<T>(*a.model, *o.attention, *a.batch, (float*)x,
                              (typename T::Element*)y, tokens.first, tokens.last);
     case PW_ATTEND:
       return attend_share<T>(pool, phase, thread, *a.model, *o.attention, *a.batch, x, y, a.tiles,
                              a.num_tiles);
+    default: return expert_share<T>(pool, phase, thread, a, o);
   }
 }
 

@@ -47,7 +47,8 @@ template <class T>
 static void linear_job(PwPool* pool, const void* arguments, int thread) {
   const LinearArguments& a = *(const LinearArguments*)arguments;
   Rows x = prepare_rows<T>(pool, thread, a);
-  store_linear<T>(pool, 0, thread, *a.linear, x, a.num_rows, (float*)a.y, a.stride);
+  const AllRows rows(a.num_rows);
+  store_linear<T>(pool, 0, thread, rows.of(*a.linear), x, (float*)a.y, a.stride);
 }
 
 template <class T>
@@ -56,7 +57,8 @@ static void activate_job(PwPool* pool, const void* arguments, int thread) {
   const LinearArguments& a = b.linear;
   Rows x = prepare_rows<T>(pool, thread, a);
   auto compute = b.is_gated ? gate_up_linear<T> : activate_linear<T>;
-  compute(pool, 0, thread, *a.linear, x, a.num_rows, b.activation, a.y);
+  const AllRows rows(a.num_rows);
+  compute(pool, 0, thread, rows.of(*a.linear), x, b.activation, a.y);
 }
 
 template <class T>

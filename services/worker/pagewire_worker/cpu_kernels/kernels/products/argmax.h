@@ -33,27 +33,29 @@ static void argmax_share(PwPool* pool, int thread, const PwLinear& linear, Rows 
   alignas(64) float lanes[PANEL];
   for (int lane = 0; lane < PANEL; lane++) lanes[lane] = (float)lane;
   const V lane_numbers = load(lanes), nothing = set1(-__builtin_inff());
-  linear_share<T>(pool, 0, thread, linear, x, num_rows, false,
-                  [=](int64_t row, int64_t panel, int num_panels, float* sums) {
-                    Best& best = mine[row];
-                    V values = load(best.values), columns = load(best.columns);
-                    V strange = load(best.strange);
-                    for (int n = 0; n < num_panels; n++) {
-                      int64_t first = (panel + n) * PANEL;
-                      V sum = load(sums + n * PANEL);
-                      strange = fma(sum, zero(), strange);
-                      if (first + PANEL > num_columns)
-                        sum = in_range(sum, nothing, 0, (int)(num_columns - first));
-                      V numbers = add(lane_numbers, set1((float)first));
-                      // Items come in any order: of equal values the first column wins.
-                      V equal = select_greater(values, sum, columns, min(numbers, columns));
-                      columns = select_greater(sum, values, numbers, equal);
-                      values = max(sum, values);
-                    }
-                    store(best.values, values);
-                    store(best.columns, columns);
-                    store(best.strange, strange);
-                  });
+  const AllRows rows(num_rows);
+  linear_share<T>(pool, 0, thread, rows.of(linear), x, false, [=](const PwLinear&) {
+    return [=](int64_t row, int64_t panel, int num_panels, float* sums) {
+        Best& best = mine[row];
+        V values = load(best.values), columns = load(best.columns);
+        V strange = load(best.strange);
+        for (int n = 0; n < num_panels; n++) {
+          int64_t first = (panel + n) * PANEL;
+          V sum = load(sums + n * PANEL);
+          strange = fma(sum, zero(), strange);
+          if (first + PANEL > num_columns)
+            sum = in_range(sum, nothing, 0, (int)(num_columns - first));
+          V numbers = add(lane_numbers, set1((float)first));
+          // Items come in any order: of equal values the first column wins.
+          V equal = select_greater(values, sum, columns, min(numbers, columns));
+          columns = select_greater(sum, values, numbers, equal);
+          values = max(sum, values);
+        }
+        store(best.values, values);
+        store(best.columns, columns);
+        store(best.strange, strange);
+    };
+  });
 }
 
 template <class T>

@@ -3,110 +3,206 @@
 
 namespace PW_ISA {
 
-// Call finish(row, first_panel, num_panels, sums) for each row of this thread's share of x W^T. The
-// sums are 16 floats per panel and may be overwritten.
-template <class T, class Finish>
-static void linear_share(PwPool* pool, int phase, int thread, const PwLinear& linear, Rows x,
-                         int64_t num_rows, bool is_even, const Finish& finish) {
-  if constexpr (TileStorage<T>::EXISTS) {
-    if (num_rows >= TileStorage<T>::LEAST_ROWS)
-      return linear_share_by_tiles<T>(pool, phase, thread, linear, x, num_rows, finish);
+// Matrices of the same shape and storage with the rows that each is multiplied with: those of matrix i
+// are starts[i] to starts[i + 1] of the input.
+struct Group {
+  const PwLinear* linears;
+  const int64_t* starts;
+  int64_t count;
+
+  int64_t num_rows(int64_t i) const { return starts[i + 1] - starts[i]; }
+};
+
+// The rows of a single matrix.
+struct AllRows {
+  int64_t starts[2];
+
+  explicit AllRows(int64_t num_rows) : starts{0, num_rows} {}
+  Group of(const PwLinear& linear) const { return {&linear, starts, 1}; }
+};
+
+// The items of a product: those of each matrix, one matrix after the other.
+template <class T>
+class Items {
+ public:
+  Items(const Group& group, int num_threads, bool is_even)
+      : group_(group), num_threads_(num_threads), is_even_(is_even) {
+    count_ = 0;
+    for (int64_t i = 0; i < group.count; i++) {
+      first_[i] = count_;
+      if (group.num_rows(i) > 0) count_ += cut_of(i).num_items();
+    }
+    first_[group.count] = count_;
+    if (count_ > 0) enter(0);
   }
+  int64_t count() const { return count_; }
+  // The matrix of an item, and how it is cut.
+  void find(int64_t item) {
+    while (item < first_[matrix_]) enter(matrix_ - 1);
+    while (item >= first_[matrix_ + 1]) enter(matrix_ + 1);
+  }
+  int64_t matrix() const { return matrix_; }
+  int64_t number(int64_t item) const { return item - first_[matrix_]; }
+  const Cut& cut() const { return cut_; }
+  bool by_tiles() const { return by_tiles(matrix_); }
+  // The weights behind those of this matrix, or null.
+  const typename T::Element* next_weights() const {
+    for (int64_t i = matrix_ + 1; i < group_.count; i++)
+      if (group_.num_rows(i) > 0) return (const typename T::Element*)group_.linears[i].weight;
+    return nullptr;
+  }
+
+ private:
+  bool by_tiles(int64_t i) const {
+    if constexpr (TileStorage<T>::EXISTS) return group_.num_rows(i) >= TileStorage<T>::LEAST_ROWS;
+    return false;
+  }
+  Cut cut_of(int64_t i) const {
+    const int64_t num_panels = group_.linears[i].num_outputs / PANEL, num_rows = group_.num_rows(i);
+    if (by_tiles(i)) return cut_for_tiles(num_panels, num_rows, num_threads_);
+    return PW_ISA::cut(num_panels, num_rows, num_threads_, is_even_);
+  }
+  void enter(int64_t i) {
+    matrix_ = i;
+    if (group_.num_rows(i) > 0) cut_ = cut_of(i);
+  }
+
+  const Group& group_;
+  const int num_threads_;
+  const bool is_even_;
+  int64_t count_, matrix_ = 0;
+  Cut cut_ = {};
+  int64_t first_[PW_MOST_EXPERTS + 1];
+};
+
+// Compute one item with vector instructions.
+template <class T, class Finish>
+static inline void compute_item(PwPool* pool, int thread, const PwLinear& linear, Rows x,
+                                const Items<T>& items, int64_t number, int64_t first_row,
+                                int64_t end_row, const Finish& finish) {
   typedef typename T::Element Element;
   const int64_t panel_size = panel_bytes(linear) / (int64_t)sizeof(Element);
-  const Cut c = cut(linear.num_outputs / PANEL, num_rows, pool->num_threads, is_even);
-  for (int64_t number; (number = pool->next(phase, thread, c.num_items())) < c.num_items();) {
-    int64_t first_panel = number / c.num_row_blocks * c.width;
-    int64_t block = number % c.num_row_blocks, begin = block * c.num_rows;
-    // The guess is that the thread takes adjacent items.
-    bool is_last = first_panel + c.width >= c.num_panels || block + 1 < c.num_row_blocks;
-    Item<T> item = {{},
-                    first_panel,
-                    (int)least(c.width, c.num_panels - first_panel),
-                    begin,
-                    least(begin + c.num_rows, num_rows),
-                    is_last ? 0 : c.width * panel_size};
-    for (int n = 0; n < item.num_panels; n++)
-      item.panels[n] = (const Element*)linear.weight + (first_panel + n) * panel_size;
-    if constexpr (Widening<T>::IS_CODES) {
-      if (item.end - item.begin >= WIDENING_ROWS) {
-        widen_and_multiply(pool, thread, linear, x, item, finish);
+  const Cut& c = items.cut();
+  int64_t first_panel = number / c.num_row_blocks * c.width;
+  int64_t block = number % c.num_row_blocks, begin = first_row + block * c.num_rows;
+  Item<T> item = {{},
+                  first_panel,
+                  (int)least(c.width, c.num_panels - first_panel),
+                  begin,
+                  least(begin + c.num_rows, end_row),
+                  c.width * panel_size};
+  for (int n = 0; n < item.num_panels; n++)
+    item.panels[n] = (const Element*)linear.weight + (first_panel + n) * panel_size;
+  // The guess is that the thread takes adjacent items.
+  if (block + 1 < c.num_row_blocks) {
+    item.next = 0;
+  } else if (first_panel + c.width >= c.num_panels) {
+    const Element* next = items.next_weights();
+    item.next = next == nullptr ? 0 : next - item.panels[0];
+  }
+  if constexpr (Widening<T>::IS_CODES) {
+    if (item.end - item.begin >= WIDENING_ROWS)
+      return widen_and_multiply(pool, thread, linear, x, item, finish);
+  }
+  multiply_item(linear, x, item, finish);
+}
+
+// Call finish(row, first_panel, num_panels, sums) for each row of this thread's share of x W^T, where
+// `finish` is finish_of(matrix). The sums are 16 floats per panel and may be overwritten.
+template <class T, class FinishOf>
+static void linear_share(PwPool* pool, int phase, int thread, const Group& group, Rows x,
+                         bool is_even, const FinishOf& finish_of) {
+  Items<T> items(group, pool->num_threads, is_even);
+  [[maybe_unused]] Tiles tiles;
+  for (int64_t item; (item = pool->next(phase, thread, items.count())) < items.count();) {
+    items.find(item);
+    const int64_t matrix = items.matrix(), number = items.number(item);
+    const PwLinear& linear = group.linears[matrix];
+    const int64_t first_row = group.starts[matrix], end_row = group.starts[matrix + 1];
+    const auto finish = finish_of(linear);
+    if constexpr (TileStorage<T>::EXISTS) {
+      if (items.by_tiles()) {
+        compute_tile_item<T>(pool, thread, tiles, linear, x, items.cut(), number, first_row,
+                             end_row, finish);
         continue;
       }
     }
-    multiply_item(linear, x, item, finish);
+    compute_item<T>(pool, thread, linear, x, items, number, first_row, end_row, finish);
   }
 }
 
 // y [num_rows, stride] = x W^T + bias
 template <class T>
-static void store_share(PwPool* pool, int phase, int thread, const PwLinear& linear,
-                        Rows x, int64_t num_rows, float* y, int64_t stride) {
-  const float* bias = linear.bias;
-  linear_share<T>(pool, phase, thread, linear, x, num_rows, false,
-                  [=](int64_t row, int64_t panel, int num_panels, float* sums) {
-                    for (int n = 0; n < num_panels; n++) {
-                      V sum = load(sums + n * PANEL);
-                      int64_t column = (panel + n) * PANEL;
-                      if (bias != nullptr) sum = add(sum, load(bias + column));
-                      store(y + row * stride + column, sum);
-                    }
-                  });
+static void store_share(PwPool* pool, int phase, int thread, const Group& group, Rows x, float* y,
+                        int64_t stride) {
+  linear_share<T>(pool, phase, thread, group, x, false, [=](const PwLinear& linear) {
+    const float* bias = linear.bias;
+    return [=](int64_t row, int64_t panel, int num_panels, float* sums) {
+      for (int n = 0; n < num_panels; n++) {
+        V sum = load(sums + n * PANEL);
+        int64_t column = (panel + n) * PANEL;
+        if (bias != nullptr) sum = add(sum, load(bias + column));
+        store(y + row * stride + column, sum);
+      }
+    };
+  });
 }
 
 // y [num_rows, outputs] += factor * (x W^T + bias)
 template <class T>
-static void add_share(PwPool* pool, int phase, int thread, const PwLinear& linear,
-                      Rows x, int64_t num_rows, float factor, float* y) {
-  const float* bias = linear.bias;
-  const int64_t stride = linear.num_outputs;
-  linear_share<T>(pool, phase, thread, linear, x, num_rows, false,
-                  [=](int64_t row, int64_t panel, int num_panels, float* sums) {
-                    for (int n = 0; n < num_panels; n++) {
-                      V sum = load(sums + n * PANEL);
-                      int64_t column = (panel + n) * PANEL;
-                      if (bias != nullptr) sum = add(sum, load(bias + column));
-                      float* out = y + row * stride + column;
-                      store(out, add(load(out), mul(sum, set1(factor))));
-                    }
-                  });
+static void add_share(PwPool* pool, int phase, int thread, const Group& group, Rows x,
+                      float factor, float* y) {
+  linear_share<T>(pool, phase, thread, group, x, false, [=](const PwLinear& linear) {
+    const float* bias = linear.bias;
+    const int64_t stride = linear.num_outputs;
+    return [=](int64_t row, int64_t panel, int num_panels, float* sums) {
+      for (int n = 0; n < num_panels; n++) {
+        V sum = load(sums + n * PANEL);
+        int64_t column = (panel + n) * PANEL;
+        if (bias != nullptr) sum = add(sum, load(bias + column));
+        float* out = y + row * stride + column;
+        store(out, add(load(out), mul(sum, set1(factor))));
+      }
+    };
+  });
 }
 
 // y [num_rows, outputs / 2] = function(gate) * up; panels of gate and up alternate in the matrix.
 template <class T, class Out>
-static void gate_up_share(PwPool* pool, int phase, int thread, const PwLinear& linear,
-                      Rows x, int64_t num_rows, int function, void* y) {
-  const float* bias = linear.bias;
-  const int64_t stride = linear.num_outputs / 2;
-  linear_share<T>(pool, phase, thread, linear, x, num_rows, true,
-                  [=](int64_t row, int64_t panel, int num_panels, float* sums) {
-                    for (int n = 0; n < num_panels; n += 2) {
-                      V gate = load(sums + n * PANEL), up = load(sums + (n + 1) * PANEL);
-                      if (bias != nullptr) {
-                        gate = add(gate, load(bias + (panel + n) * PANEL));
-                        up = add(up, load(bias + (panel + n + 1) * PANEL));
-                      }
-                      store((Out*)y + row * stride + (panel + n) / 2 * PANEL,
-                            mul(activate(function, gate), up));
-                    }
-                  });
+static void gate_up_share(PwPool* pool, int phase, int thread, const Group& group, Rows x,
+                          int function, void* y) {
+  linear_share<T>(pool, phase, thread, group, x, true, [=](const PwLinear& linear) {
+    const float* bias = linear.bias;
+    const int64_t stride = linear.num_outputs / 2;
+    return [=](int64_t row, int64_t panel, int num_panels, float* sums) {
+      for (int n = 0; n < num_panels; n += 2) {
+        V gate = load(sums + n * PANEL), up = load(sums + (n + 1) * PANEL);
+        if (bias != nullptr) {
+          gate = add(gate, load(bias + (panel + n) * PANEL));
+          up = add(up, load(bias + (panel + n + 1) * PANEL));
+        }
+        store((Out*)y + row * stride + (panel + n) / 2 * PANEL, mul(activate(function, gate), up));
+      }
+    };
+  });
 }
 
 // y [num_rows, outputs] = function(x W^T + bias)
 template <class T, class Out>
-static void activate_share(PwPool* pool, int phase, int thread, const PwLinear& linear,
-                           Rows x, int64_t num_rows, int function, void* y) {
-  const float* bias = linear.bias;
-  const int64_t stride = linear.num_outputs;
-  linear_share<T>(pool, phase, thread, linear, x, num_rows, false,
-                  [=](int64_t row, int64_t panel, int num_panels, float* sums) {
-                    for (int n = 0; n < num_panels; n++) {
-                      V sum = load(sums + n * PANEL);
-                      int64_t column = (panel + n) * PANEL;
-                      if (bias != nullptr) sum = add(sum, load(bias + column));
-                      store((Out*)y + row * stride + column, activate(function, sum));
-                    }
-                  });
+static void activate_share(PwPool* pool, int phase, int thread, const Group& group, Rows x,
+                           int function, void* y) {
+  linear_share<T>(pool, phase, thread, group, x, false, [=](const PwLinear& linear) {
+    const float* bias = linear.bias;
+    const int64_t stride = linear.num_outputs;
+    return [=](int64_t row, int64_t panel, int num_panels, float* sums) {
+      for (int n = 0; n < num_panels; n++) {
+        V sum = load(sums + n * PANEL);
+        int64_t column = (panel + n) * PANEL;
+        if (bias != nullptr) sum = add(sum, load(bias + column));
+        store((Out*)y + row * stride + column, activate(function, sum));
+      }
+    };
+  });
 }
 
 // Select the type of a product: T itself, or quantized activations.
@@ -120,38 +216,34 @@ static void activate_share(PwPool* pool, int phase, int thread, const PwLinear& 
   }
 
 template <class T>
-static void store_linear(PwPool* pool, int phase, int thread, const PwLinear& linear, Rows x,
-                         int64_t num_rows, float* y, int64_t stride) {
-#define PW_CALL(K) store_share<K>(pool, phase, thread, linear, x, num_rows, y, stride)
-  PW_BY_KIND(linear, PW_CALL)
+static void store_linear(PwPool* pool, int phase, int thread, const Group& group, Rows x, float* y,
+                         int64_t stride) {
+#define PW_CALL(K) store_share<K>(pool, phase, thread, group, x, y, stride)
+  PW_BY_KIND(group.linears[0], PW_CALL)
 #undef PW_CALL
 }
 
 template <class T>
-static void add_linear(PwPool* pool, int phase, int thread, const PwLinear& linear, Rows x,
-                       int64_t num_rows, float factor, float* y) {
-#define PW_CALL(K) add_share<K>(pool, phase, thread, linear, x, num_rows, factor, y)
-  PW_BY_KIND(linear, PW_CALL)
+static void add_linear(PwPool* pool, int phase, int thread, const Group& group, Rows x,
+                       float factor, float* y) {
+#define PW_CALL(K) add_share<K>(pool, phase, thread, group, x, factor, y)
+  PW_BY_KIND(group.linears[0], PW_CALL)
 #undef PW_CALL
 }
 
 template <class T>
-static void gate_up_linear(PwPool* pool, int phase, int thread, const PwLinear& linear, Rows x,
-                           int64_t num_rows, int function, void* y) {
-#define PW_CALL(K)                                                                           \
-  gate_up_share<K, typename T::Element>(pool, phase, thread, linear, x, num_rows, \
-                                        function, y)
-  PW_BY_KIND(linear, PW_CALL)
+static void gate_up_linear(PwPool* pool, int phase, int thread, const Group& group, Rows x,
+                           int function, void* y) {
+#define PW_CALL(K) gate_up_share<K, typename T::Element>(pool, phase, thread, group, x, function, y)
+  PW_BY_KIND(group.linears[0], PW_CALL)
 #undef PW_CALL
 }
 
 template <class T>
-static void activate_linear(PwPool* pool, int phase, int thread, const PwLinear& linear, Rows x,
-                            int64_t num_rows, int function, void* y) {
-#define PW_CALL(K)                                                                            \
-  activate_share<K, typename T::Element>(pool, phase, thread, linear, x, num_rows, \
-                                         function, y)
-  PW_BY_KIND(linear, PW_CALL)
+static void activate_linear(PwPool* pool, int phase, int thread, const Group& group, Rows x,
+                            int function, void* y) {
+#define PW_CALL(K) activate_share<K, typename T::Element>(pool, phase, thread, group, x, function, y)
+  PW_BY_KIND(group.linears[0], PW_CALL)
 #undef PW_CALL
 }
 

@@ -314,32 +314,29 @@ static inline Cut cut_for_tiles(int64_t num_panels, int64_t num_rows, int num_th
   return best;
 }
 
-// As linear_share, by tiles.
+// Compute item `number` of a product that is cut by cut_for_tiles, of rows first_row to end_row.
 template <class T, class Finish>
-static void linear_share_by_tiles(PwPool* pool, int phase, int thread, const PwLinear& linear,
-                                  Rows x, int64_t num_rows, const Finish& finish) {
+static inline void compute_tile_item(PwPool* pool, int thread, Tiles& tiles, const PwLinear& linear,
+                                     Rows x, const Cut& c, int64_t number, int64_t first_row,
+                                     int64_t end_row, const Finish& finish) {
   typedef typename T::Element Element;
   const int64_t panel_size = panel_bytes(linear) / (int64_t)sizeof(Element);
-  const Cut c = cut_for_tiles(linear.num_outputs / PANEL, num_rows, pool->num_threads);
-  Tiles tiles;
-  for (int64_t number; (number = pool->next(phase, thread, c.num_items())) < c.num_items();) {
-    // The rows stay in the cache while the thread takes adjacent items.
-    const int64_t begin = number / c.num_widths * c.num_rows;
-    const int64_t first_panel = number % c.num_widths * c.width;
-    const bool is_last = first_panel + c.width >= c.num_panels;
-    Item<T> item = {{},
-                    first_panel,
-                    (int)least(c.width, c.num_panels - first_panel),
-                    begin,
-                    least(begin + c.num_rows, num_rows),
-                    is_last ? -first_panel * panel_size : c.width * panel_size};
-    for (int n = 0; n < item.num_panels; n++)
-      item.panels[n] = (const Element*)linear.weight + (first_panel + n) * panel_size;
-    if (item.end - item.begin > TILE_HEIGHT)
-      TileItem<T, true>(pool, thread, tiles, linear, x, item).multiply(finish);
-    else
-      TileItem<T, false>(pool, thread, tiles, linear, x, item).multiply(finish);
-  }
+  // The rows stay in the cache while the thread takes adjacent items.
+  const int64_t begin = first_row + number / c.num_widths * c.num_rows;
+  const int64_t first_panel = number % c.num_widths * c.width;
+  const bool is_last = first_panel + c.width >= c.num_panels;
+  Item<T> item = {{},
+                  first_panel,
+                  (int)least(c.width, c.num_panels - first_panel),
+                  begin,
+                  least(begin + c.num_rows, end_row),
+                  is_last ? -first_panel * panel_size : c.width * panel_size};
+  for (int n = 0; n < item.num_panels; n++)
+    item.panels[n] = (const Element*)linear.weight + (first_panel + n) * panel_size;
+  if (item.end - item.begin > TILE_HEIGHT)
+    TileItem<T, true>(pool, thread, tiles, linear, x, item).multiply(finish);
+  else
+    TileItem<T, false>(pool, thread, tiles, linear, x, item).multiply(finish);
 }
 
 }  // namespace PW_ISA

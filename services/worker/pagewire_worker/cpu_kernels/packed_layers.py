@@ -1,0 +1,133 @@
+"""The packed parts of a decoder, as plain data."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pagewire_worker.cpu_kernels import abi
+from pagewire_worker.cpu_kernels.library import pointer
+from pagewire_worker.cpu_kernels.packing import PackedWeights
+from pagewire_worker.families.plan import (
+    ExpertsSpec,
+    LayerSpec,
+    MlpSpec,
+    ModelPlan,
+    NormSpec,
+)
+
+
+class Rotary(NamedTuple):
+    """Cosines and sines, float32 [positions, head_dim / 2] each, and factors of queries.
+
+    `query_scales` is float32 [positions]; None for 1.
+    """
+
+    cosines: Tensor
+    sines: Tensor
+    query_scales: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class FusedNorm:
+    """A norm; its tensors are float32 and have their offset already."""
+
+    spec: NormSpec
+    weight: Tensor
+    bias: Tensor | None
+
+    def structure(self) -> abi.NormArgs:
+        """Return the structure for the kernels; valid while this object lives."""
+        spec = self.spec
+        tensors = pointer(self.weight), pointer(self.bias)
+        return abi.NormArgs(*tensors, spec.epsilon, spec.size, spec.is_centered)
+
+
+@dataclass(frozen=True, slots=True)
+class FusedNormPair:
+    """The norms before and behind a part of a layer."""
+
+    before: FusedNorm | None
+    after: FusedNorm | None
+
+
+@dataclass(frozen=True, slots=True)
+class FusedMlp:
+    """Weights of an MLP.
+
+    Attributes:
+        up: With a gate, panels of gate and up alternate.
+    """
+
+    spec: MlpSpec
+    up: PackedWeights
+    down: PackedWeights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusedExperts:
+    """Weights of a mixture of experts.
+
+    Attributes:
+        router: Of the model's type, whatever the experts have.
+        choice_bias: float32 [experts], or None.
+        experts: Matrices of the same place have one storage.
+    """
+
+    spec: ExpertsSpec
+    router: PackedWeights
+    choice_bias: Tensor | None
+    experts: tuple[FusedMlp, ...]
+    shared: FusedMlp | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusedLayer:
+    """Weights of one layer.
+
+    Attributes:
+        rotary: None for no rotation.
+    """
+
+    spec: LayerSpec
+    attention_norms: FusedNormPair
+    mlp_norms: FusedNormPair
+    query_norm: FusedNorm | None
+    key_norm: FusedNorm | None
+    qkv: PackedWeights
+    output: PackedWeights
+    mlp: FusedMlp | FusedExperts
+    rotary: Rotary | None
+
+    @property
+    def linears(self) -> tuple[PackedWeights, ...]:
+        """All matrices of which every token is an input."""
+        own = (self.qkv, self.output)
+        if isinstance(self.mlp, FusedMlp):
+            return *own, self.mlp.up, self.mlp.down
+        shared = self.mlp.shared
+        return *own, self.mlp.router, *((shared.up, shared.down) if shared else ())
+
+    @property
+    def expert_linears(self) -> tuple[PackedWeights, ...]:
+        """The matrices of one expert; none where a layer has no experts."""
+        if isinstance(self.mlp, FusedMlp):
+            return ()
+        return self.mlp.experts[0].up, self.mlp.experts[0].down
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusedDecoder:
+    """Weights of a model.
+
+    Attributes:
+        embedding, vocabulary: The same matrix if the model ties them.
+    """
+
+    plan: ModelPlan
+    dtype: torch.dtype
+    embedding: PackedWeights
+    vocabulary: PackedWeights
+    norm: FusedNorm
+    layers: tuple[FusedLayer, ...]

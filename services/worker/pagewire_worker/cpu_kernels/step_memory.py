@@ -1,0 +1,99 @@
+"""Memory for the activations of a step, and an estimate of its time."""
+
+from dataclasses import dataclass
+
+import torch
+
+from pagewire_worker.cpu_kernels import abi
+from pagewire_worker.cpu_kernels.library import pointer
+from pagewire_worker.cpu_kernels.packed_layers import FusedDecoder, FusedExperts, FusedLayer
+from pagewire_worker.cpu_kernels.packing import PackedWeights
+
+_MEMORY_BYTES_PER_SECOND = 20e9
+_FLOP_PER_SECOND = 200e9
+
+
+class StepScratch:
+    """Memory for the activations of `num_tokens` tokens."""
+
+    def __init__(self, decoder: FusedDecoder, num_tokens: int) -> None:
+        plan, dtype = decoder.plan, decoder.dtype
+        hidden, sizes, chosen = plan.hidden_size, plan.attention.sizes, plan.num_chosen
+        linears = [linear for layer in decoder.layers for linear in layer.linears]
+        experts = [linear for layer in decoder.layers for linear in layer.expert_linears]
+        row_bytes = max(one.storage.prepared_row_bytes for one in (*linears, *experts))
+        products = max(hidden, sum(sizes), *(one.storage.num_outputs for one in _routers(decoder)))
+        inner = max(plan.inner_sizes)
+        row_sizes = {
+            abi.RESIDUAL: (hidden, torch.float32),
+            abi.PRODUCTS: (products, torch.float32),
+            abi.NORMED: (hidden, dtype),
+            abi.QUERY: (sizes[0], dtype),
+            abi.ATTENDED: (sizes[0], dtype),
+            abi.ACTIVATED: (inner, dtype),
+            abi.PREPARED: (row_bytes, torch.uint8),
+        }
+        if chosen:
+            row_sizes |= {
+                abi.WEIGHTS: (chosen + 1, torch.float32),
+                abi.CHOSEN: (2 * chosen, torch.int32),
+                abi.EXPERT_INPUT: (chosen * hidden, dtype),
+                abi.EXPERT_PREPARED: (chosen * row_bytes, torch.uint8),
+                abi.EXPERT_ACTIVATED: (chosen * inner, dtype),
+                abi.EXPERT_OUTPUT: (chosen * hidden, torch.float32),
+            }
+        self.num_tokens = num_tokens
+        self._tensors = {
+            buffer: torch.empty(num_tokens * size, dtype=kind)
+            for buffer, (size, kind) in row_sizes.items()
+        }
+        if chosen:
+            self._tensors[abi.STARTS] = torch.empty(abi.MOST_EXPERTS + 1, dtype=torch.int64)
+        found = (self._tensors.get(buffer) for buffer in range(abi.NUM_BUFFERS))
+        self.structure = abi.Scratch(tuple(map(pointer, found)))
+
+
+def _routers(decoder: FusedDecoder) -> list[PackedWeights]:
+    mlps = (layer.mlp for layer in decoder.layers)
+    return [one.router for one in mlps if isinstance(one, FusedExperts)]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWork:
+    """What a step reads and computes for one layer.
+
+    Attributes:
+        num_bytes, num_weights: Of the matrices that all tokens read.
+        expert_bytes, expert_weights: Of one expert.
+    """
+
+    num_bytes: int
+    num_weights: int
+    expert_bytes: int
+    expert_weights: int
+    num_experts: int
+    num_chosen: int
+
+    @classmethod
+    def of(cls, layer: FusedLayer) -> "LayerWork":
+        """Return the work of one layer."""
+        own = [linear.storage for linear in layer.linears]
+        expert = [linear.storage for linear in layer.expert_linears]
+        experts = layer.spec.experts
+        return cls(
+            num_bytes=sum(one.num_bytes for one in own),
+            num_weights=sum(one.num_outputs * one.num_inputs for one in own),
+            expert_bytes=sum(one.num_bytes for one in expert),
+            expert_weights=sum(one.num_outputs * one.num_inputs for one in expert),
+            num_experts=0 if experts is None else len(experts.experts),
+            num_chosen=0 if experts is None else experts.router.num_chosen,
+        )
+
+    def seconds(self, num_tokens: int) -> float:
+        """Return roughly the time of the layer for `num_tokens` tokens."""
+        num_read = min(self.num_experts, num_tokens * self.num_chosen)
+        weights = self.num_weights + self.num_chosen * self.expert_weights
+        return max(
+            (self.num_bytes + num_read * self.expert_bytes) / _MEMORY_BYTES_PER_SECOND,
+            2 * num_tokens * weights / _FLOP_PER_SECOND,
+        )
