@@ -11,10 +11,14 @@ import torch
 from pagewire_worker.attention.triton import CHUNK_ROWS, EXACT_CHUNK_ROWS, TritonAttention
 from pagewire_worker.backend.attention import AttentionKind, AttentionMetadata, Int64Array
 from pagewire_worker.checkpoint.coded_matrix import CodedMatrix, Offset
+from pagewire_worker.cuda.triton_mlp import TritonExperts, TritonMlp
+from pagewire_worker.families.plan import ExpertsSpec, LinearSpec, MlpSpec, RouterSpec
 from pagewire_worker.kv.kv_cache import CacheShape, KvCache
 from pagewire_worker.layers.code_linear import CodeLinear
 from pagewire_worker.layers.int8_linear import Int8Linear
 from pagewire_worker.layers.tile_linear import TileLinear
+from pagewire_worker.models.linear_loader import MlpLinears
+from pagewire_worker.models.load_parts import RouterTensors
 from pagewire_worker.triton_kernels.activate import activate
 from pagewire_worker.triton_kernels.add_norm import add_norm
 from pagewire_worker.triton_kernels.filter_thresholds import filter_thresholds
@@ -28,6 +32,7 @@ FP8_CAPABILITY = 89
 CPU = torch.device("cpu")
 BLOCK_SIZE = 16
 VOCAB_SIZE = 151936
+SHARED_SHAPES = ((1536, 2048), (2048, 768))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,7 @@ def groups() -> list[list[Variant]]:
         [attention_variant("16/8x256-window-softcap", "fp32", fp8=True)],
     ]
     of_types = [[*_layers(dtype), *_products(dtype)] for dtype in DTYPES]
+    of_types += [[experts_variant(dtype)] for dtype in DTYPES]
     of_codes = [[codes_variant(name, dtype) for name in CODES] for dtype in DTYPES]
     return [*of_heads, *of_types, *of_codes, list(_sampling())]
 
@@ -138,6 +144,24 @@ def codes_variant(name: str, dtype: str) -> Variant:
     assert linear is not None
     x = torch.empty((3, codes.inputs), dtype=kind)
     return Variant(f"{codes.inputs}->4096 {dtype} {name}", partial(linear, x))
+
+
+def experts_variant(dtype: str) -> Variant:
+    """Return a mixture of experts; those of Qwen3-30B-A3B, with a shared one as large."""
+    kind = DTYPES[dtype]
+    hidden, size, count, chosen = 2048, 768, 128, 8
+    linear = LinearSpec(parts=(("gate", count),), num_inputs=hidden)
+    mlp = MlpSpec(up=linear, down=linear, size=size)
+    router = RouterSpec(linear=linear, num_experts=count, num_chosen=chosen)
+    shared = [TileLinear(torch.empty(shape, dtype=kind), None) for shape in SHARED_SHAPES]
+    experts = TritonExperts(
+        spec=ExpertsSpec(router=router, experts=(mlp,)),
+        router=RouterTensors(torch.empty((count, hidden)), None, None),
+        up=torch.empty((count, 2 * size, hidden), dtype=kind),
+        down=torch.empty((count, hidden, size), dtype=kind),
+        shared=TritonMlp(mlp, MlpLinears(*shared)),
+    )
+    return Variant(f"128 experts {dtype}", partial(experts, torch.empty((3, hidden), dtype=kind)))
 
 
 def _attend(

@@ -22,6 +22,7 @@ SHAPE: dict[str, Any] = {
     "intermediate_size": 160,
     "max_position_embeddings": MAX_POSITIONS,
 }
+_TWO = {**SHAPE, "num_hidden_layers": 2}
 _MIXED = {"sliding_window": WINDOW, "layer_types": [SLIDING, FULL, SLIDING]}
 _YARN = {
     "rope_type": "yarn",
@@ -121,17 +122,17 @@ FAMILY_CHECKPOINTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "qwen3-yarn": ("qwen3", {**SHAPE, "rope_parameters": _YARN}),
     # Fewer tokens than experts, and more: some experts have no rows.
-    "mixtral": ("mixtral", {**SHAPE, "num_local_experts": 6, "num_experts_per_tok": 2}),
+    "mixtral": ("mixtral", {**_TWO, "num_local_experts": 6, "num_experts_per_tok": 2}),
     "mixtral-window": (
         "mixtral",
-        {**SHAPE, "num_local_experts": 4, "num_experts_per_tok": 3, "sliding_window": WINDOW},
+        {**_TWO, "num_local_experts": 4, "num_experts_per_tok": 3, "sliding_window": WINDOW},
     ),
     "olmoe": (
         "olmoe",
         {
-            **{k: v for k, v in SHAPE.items() if k != "head_dim"},
+            **{k: v for k, v in _TWO.items() if k != "head_dim"},
             "intermediate_size": 48,
-            "num_experts": 20,
+            "num_experts": 10,
             "num_experts_per_tok": 4,
         },
     ),
@@ -150,10 +151,10 @@ FAMILY_CHECKPOINTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3-moe": (
         "qwen3_moe",
         {
-            **SHAPE,
+            **_TWO,
             "moe_intermediate_size": 48,
-            "num_experts": 32,
-            "num_experts_per_tok": 8,
+            "num_experts": 18,
+            "num_experts_per_tok": 6,
             "norm_topk_prob": True,
         },
     ),
@@ -161,12 +162,12 @@ FAMILY_CHECKPOINTS: dict[str, tuple[str, dict[str, Any]]] = {
     "glm4-moe": (
         "glm4_moe",
         {
-            **SHAPE,
+            **_TWO,
             "moe_intermediate_size": 48,
-            "n_routed_experts": 24,
+            "n_routed_experts": 12,
             "num_experts_per_tok": 5,
-            "n_group": 6,
-            "topk_group": 3,
+            "n_group": 4,
+            "topk_group": 2,
             "n_shared_experts": 2,
             "routed_scaling_factor": 1.7,
             "first_k_dense_replace": 1,

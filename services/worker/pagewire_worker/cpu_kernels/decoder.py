@@ -148,7 +148,9 @@ class _Packer:
             key_norm=key_norm,
             qkv=self._linear(attention.qkv, order),
             output=self._linear(attention.output),
-            mlp=self._experts(spec.mlp) if isinstance(spec.mlp, ExpertsSpec) else self._mlp(spec.mlp),
+            mlp=self._experts(spec.mlp)
+            if isinstance(spec.mlp, ExpertsSpec)
+            else self._mlp(spec.mlp),
             rotary=rotary,
         )
 

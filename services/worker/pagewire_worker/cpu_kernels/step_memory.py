@@ -58,7 +58,7 @@ def _routers(decoder: FusedDecoder) -> list[PackedWeights]:
     return [one.router for one in mlps if isinstance(one, FusedExperts)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LayerWork:
     """What a step reads and computes for one layer.
 

@@ -1,4 +1,4 @@
-"""Builds mixtures of experts out of fields of config.json, with the names that most families share."""
+"""Builds mixtures of experts out of fields of config.json, with published names."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

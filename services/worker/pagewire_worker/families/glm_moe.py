@@ -64,4 +64,4 @@ def _read(data: Data) -> ModelPlan:
     return model_plan(data, layers, norm("model.norm"), **layers_beyond(data))
 
 
-FAMILIES = (Family(architecture="Glm4MoeForCausalLM", read=_read),)
+FAMILIES = (Family(architecture="Glm4MoeForCausalLM", read=_read, has_experts=True),)

@@ -49,4 +49,4 @@ def _read(data: Data) -> ModelPlan:
     return model_plan(data, layers, norm("model.norm"))
 
 
-FAMILIES = (Family(architecture="MixtralForCausalLM", read=_read),)
+FAMILIES = (Family(architecture="MixtralForCausalLM", read=_read, has_experts=True),)

@@ -34,11 +34,13 @@ class Family:
         architecture: Name in config.json of the form with logits.
         read: Makes the plan of a config.json; raises StartupError naming the first field at fault.
         gguf: Names of the architecture in GGUF files whose tensors are converted.
+        has_experts: Whether its layers may be mixtures of experts.
     """
 
     architecture: str
     read: Callable[[Data], ModelPlan]
     gguf: tuple[str, ...] = ()
+    has_experts: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Qwen 2 and Qwen 3 with experts (Yang et al., 2024 and 2025); those of Qwen 2 have a shared one."""
+"""Qwen 2 and Qwen 3 with experts (Yang et al., 2024, 2025); Qwen 2 has a shared one beside them."""
 
 from collections.abc import Sequence
 
@@ -102,9 +102,11 @@ FAMILIES = (
     Family(
         architecture="Qwen2MoeForCausalLM",
         read=lambda data: _plan(data, _windows2(data), is_third=False),
+        has_experts=True,
     ),
     Family(
         architecture="Qwen3MoeForCausalLM",
         read=lambda data: _plan(data, _windows3(data), is_third=True),
+        has_experts=True,
     ),
 )

@@ -10,7 +10,7 @@ from pagewire_worker.families.plan import ExpertsSpec, RouterSpec
 from pagewire_worker.models.load_parts import RouterTensors
 
 LEAST_TOTAL = 1e-20
-"""Added to the sum of the chosen scores, as in transformers, so that a sum of 0 gives weights of 0."""
+"""Added to the sum of the chosen scores, as in transformers: a sum of 0 gives weights of 0."""
 
 
 def route(spec: RouterSpec, values: Tensor, choice_bias: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -72,7 +72,7 @@ class Experts:
         self._shared = shared
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Map [tokens, hidden] to [tokens, hidden]; sums are float32, in the order of the choice."""
+        """Map [tokens, hidden] to [tokens, hidden]; the sum is float32."""
         spec = self._spec.router
         values = functional.linear(x.float(), self._router.weight, self._router.bias)
         weights, chosen = route(spec, values[:, : spec.num_experts], self._router.choice_bias)

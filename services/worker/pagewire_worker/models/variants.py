@@ -46,6 +46,11 @@ class Variant:
 ALL_FAMILIES = tuple(FAMILIES)
 """A row without a family, for a part that its decoder does not compute, leaves it out here."""
 
+WITH_EXPERTS = tuple(name for name, family in FAMILIES.items() if family.has_experts)
+"""Families whose experts are one product on Triton, of values only."""
+
+WITHOUT_EXPERTS = tuple(name for name in ALL_FAMILIES if name not in WITH_EXPERTS)
+
 VARIANTS: tuple[Variant, ...] = (
     Variant(
         decoder=FUSED,
@@ -56,10 +61,18 @@ VARIANTS: tuple[Variant, ...] = (
     ),
     Variant(
         decoder=TRITON,
-        architectures=ALL_FAMILIES,
+        architectures=WITHOUT_EXPERTS,
         devices=("cpu", "cuda"),
         attention=(TRITON,),
         linears={"none": KEEPING_CODES, "int8": "int8", "fp8": "fp8"},
+        graphs=("cuda",),
+    ),
+    Variant(
+        decoder=TRITON,
+        architectures=WITH_EXPERTS,
+        devices=("cpu", "cuda"),
+        attention=(TRITON,),
+        linears={"none": KEEPING_CODES},
         graphs=("cuda",),
     ),
     Variant(

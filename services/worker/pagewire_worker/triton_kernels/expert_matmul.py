@@ -119,9 +119,7 @@ def collect_experts(rows: Tensor, weights: Tensor, shared: Tensor | None) -> Ten
     assert shared is None or shared.is_contiguous()
     total = torch.empty((num_tokens, size), dtype=rows.dtype, device=rows.device)
     grid = (num_tokens, triton.cdiv(size, _BLOCK))
-    _collect[grid](
-        rows, weights, shared, total, size, CHOSEN=weights.shape[1] - 1, BLOCK=_BLOCK
-    )
+    _collect[grid](rows, weights, shared, total, size, CHOSEN=weights.shape[1] - 1, BLOCK=_BLOCK)
     return total
 
 

@@ -97,11 +97,7 @@ def _route(
     is_expert = experts < COUNT
     row = values + token * values_stride
     found = tl.load(row + experts, mask=is_expert, other=float("-inf"))
-    if IS_SIGMOID:
-        scores = 1.0 / (1.0 + tl.exp(-found))
-    else:
-        powers = tl.exp(found - tl.max(found, axis=0))
-        scores = powers / tl.sum(powers, axis=0)
+    scores = _scores(found, IS_SIGMOID)
     choices = scores
     if choice_bias is not None:
         choices += tl.load(choice_bias + experts, mask=is_expert, other=0.0)
@@ -130,8 +126,16 @@ def _route(
 
 
 @triton.jit
+def _scores(values, IS_SIGMOID: tl.constexpr):
+    if IS_SIGMOID:
+        return 1.0 / (1.0 + tl.exp(-values))
+    powers = tl.exp(values - tl.max(values, axis=0))
+    return powers / tl.sum(powers, axis=0)
+
+
+@triton.jit
 def _first_best(choices, places, BLOCK: tl.constexpr):
-    """Return the first place of the greatest choice; of numbers that are none, a place, too."""
+    """Return the first place of the greatest choice; 0 where one is NaN."""
     best = tl.max(choices, axis=0)
     return tl.min(tl.where(choices == best, places, BLOCK), axis=0) % BLOCK
 
@@ -156,9 +160,7 @@ def _of_best_groups(
         best = tl.max(left, axis=1)
         sums += best
         where = tl.where(left == best[:, None], experts[None, :], left.shape[1])
-        left = tl.where(
-            experts[None, :] == tl.min(where, axis=1)[:, None], float("-inf"), left
-        )
+        left = tl.where(experts[None, :] == tl.min(where, axis=1)[:, None], float("-inf"), left)
     sums = tl.where(groups < GROUPS, sums, float("-inf"))
     is_kept = tl.zeros([GROUP_BLOCK], tl.int32)
     for _ in tl.static_range(CHOSEN_GROUPS):

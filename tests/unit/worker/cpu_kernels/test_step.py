@@ -222,8 +222,7 @@ def test_a_call_does_not_take_long(
     model = fused_model(folder("llama"), pool, torch.float32)
     fused = over_cache(model, sequences.num_blocks, 16, torch.float32, silent())
     calls = count_steps(fused)
-    layer = fused._layer_weights
-    of_two_layers = 2 * 2 * 150 * layer / fused_backend._FLOP_PER_SECOND
+    of_two_layers = 2 * fused._work.seconds(150)
     monkeypatch.setattr(fused_backend, "CALL_SECONDS", of_two_layers)
     run(fused, [sequences.batch([Chunk(0, 0, 150)])])
     assert calls == [(0, 2), (2, 3)]
