@@ -97,7 +97,7 @@ def cases() -> list[Any]:
 
 
 INTERPRETED_IN_SHORT_RUN = {"gemma2", "glm4", "glm4-moe", "olmo2", "smollm3", "starcoder2"}
-"""Caps, windows, orders of heads, experts, wide norms, layers without positions, and layer norms."""
+"""Caps, windows, orders of heads, experts, wide norms, layers without positions, layer norms."""
 
 
 @pytest.mark.parametrize(("name", "way"), cases())

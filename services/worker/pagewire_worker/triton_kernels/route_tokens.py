@@ -101,6 +101,8 @@ def _route(
     choices = scores
     if choice_bias is not None:
         choices += tl.load(choice_bias + experts, mask=is_expert, other=0.0)
+    # A maximum may pass over NaN, and would be found behind the last expert.
+    choices = tl.where(choices == choices, choices, float("inf"))
     choices = tl.where(is_expert, choices, float("-inf"))
     if CHOSEN_GROUPS < GROUPS:
         choices = _of_best_groups(
@@ -135,9 +137,9 @@ def _scores(values, IS_SIGMOID: tl.constexpr):
 
 @triton.jit
 def _first_best(choices, places, BLOCK: tl.constexpr):
-    """Return the first place of the greatest choice; 0 where one is NaN."""
+    """Return the first place of the greatest choice; no choice is NaN."""
     best = tl.max(choices, axis=0)
-    return tl.min(tl.where(choices == best, places, BLOCK), axis=0) % BLOCK
+    return tl.min(tl.where(choices == best, places, BLOCK), axis=0)
 
 
 @triton.jit

@@ -20,13 +20,14 @@ struct Routes {
         starts((int64_t*)a.scratch->buffers[PW_STARTS]) {}
 };
 
+// NaN for a number that is not finite: exp alone would hide it.
 static inline float sigmoid(float x) {
   alignas(64) float lanes[PANEL];
   store(lanes, div(set1(1.0f), add(set1(1.0f), exp(set1(-x)))));
-  return lanes[0];
+  return lanes[0] + x * 0.0f;
 }
 
-// The scores of `count` experts from their products. Sums ascend.
+// The scores of `count` experts from their products; NaN if one is not finite. Sums ascend.
 static inline void score_experts(const float* products, int64_t count, bool is_sigmoid,
                                  float* scores) {
   if (is_sigmoid) {
@@ -38,7 +39,10 @@ static inline void score_experts(const float* products, int64_t count, bool is_s
   alignas(64) float lanes[PANEL];
   for (int64_t e = 0; e < count; e += PANEL) {
     const int64_t size = least(PANEL, count - e);
-    for (int64_t i = 0; i < size; i++) lanes[i] = products[e + i] - greatest;
+    for (int64_t i = 0; i < size; i++) {
+      lanes[i] = products[e + i] - greatest;
+      total += products[e + i] * 0.0f;
+    }
     for (int64_t i = size; i < PANEL; i++) lanes[i] = 0.0f;
     store(lanes, exp(load(lanes)));
     for (int64_t i = 0; i < size; i++) total += scores[e + i] = lanes[i];
