@@ -101,9 +101,7 @@ def _route(
     choices = scores
     if choice_bias is not None:
         choices += tl.load(choice_bias + experts, mask=is_expert, other=0.0)
-    # A maximum may pass over NaN, and would be found behind the last expert.
-    choices = tl.where(choices == choices, choices, float("inf"))
-    choices = tl.where(is_expert, choices, float("-inf"))
+    choices = _comparable(choices, is_expert)
     if CHOSEN_GROUPS < GROUPS:
         choices = _of_best_groups(
             choices, experts, COUNT, GROUPS, GROUP_BLOCK, CHOSEN_GROUPS, GROUP_BEST
@@ -133,6 +131,13 @@ def _scores(values, IS_SIGMOID: tl.constexpr):
         return 1.0 / (1.0 + tl.exp(-values))
     powers = tl.exp(values - tl.max(values, axis=0))
     return powers / tl.sum(powers, axis=0)
+
+
+@triton.jit
+def _comparable(choices, is_expert):
+    """Return the choices; infinity for NaN, which a maximum may pass over."""
+    choices = tl.where(choices == choices, choices, float("inf"))
+    return tl.where(is_expert, choices, float("-inf"))
 
 
 @triton.jit
