@@ -1,11 +1,12 @@
 """Rules that hold for every test: outside tools, and tests that need a device."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from support.poison import poisoned
 from support.tools import missing, tool
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,6 +28,14 @@ def require_tool() -> Callable[[str, str], str]:
     """
 
     return tool
+
+
+@pytest.fixture
+def poisoned_kernels() -> Iterator[None]:
+    """Kernels of Triton stay within their tensors and read only what was written: it is checked,
+    and takes half the time of the plain interpreter."""
+    with poisoned():
+        yield
 
 
 @pytest.fixture(scope="session")

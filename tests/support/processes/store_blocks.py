@@ -13,6 +13,7 @@ from support.processes.disk_blocks import block_key, block_payload, block_record
 
 MEMORY_BYTES = 512 << 10
 DISK_BYTES = 2 << 20
+WRITTEN = "written"
 
 
 def open_store(folder: Path, redis_url: str, *, has_disk: bool = True) -> BlockStore:
@@ -39,6 +40,8 @@ async def load(store, number, size):
 async def put_and_get(store, seed, num_blocks, size):
     dice = random.Random(seed)
     running = asyncio.create_task(store.run())
+    store.put([block_record(dice.randrange(num_blocks), size)])
+    written = asyncio.create_task(say_when_written(store))
     # An end, for when nobody is left to kill it.
     for _ in range(100_000):
         number = dice.randrange(num_blocks)
@@ -47,11 +50,20 @@ async def put_and_get(store, seed, num_blocks, size):
         else:
             await load(store, number, size)
         await asyncio.sleep(0)
+    await written
     running.cancel()
 
 
+async def say_when_written(store):
+    await store.wait_written()
+    print(WRITTEN, flush=True)
+
+
 def main(folder, redis_url, num_blocks, size):
-    """For each line with a seed: fork a process, say its id, say how it ended."""
+    """For each line with a seed: fork a process, say its id, say how it ended.
+
+    Between the two the process says WRITTEN, unless it is killed before all tiers have a block.
+    """
     for line in sys.stdin:
         child = os.fork()
         if child == 0:

@@ -114,6 +114,7 @@ TRITON = {
 }
 
 
+@pytest.mark.usefixtures("poisoned_kernels")
 @pytest.mark.parametrize(
     ("name", "settings"),
     [

@@ -23,6 +23,8 @@ from pagewire_worker.layers.fp8_linear import Fp8Linear
 from support.cells.worker_driver import GREEDY, Running
 from support.oracles.kernels import quantize_rows_oracle
 
+pytestmark = pytest.mark.usefixtures("poisoned_kernels")
+
 CPU = torch.device("cpu")
 TOLERANCES = {torch.float16: 2e-3, torch.bfloat16: 2e-2}
 SMALL = {

@@ -11,6 +11,8 @@ from pagewire_worker.checkpoint.weights import SafetensorsReader
 from pagewire_worker.layers.linear import _can_pack
 from support.cells.worker_driver import GREEDY, Running
 
+pytestmark = pytest.mark.usefixtures("poisoned_kernels")
+
 VARIANT_NAMES = ["llama", "llama3-rope-sharded", "llama-linear-rope-bias", "qwen2-tied", "qwen3"]
 TOLERANCE = 2e-5
 

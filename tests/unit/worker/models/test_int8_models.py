@@ -14,6 +14,8 @@ from pagewire_worker.layers.int8_linear import Int8Linear
 from support.cells.worker_driver import Driver, load
 from support.oracles.kernels import quantize_rows_oracle
 
+pytestmark = pytest.mark.usefixtures("poisoned_kernels")
+
 CPU = torch.device("cpu")
 QUANTIZED = Path(__file__).parents[3] / "support" / "quantized"
 SMALL = {

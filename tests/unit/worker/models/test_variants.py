@@ -188,6 +188,7 @@ def test_on_cuda_the_default_is_attention_that_the_architecture_has(pretend, mon
     assert f"{PRETEND} attends by sdpa: no decoder of it takes triton" in caplog.text
 
 
+@pytest.mark.usefixtures("poisoned_kernels")
 def test_a_captured_decode_runs_the_decoder_of_the_architecture(pretend, checkpoint, monkeypatch):
     monkeypatch.setattr(cuda_backend, "CudaCapture", NoCapture)
 

@@ -17,8 +17,11 @@ from support.kernels.fused_kernels import has_kernels
 BAD = 500
 """The token whose embedding is broken."""
 
-# Of the interpreter of Triton.
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+pytestmark = [
+    pytest.mark.usefixtures("poisoned_kernels"),
+    # Of the interpreter of Triton.
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+]
 
 SETTINGS = {"max_model_len": 64, "max_num_seqs": 3, "kv_cache_memory": 2**20}
 NEIGHBOUR = PROMPT[:21]
