@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pagewire_shared.errors import StartupError
 from pagewire_worker.checkpoint.coded_matrix import CodedMatrix
+from pagewire_worker.checkpoint.stored.packed_bits import unpacked
 from pagewire_worker.checkpoint.stored.parts import StoredTensors, evenly, part
 
 _GROUP: Final = 32
@@ -38,7 +39,7 @@ class Mxfp4Format:
             _check_bytes(f"{prefix}.blocks", blocks)
             _check_bytes(f"{prefix}.scales", exponents)
             # The first of two values is in the low half.
-            codes = torch.stack((blocks & 15, blocks >> 4), dim=-1).view(shape)
+            codes = unpacked(blocks.flatten(1), 4)
             scales = torch.ldexp(torch.ones(groups), exponents.int() - _EXPONENT_OF_ONE)
         return CodedMatrix(
             codes=codes, table=torch.tensor(_TABLE), scales=scales.to(torch.bfloat16)
