@@ -5,7 +5,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pagewire_worker.backend.attention import AttentionKind, AttentionMetadata, StepAttention
+from pagewire_worker.backend.attention import (
+    AttentionKind,
+    AttentionMetadata,
+    StepAttention,
+    empty_output,
+)
 from pagewire_worker.kv.kv_cache import LayerCache
 
 
@@ -30,7 +35,7 @@ class _ReferenceStep:
     kind: AttentionKind
 
     def __call__(self, query: Tensor, cache: LayerCache) -> Tensor:
-        output = torch.empty_like(query)
+        output = empty_output(query, cache)
         starts = self.metadata.query_starts.tolist()
         first_visible = self.metadata.first_visible(self.kind.window).tolist()
         for index, seq_len in enumerate(self.metadata.seq_lens.tolist()):
@@ -50,7 +55,7 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, kind: AttentionKind) -> T
 
     Args:
         query: [n, heads, d], the last n positions.
-        key, value: [length, kv_heads, d], the last `length` positions.
+        key, value: [length, kv_heads, d of each], the last `length` positions.
     """
     num_new, num_heads, head_dim = query.shape
     length, num_kv_heads, _ = key.shape
@@ -67,4 +72,4 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, kind: AttentionKind) -> T
         is_hidden |= positions[None, :] <= own - kind.window
     weights = scores.masked_fill(is_hidden, float("-inf")).softmax(-1)
     attended = torch.einsum("kgnl,lkd->nkgd", weights, value.float())
-    return attended.reshape(num_new, num_heads, head_dim).to(query.dtype)
+    return attended.reshape(num_new, num_heads, -1).to(query.dtype)

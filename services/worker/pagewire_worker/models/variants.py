@@ -51,10 +51,12 @@ WITH_EXPERTS = tuple(name for name, family in FAMILIES.items() if family.has_exp
 
 WITHOUT_EXPERTS = tuple(name for name in ALL_FAMILIES if name not in WITH_EXPERTS)
 
+WITHOUT_LATENT = tuple(name for name, family in FAMILIES.items() if not family.has_latent)
+
 VARIANTS: tuple[Variant, ...] = (
     Variant(
         decoder=FUSED,
-        architectures=ALL_FAMILIES,
+        architectures=WITHOUT_LATENT,
         devices=("cpu",),
         attention=(FUSED,),
         linears={"none": FUSED, "int8": FUSED, "int4": FUSED},
@@ -69,7 +71,7 @@ VARIANTS: tuple[Variant, ...] = (
     ),
     Variant(
         decoder=TRITON,
-        architectures=WITH_EXPERTS,
+        architectures=tuple(name for name in WITH_EXPERTS if name in WITHOUT_LATENT),
         devices=("cpu", "cuda"),
         attention=(TRITON,),
         linears={"none": KEEPING_CODES},
