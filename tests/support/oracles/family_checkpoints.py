@@ -184,11 +184,13 @@ FAMILY_CHECKPOINTS: dict[str, tuple[str, dict[str, Any]]] = {
             "attention_bias": True,
         },
     ),
-    # Latents: queries of two products, a context beyond the first; experts as in glm4-moe.
+    # Latents: more heads than a tile has rows, queries of two products, a context beyond the first; experts as in glm4-moe.
     "deepseek-v3": (
         "deepseek_v3",
         {
             **_LATENT,
+            "num_attention_heads": 72,
+            "num_key_value_heads": 72,
             "q_lora_rank": 32,
             "moe_intermediate_size": 48,
             "n_routed_experts": 12,

@@ -191,6 +191,6 @@ def _read_v3(data: Data) -> ModelPlan:
 
 
 FAMILIES = (
-    Family(architecture="DeepseekV2ForCausalLM", read=_read_v2, has_experts=True, has_latent=True),
-    Family(architecture="DeepseekV3ForCausalLM", read=_read_v3, has_experts=True, has_latent=True),
+    Family(architecture="DeepseekV2ForCausalLM", read=_read_v2, has_experts=True),
+    Family(architecture="DeepseekV3ForCausalLM", read=_read_v3, has_experts=True),
 )

@@ -35,14 +35,12 @@ class Family:
         read: Makes the plan of a config.json; raises StartupError naming the first field at fault.
         gguf: Names of the architecture in GGUF files whose tensors are converted.
         has_experts: Whether its layers may be mixtures of experts.
-        has_latent: Whether the cache keeps latents.
     """
 
     architecture: str
     read: Callable[[Data], ModelPlan]
     gguf: tuple[str, ...] = ()
     has_experts: bool = False
-    has_latent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

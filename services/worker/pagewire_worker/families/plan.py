@@ -167,6 +167,11 @@ class AttentionSpec:
         return self.num_heads * self.head_dim, key, key
 
     @property
+    def seen_dim(self) -> int:
+        """Numbers that attention returns for a head."""
+        return self.head_dim if self.latent is None else self.latent.rank
+
+    @property
     def has_whole_norms(self) -> bool:
         """Whether norms take the queries of all heads together, and the keys."""
         norms = (self.query_norm, self.key_norm)

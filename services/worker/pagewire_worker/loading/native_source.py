@@ -85,7 +85,7 @@ class NativeModel(Uncaptured):
         shape = self.decoder.plan.attention
         for attention in self.attentions.values():
             if isinstance(attention, ReservingAttention):
-                attention.reserve(shape.num_heads, shape.head_dim, bounds)
+                attention.reserve(shape.num_heads, shape.seen_dim, bounds)
 
     def backend(self, kv_cache: KvCache, on_layer: LayerWatch) -> ModelBackend:
         """Return the decoder over `kv_cache`."""

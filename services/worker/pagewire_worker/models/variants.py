@@ -51,12 +51,10 @@ WITH_EXPERTS = tuple(name for name, family in FAMILIES.items() if family.has_exp
 
 WITHOUT_EXPERTS = tuple(name for name in ALL_FAMILIES if name not in WITH_EXPERTS)
 
-WITHOUT_LATENT = tuple(name for name, family in FAMILIES.items() if not family.has_latent)
-
 VARIANTS: tuple[Variant, ...] = (
     Variant(
         decoder=FUSED,
-        architectures=WITHOUT_LATENT,
+        architectures=ALL_FAMILIES,
         devices=("cpu",),
         attention=(FUSED,),
         linears={"none": FUSED, "int8": FUSED, "int4": FUSED},
@@ -71,7 +69,7 @@ VARIANTS: tuple[Variant, ...] = (
     ),
     Variant(
         decoder=TRITON,
-        architectures=tuple(name for name in WITH_EXPERTS if name in WITHOUT_LATENT),
+        architectures=WITH_EXPERTS,
         devices=("cpu", "cuda"),
         attention=(TRITON,),
         linears={"none": KEEPING_CODES},

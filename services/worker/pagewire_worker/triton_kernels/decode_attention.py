@@ -121,7 +121,7 @@ def decode_attention(
         return
     split_plan = split_plan.fit_to(query)
     _launch_splits(query, layer, sequences, decodes, partials, kind, split_plan)
-    _launch_merge(
+    launch_merge(
         attended, sequences, decodes, partials, layer.value_scale, kind.window or 0, split_plan
     )
 
@@ -175,7 +175,7 @@ def _launch_splits(
     )
 
 
-def _launch_merge(
+def launch_merge(
     attended: Tensor,
     sequences: PagedSequences,
     decodes: Decodes,
@@ -184,6 +184,7 @@ def _launch_merge(
     window: int,
     split_plan: SplitPlan,
 ) -> None:
+    """Merge the splits of `decodes` into `attended`, [tokens, heads, numbers of a value]."""
     num_heads, head_dim = attended.shape[1:]
     _merge_splits[(len(decodes.which), num_heads)](
         decodes.which,
