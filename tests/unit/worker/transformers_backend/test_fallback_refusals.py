@@ -61,6 +61,20 @@ REFUSED = {
         "Glm4MoeLiteForCausalLM",
         "different size",
     ),
+    "selected latents": (
+        "deepseek_v32",
+        {
+            **SMALL,
+            "first_k_dense_replace": 2,
+            "kv_lora_rank": 8,
+            "q_lora_rank": 8,
+            "qk_nope_head_dim": 8,
+            "qk_rope_head_dim": 8,
+            "v_head_dim": 8,
+        },
+        "DeepseekV32ForCausalLM",
+        "different size",
+    ),
     "chunked": (
         "llama4_text",
         {
