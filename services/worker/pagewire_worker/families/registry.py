@@ -51,7 +51,9 @@ NESTED: Final[dict[str, NestedFamily]] = {
 }
 """Architectures with a text model of a family, by their name in config.json."""
 
-GGUF: Final[Mapping[str, str]] = {
-    name: family.architecture for family in FAMILIES.values() for name in family.gguf
+GGUF: Final[Mapping[tuple[str, bool], str]] = {
+    (name, family.has_experts): family.architecture
+    for family in FAMILIES.values()
+    for name in family.gguf
 }
-"""`general.architecture` of GGUF files to the name in config.json."""
+"""`general.architecture` of GGUF files, and whether they have experts, to the name in config.json."""
