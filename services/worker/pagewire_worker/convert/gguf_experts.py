@@ -1,7 +1,7 @@
 """Mixtures of experts in GGUF files: their settings, and where the matrix of one expert lies.
 
-llama.cpp stores one matrix of all experts of a layer as a tensor [experts, outputs, inputs]. Whether
-weights are normalised is no metadata but code there (build_moe_ffn of src/models).
+llama.cpp stores a matrix of all experts of a layer as one tensor [experts, outputs, inputs].
+Whether weights are normalised is no metadata but code there (build_moe_ffn of src/models).
 """
 
 import re

@@ -56,4 +56,4 @@ GGUF: Final[Mapping[tuple[str, bool], str]] = {
     for family in FAMILIES.values()
     for name in family.gguf
 }
-"""`general.architecture` of GGUF files, and whether they have experts, to the name in config.json."""
+"""`general.architecture` of GGUF files and whether they have experts, to that of config.json."""
