@@ -225,12 +225,12 @@ class TritonDecodes:
     kind: AttentionKind
     split_plan: SplitPlan
 
-    def __call__(self, query: Tensor, cache: LayerCache) -> Tensor:
+    def __call__(self, query: Tensor, cache: LayerCache, sinks: Tensor | None = None) -> Tensor:
         """Attend over one layer, [tokens, heads, head_dim]."""
         attended = torch.empty_like(query)
         decode_attention(
             query,
-            PagedLayer(cache),
+            PagedLayer(cache, sinks=sinks),
             self.sequences,
             self.decodes,
             attended,
@@ -270,13 +270,13 @@ class TritonStep:
         self._partials: Partials | None = None
         self._passes: list[Decodes] = []
 
-    def __call__(self, query: Tensor, cache: LayerCache) -> Tensor:
+    def __call__(self, query: Tensor, cache: LayerCache, sinks: Tensor | None = None) -> Tensor:
         """Attend over one layer, [tokens, heads, head_dim]."""
         query = query.contiguous()
         if self._tiles is None or self._partials is None:
             self._tiles, self._partials = self._plan(query, cache)
         attended = torch.empty_like(query)
-        layer = PagedLayer(cache)
+        layer = PagedLayer(cache, sinks=sinks)
         for decodes in self._passes:
             decode_attention(
                 query,

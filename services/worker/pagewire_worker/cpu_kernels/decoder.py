@@ -44,7 +44,7 @@ from pagewire_worker.families.plan import (
     NormSpec,
 )
 from pagewire_worker.layers.rotary import query_scales, rotary_tables, shared_tables
-from pagewire_worker.models.load_parts import RouterTensors, in_order, load_router
+from pagewire_worker.models.load_parts import RouterTensors, in_order, load_router, load_sinks
 
 PIECE_BYTES = 256 * 1024**2
 """Bytes that are reserved at once for matrices."""
@@ -152,6 +152,7 @@ class _Packer:
             if isinstance(spec.mlp, ExpertsSpec)
             else self._mlp(spec.mlp),
             rotary=rotary,
+            sinks=load_sinks(attention, self._weights, torch.device("cpu")),
         )
 
     def _mlp(self, spec: MlpSpec) -> FusedMlp:

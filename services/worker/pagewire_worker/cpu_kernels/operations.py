@@ -52,7 +52,7 @@ class LayerOperations:
             abi.NORMED,
             abi.ACTIVATED,
             linear=mlp.up,
-            activation=abi.ACTIVATIONS[mlp.spec.activation],
+            activation=abi.ActivationArgs.of(mlp.spec.activation, mlp.spec.clamped),
         )
         self._prepare(abi.ACTIVATED, mlp.down)
 
@@ -76,7 +76,7 @@ class LayerOperations:
             abi.EXPERT_INPUT,
             abi.EXPERT_ACTIVATED,
             linears=ups,
-            activation=abi.ACTIVATIONS[first.spec.activation],
+            activation=abi.ActivationArgs.of(first.spec.activation, first.spec.clamped),
             router=router,
         )
         if first.down.storage.prepared_row_bytes:
@@ -122,7 +122,7 @@ class LayerOperations:
         router: abi.RouterArgs | None = None,
         norm: FusedNorm | None = None,
         attention: abi.AttentionArgs | None = None,
-        activation: int = 0,
+        activation: abi.ActivationArgs | None = None,
         factor: float = 1.0,
     ) -> None:
         """Append an operation.
@@ -138,8 +138,8 @@ class LayerOperations:
                 kind=kind,
                 input=source,
                 output=target,
-                activation=activation,
                 factor=factor,
+                activation=activation or abi.ActivationArgs.of(),
                 linear=first,
                 norm=norm_pointer(norm),
                 attention=None if attention is None else ctypes.pointer(attention),
@@ -189,6 +189,7 @@ def attention_structure(layer: FusedLayer, cache: LayerCache) -> abi.AttentionAr
         query_scales=pointer(query_scales),
         key=pointer(cache.key),
         value=pointer(cache.value),
+        sinks=pointer(layer.sinks),
         window=spec.kind.window or 0,
         group=cache.group,
         score_scale=scale,

@@ -88,6 +88,7 @@ class FusedLayer:
 
     Attributes:
         rotary: None for no rotation.
+        sinks: Of attention, float32 [heads]; None for none.
     """
 
     spec: LayerSpec
@@ -99,6 +100,7 @@ class FusedLayer:
     output: PackedWeights
     mlp: FusedMlp | FusedExperts
     rotary: Rotary | None
+    sinks: Tensor | None
 
     @property
     def linears(self) -> tuple[PackedWeights, ...]:

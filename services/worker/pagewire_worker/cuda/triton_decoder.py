@@ -65,6 +65,7 @@ class TritonLayer:
         head_norms: Of each head of queries and keys.
         whole_norms: Of the queries of all heads together, and of the keys.
         rotary: None for no rotation.
+        sinks: Of attention, float32 [heads]; None for none.
     """
 
     spec: LayerSpec
@@ -75,6 +76,7 @@ class TritonLayer:
     head_norms: HeadNorms | None
     whole_norms: tuple[AddNorm, AddNorm] | None
     rotary: RotaryTable | None
+    sinks: Tensor | None
 
 
 class ResidualStream:
@@ -196,7 +198,7 @@ class TritonDecoder:
             batch.faults,
             None if rotary is None else rotary.query_scales,
         )
-        return attend(query, cache).view(len(query), -1)
+        return attend(query, cache, layer.sinks).view(len(query), -1)
 
 
 def load_triton_decoder(
@@ -238,6 +240,7 @@ def _load_layer(
         ),
         whole_norms=norms if is_whole else None,
         rotary=rotary,
+        sinks=linears.load_sinks(spec.attention),
     )
 
 

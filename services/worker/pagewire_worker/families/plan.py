@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pagewire_worker.backend.attention import AttentionKind
+from pagewire_worker.checkpoint.expert_stacks import ExpertStacks
 from pagewire_worker.kv.cache_groups import layer_groups
 from pagewire_worker.kv.kv_cache import CacheShape
 
@@ -114,6 +115,7 @@ class AttentionSpec:
         output: From all heads to the hidden state.
         query_norm, key_norm: Of each head, or of all heads together: their size says it.
         rope: None for no rotation.
+        sinks: Name of the tensor of the heads' sinks, for a kind that has them.
     """
 
     num_heads: int
@@ -125,6 +127,7 @@ class AttentionSpec:
     kind: AttentionKind
     query_norm: NormSpec | None = None
     key_norm: NormSpec | None = None
+    sinks: str | None = None
 
     @property
     def num_query_groups(self) -> int:
@@ -158,6 +161,19 @@ class AttentionSpec:
         ]
 
 
+@dataclass(frozen=True, slots=True)
+class ClampedSwiglu:
+    """(up + 1) * gate * sigmoid(slope * gate), of clamped gates and values (OpenAI, 2025).
+
+    Attributes:
+        limit: Greatest gate, and greatest size of the values that it multiplies.
+        slope: Of the sigmoid.
+    """
+
+    limit: float
+    slope: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MlpSpec:
     """Two linear layers with an activation between them.
@@ -166,6 +182,7 @@ class MlpSpec:
         up: With a gate (Shazeer, 2020) twice as wide: gates, then the values that they multiply.
         down: Back to the hidden state.
         size: Values behind the activation.
+        clamped: Takes the place of `activation` and the product with the gate; None for them.
     """
 
     up: LinearSpec
@@ -173,6 +190,7 @@ class MlpSpec:
     size: int
     activation: Activation = "silu"
     is_gated: bool = True
+    clamped: ClampedSwiglu | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,6 +303,7 @@ class ModelPlan:
         residual_multiplier: Of the parts of layers before they are added.
         norm: Behind the last layer.
         unused: Tensors that a checkpoint may hold and nothing reads.
+        stacks: How the experts of a layer lie in single tensors; None where each has its own.
     """
 
     architecture: str
@@ -300,6 +319,7 @@ class ModelPlan:
     has_narrow_multiplier: bool = False
     residual_multiplier: float = 1.0
     unused: tuple[str, ...] = ()
+    stacks: ExpertStacks | None = None
 
     @property
     def attention(self) -> AttentionSpec:

@@ -8,6 +8,7 @@ from pagewire_worker.families import (
     gemma,
     glm,
     glm_moe,
+    gpt_oss,
     granite,
     llama,
     mistral,
@@ -38,6 +39,7 @@ MODULES: Final[tuple[ModuleType, ...]] = (
     qwen_moe,
     olmoe,
     glm_moe,
+    gpt_oss,
 )
 """A new family is a module here."""
 

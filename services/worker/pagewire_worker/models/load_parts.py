@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pagewire_worker.checkpoint.weights import WeightReader
-from pagewire_worker.families.plan import ModelPlan, NormSpec, RouterSpec
+from pagewire_worker.families.plan import AttentionSpec, ModelPlan, NormSpec, RouterSpec
 
 
 def in_order(rows: Tensor, order: Sequence[int] | None) -> Tensor:
@@ -61,6 +61,14 @@ def embedding_factor(plan: ModelPlan, dtype: torch.dtype) -> float:
     if not plan.has_narrow_multiplier:
         return plan.embedding_multiplier
     return float(torch.tensor(plan.embedding_multiplier, dtype=dtype))
+
+
+def load_sinks(spec: AttentionSpec, weights: WeightReader, device: torch.device) -> Tensor | None:
+    """Load the sinks of attention, float32 [heads]. Raises StartupError naming the tensor."""
+    if spec.sinks is None:
+        return None
+    with weights.borrow(spec.sinks, (spec.num_heads,)) as stored:
+        return stored.to(device, torch.float32, copy=True)
 
 
 @dataclass(frozen=True, slots=True)
