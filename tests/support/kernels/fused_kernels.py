@@ -101,6 +101,12 @@ class Shape:
     scale: float | None = None
     softcap: float = 0.0
     latent_dim: int = 0
+    has_sinks: bool = False
+
+    @property
+    def sinks(self) -> Tensor | None:
+        """Of the heads: some nearly hide all positions, and some nearly change nothing."""
+        return torch.linspace(-4.0, 9.0, self.num_heads) if self.has_sinks else None
 
     @property
     def score_scale(self) -> float:
@@ -139,6 +145,7 @@ class PagedAttention:
         query_norm, key_norm = (
             (None, None) if norms is None else (_head_norm(weight) for weight in norms)
         )
+        self._sinks = shape.sinks
         self._attention = abi.AttentionArgs(
             query_norm=query_norm,
             key_norm=key_norm,
@@ -146,6 +153,7 @@ class PagedAttention:
             sines=pointer(self.sines),
             key=pointer(self.key),
             value=None if shape.latent_dim else pointer(self.value),
+            sinks=pointer(self._sinks),
             window=shape.window,
             score_scale=shape.score_scale,
             softcap=shape.softcap,
@@ -312,5 +320,13 @@ def plain_attention(query: Tensor, key: Tensor, value: Tensor, begin: int, shape
     is_hidden = seen > own
     if shape.window:
         is_hidden |= seen <= own - shape.window
-    weights = scores.masked_fill(is_hidden, float("-inf")).softmax(dim=2)
+    weights = softmax_with(scores.masked_fill(is_hidden, float("-inf")), shape.sinks)
     return torch.einsum("htp,phd->thd", weights, wide_value)
+
+
+def softmax_with(scores: Tensor, sinks: Tensor | None) -> Tensor:
+    """Return the softmax of [heads, tokens, positions] beside one more score of each head."""
+    if sinks is None:
+        return scores.softmax(dim=2)
+    column = sinks.to(scores.dtype)[:, None, None].expand(-1, scores.shape[1], 1)
+    return torch.cat((scores, column), dim=2).softmax(dim=2)[:, :, :-1]

@@ -184,13 +184,13 @@ FAMILY_CHECKPOINTS: dict[str, tuple[str, dict[str, Any]]] = {
             "attention_bias": True,
         },
     ),
-    # Latents: more heads than a tile has rows, queries of two products, a context beyond the first; experts as in glm4-moe.
+    # Latents: queries of two products, a context beyond the first; experts as in glm4-moe.
     "deepseek-v3": (
         "deepseek_v3",
         {
             **_LATENT,
-            "num_attention_heads": 72,
-            "num_key_value_heads": 72,
+            "num_attention_heads": 6,
+            "num_key_value_heads": 6,
             "q_lora_rank": 32,
             "moe_intermediate_size": 48,
             "n_routed_experts": 12,
@@ -216,6 +216,19 @@ FAMILY_CHECKPOINTS: dict[str, tuple[str, dict[str, Any]]] = {
             "topk_method": "group_limited_greedy",
             "n_shared_experts": 1,
             "routed_scaling_factor": 3.0,
+        },
+    ),
+    # Sinks, biases, and gates that meet their limit.
+    "gpt-oss": (
+        "gpt_oss",
+        {
+            **_TWO,
+            "intermediate_size": 48,
+            "num_local_experts": 6,
+            "num_experts_per_tok": 3,
+            "sliding_window": WINDOW,
+            "swiglu_limit": 0.5,
+            "rope_parameters": {**_YARN, "truncate": False},
         },
     ),
     "llama-dynamic": ("llama", {**SHAPE, "rope_parameters": {**_YARN, "rope_type": "dynamic"}}),

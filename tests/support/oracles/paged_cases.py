@@ -17,6 +17,7 @@ from pagewire_worker.triton_kernels.decode_attention import (
 from pagewire_worker.triton_kernels.paged_sequences import PagedLayer, PagedSequences, SplitPlan
 from pagewire_worker.triton_kernels.prompt_attention import PROMPT_TILES, prompt_attention
 from pagewire_worker.triton_kernels.query_tiles import QueryTiles
+from support.kernels.fused_kernels import softmax_with
 
 NUM_LAYERS = 2
 SPLIT_PLAN = SplitPlan(split=32, tile=16)
@@ -60,7 +61,9 @@ class PagedCase:
         wide = torch.where(mask, stored.float(), unwritten.float())
         self.storage = wide.to(stored.dtype)
         cache = LayerCache(self.storage[:, 1, 0], self.storage[:, 1, 1])
-        self.layer = PagedLayer(cache, self.key_scale, self.value_scale)
+        # Some nearly hide all positions, and some nearly change nothing.
+        self.sinks = torch.linspace(-4.0, 9.0, self.heads) if self.kind.has_sinks else None
+        self.layer = PagedLayer(cache, self.key_scale, self.value_scale, self.sinks)
         new_lens = [new for _, new in self.lengths]
         self.metadata = AttentionMetadata(
             np.concatenate(([0], np.cumsum(new_lens))),
@@ -95,7 +98,7 @@ class PagedCase:
         rows = torch.arange(length - new, length)[:, None]
         positions = torch.arange(first, length)[None, :]
         is_seen = (positions <= rows) & (positions > rows - window)
-        weights = scores.masked_fill(~is_seen, float("-inf")).softmax(dim=-1)
+        weights = softmax_with(scores.masked_fill(~is_seen, float("-inf")), self.sinks)
         return torch.einsum("htp,phd->thd", weights, value)
 
 
@@ -103,7 +106,8 @@ def on_device(case, device):
     """Return queries, keys and values there."""
     storage = case.storage.to(device)
     cache = LayerCache(storage[:, 1, 0], storage[:, 1, 1])
-    return case.query.to(device), PagedLayer(cache, case.key_scale, case.value_scale)
+    sinks = None if case.sinks is None else case.sinks.to(device)
+    return case.query.to(device), PagedLayer(cache, case.key_scale, case.value_scale, sinks)
 
 
 def decode(case, which=None, split_plan=SPLIT_PLAN, device=CPU, num_splits=None):
@@ -161,6 +165,7 @@ def draw_kind(dice):
         window=dice.choice([None, None, 1, 5, 16, 40]),
         scale=dice.choice([None, None, 0.2]),
         softcap=dice.choice([None, None, 3.0]),
+        has_sinks=dice.choice([False, True]),
     )
 
 

@@ -44,12 +44,12 @@ LIFETIME = [
             ),
             (WORKER + "cuda.decode_graphs", "        states: list[Tensor] = []\n"): (
                 "        states: list[Tensor] = []\n\n"
-                "        def attend(query, cache):\n"
+                "        def attend(query, cache, sinks=None):\n"
                 "            return self._attention.prepare_decodes(\n"
                 "                self._inputs.sequences(size),\n"
                 "                self._inputs.first_splits(size),\n"
                 "                self._bounds.max_model_len,\n"
-                "            )(query, cache)\n\n"
+                "            )(query, cache, sinks)\n\n"
             ),
         },
         _CAPTURED + "[llama]",

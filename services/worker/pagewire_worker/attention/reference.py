@@ -34,7 +34,7 @@ class _ReferenceStep:
     metadata: AttentionMetadata
     kind: AttentionKind
 
-    def __call__(self, query: Tensor, cache: LayerCache) -> Tensor:
+    def __call__(self, query: Tensor, cache: LayerCache, sinks: Tensor | None = None) -> Tensor:
         output = empty_output(query, cache)
         starts = self.metadata.query_starts.tolist()
         first_visible = self.metadata.first_visible(self.kind.window).tolist()
@@ -46,16 +46,20 @@ class _ReferenceStep:
             key, value = cache.gather(blocks.to(query.device))
             offset = first_block * cache.block_size
             visible = slice(first_visible[index] - offset, seq_len - offset)
-            output[begin:end] = _attend(query[begin:end], key[visible], value[visible], self.kind)
+            given = query[begin:end], key[visible], value[visible]
+            output[begin:end] = _attend(*given, self.kind, sinks)
         return output
 
 
-def _attend(query: Tensor, key: Tensor, value: Tensor, kind: AttentionKind) -> Tensor:
+def _attend(
+    query: Tensor, key: Tensor, value: Tensor, kind: AttentionKind, sinks: Tensor | None
+) -> Tensor:
     """Attend from the last positions of one sequence.
 
     Args:
         query: [n, heads, d], the last n positions.
         key, value: [length, kv_heads, d of each], the last `length` positions.
+        sinks: float32 [heads], or None.
     """
     num_new, num_heads, head_dim = query.shape
     length, num_kv_heads, _ = key.shape
@@ -70,6 +74,10 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, kind: AttentionKind) -> T
     is_hidden = positions[None, :] > own
     if kind.window is not None:
         is_hidden |= positions[None, :] <= own - kind.window
-    weights = scores.masked_fill(is_hidden, float("-inf")).softmax(-1)
+    scores = scores.masked_fill(is_hidden, float("-inf"))
+    if sinks is not None:
+        column = sinks.view(num_kv_heads, group, 1, 1).expand(-1, -1, num_new, 1)
+        scores = torch.cat((scores, column), dim=-1)
+    weights = scores.softmax(-1)[..., :length]
     attended = torch.einsum("kgnl,lkd->nkgd", weights, value.float())
     return attended.reshape(num_new, num_heads, -1).to(query.dtype)

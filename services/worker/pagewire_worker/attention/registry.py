@@ -22,8 +22,8 @@ Factory = Callable[[torch.device, torch.dtype, int, AttentionKind, bool], Attent
 def _fused(
     device: torch.device, dtype: torch.dtype, block_size: int, kind: AttentionKind, exact: bool
 ) -> AttentionBackend:
-    if kind.softcap is not None:
-        # The fused kernel cannot apply a softcap between scores and softmax.
+    if kind.softcap is not None or kind.has_sinks:
+        # The fused kernel cannot change scores before the softmax, and keeps its sums to itself.
         return ReferenceAttention(kind)
     if kind.window is None:
         return SdpaAttention(device, dtype, block_size, kind.scale)

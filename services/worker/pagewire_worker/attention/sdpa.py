@@ -137,7 +137,8 @@ class _SdpaStep:
     chunks: list[_Chunk]
     scale: float | None
 
-    def __call__(self, query: Tensor, cache: LayerCache) -> Tensor:
+    def __call__(self, query: Tensor, cache: LayerCache, sinks: Tensor | None = None) -> Tensor:
+        assert sinks is None
         output = empty_output(query, cache)
         for group in self.groups:
             attended = _attend_decodes(query.index_select(0, group.rows), cache, group, self.scale)

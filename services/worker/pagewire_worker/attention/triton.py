@@ -235,13 +235,13 @@ class TritonDecodes:
     kind: AttentionKind
     split_plan: SplitPlan
 
-    def __call__(self, query: Tensor, cache: LayerCache) -> Tensor:
+    def __call__(self, query: Tensor, cache: LayerCache, sinks: Tensor | None = None) -> Tensor:
         """Attend over one layer, [tokens, heads, head_dim]."""
         attended = empty_output(query, cache)
         attend = latent_decodes if cache.is_latent else decode_attention
         attend(
             query,
-            PagedLayer(cache),
+            PagedLayer(cache, sinks=sinks),
             self.sequences,
             self.decodes,
             attended,
@@ -281,13 +281,13 @@ class TritonStep:
         self._partials: Partials | None = None
         self._passes: list[Decodes] = []
 
-    def __call__(self, query: Tensor, cache: LayerCache) -> Tensor:
+    def __call__(self, query: Tensor, cache: LayerCache, sinks: Tensor | None = None) -> Tensor:
         """Attend over one layer, [tokens, heads, head_dim]."""
         query = query.contiguous()
         if self._tiles is None or self._partials is None:
             self._tiles, self._partials = self._plan(query, cache)
         attended = empty_output(query, cache)
-        layer = PagedLayer(cache)
+        layer = PagedLayer(cache, sinks=sinks)
         attend_decodes = latent_decodes if cache.is_latent else decode_attention
         for decodes in self._passes:
             attend_decodes(

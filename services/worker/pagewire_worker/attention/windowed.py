@@ -106,7 +106,8 @@ class _WindowedStep:
     groups: list[_Group]
     scale: float | None
 
-    def __call__(self, query: Tensor, cache: LayerCache) -> Tensor:
+    def __call__(self, query: Tensor, cache: LayerCache, sinks: Tensor | None = None) -> Tensor:
+        assert sinks is None
         output = torch.empty_like(query)
         for group in self.groups:
             attended = _attend(query.index_select(0, group.rows), cache, group, self.scale)

@@ -21,11 +21,14 @@ class AttentionKind:
         window: Positions that a token attends to, itself included; None for all.
         scale: Factor of the scores; None for 1 / sqrt(head_dim).
         softcap: c in c * tanh(scores / c), as in Gemma 2; None for plain scores.
+        has_sinks: The softmax of each head has one more score, without a position and a value: its
+            sink (OpenAI, 2025).
     """
 
     window: int | None = None
     scale: float | None = None
     softcap: float | None = None
+    has_sinks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +67,13 @@ class AttentionMetadata:
 class StepAttention(Protocol):
     """Attention prepared for one step, called once per layer."""
 
-    def __call__(self, query: Tensor, cache: LayerCache) -> Tensor:
+    def __call__(self, query: Tensor, cache: LayerCache, sinks: Tensor | None = None) -> Tensor:
         """Attend causally over the cache, within the window of the model if there is one.
 
         Args:
             query: [tokens, heads, head_dim], rotated.
             cache: Keys and values of the layer, with those of this step.
+            sinks: Of a kind that has them, float32 [heads]; else None.
 
         Returns:
             [tokens, heads, numbers of a value] of the type of `query`.

@@ -14,7 +14,7 @@ from pagewire_worker.checkpoint.gguf.tensors import GgufFormat, GgufTensors
 from pagewire_worker.checkpoint.random_weights import RandomWeights, random_fingerprint
 from pagewire_worker.checkpoint.stored.formats import stored_format
 from pagewire_worker.checkpoint.stored.reader import StoredReader
-from pagewire_worker.checkpoint.tensor_names import TensorNames
+from pagewire_worker.checkpoint.tensor_names import PlaceFinder
 from pagewire_worker.checkpoint.weights import SafetensorsReader, WeightReader
 from pagewire_worker.host.kept_facts import cache_folder
 
@@ -22,12 +22,12 @@ DUMMY = "dummy"
 
 
 def open_weights(
-    folder: Path, settings: LoadSettings, names: TensorNames | None = None
+    folder: Path, settings: LoadSettings, names: PlaceFinder | None = None
 ) -> WeightReader:
     """Return the tensors for the model in `folder`. Raises StartupError if it has no weights.
 
     Args:
-        names: Of a text model's tensors beside those of other parts; None where it stands alone.
+        names: Finds tensors that are stored under other names, or in others; None for none.
     """
     device, dtype, on_progress = settings.device, settings.dtype, settings.on_progress
     if settings.load_format == DUMMY:

@@ -1,9 +1,11 @@
 """Finds the tensors of a plan among those of a checkpoint that holds more than its text model."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
+
+from torch import Tensor
 
 from pagewire_shared.errors import StartupError
 from pagewire_shared.model_files.text_model import is_of_tower
@@ -20,6 +22,27 @@ _OUTPUT, _EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
 
 @dataclass(frozen=True, slots=True)
+class StoredPlace:
+    """Where a tensor lies.
+
+    Attributes:
+        stored: Name of the stored tensor.
+        cut: Returns the tensor as a view of the stored one; None for all of it.
+    """
+
+    stored: str
+    cut: Callable[[Tensor], Tensor] | None = None
+
+
+class PlaceFinder(Protocol):
+    """Finds the tensors of a plan among those of a checkpoint."""
+
+    def places(self, folder: Path, stored: Collection[str]) -> Mapping[str, StoredPlace]:
+        """Return where each tensor lies by its name in a plan. Raises StartupError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class TensorNames:
     """The names of a text model's tensors in a checkpoint; those of towers are never read.
 
@@ -29,8 +52,8 @@ class TensorNames:
 
     may_share_output: bool = False
 
-    def places(self, folder: Path, stored: Collection[str]) -> dict[str, str]:
-        """Return the stored name of each tensor by its name in a plan.
+    def places(self, folder: Path, stored: Collection[str]) -> dict[str, StoredPlace]:
+        """Return where each tensor lies by its name in a plan.
 
         Args:
             folder: Of the checkpoint, for messages.
@@ -55,7 +78,7 @@ class TensorNames:
             )
         if self.may_share_output and _OUTPUT not in found and _EMBEDDING in found:
             found[_OUTPUT] = found[_EMBEDDING]
-        return found
+        return {own: StoredPlace(name) for own, name in found.items()}
 
 
 def _own_name(name: str) -> str:

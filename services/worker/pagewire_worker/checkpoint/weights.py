@@ -18,7 +18,7 @@ from pagewire_shared.errors import StartupError
 from pagewire_shared.model_files.folder import INDEX_NAME, SINGLE_NAME
 from pagewire_worker.checkpoint.coded_matrix import CodedMatrix
 from pagewire_worker.checkpoint.requested import RequestedTensors
-from pagewire_worker.checkpoint.tensor_names import TensorNames
+from pagewire_worker.checkpoint.tensor_names import PlaceFinder, StoredPlace
 from pagewire_worker.host.memory_advice import release_pages
 
 Shape = tuple[int, ...]
@@ -77,7 +77,7 @@ class SafetensorsReader:
         folder: Holds model.safetensors, or the index and the shards it names.
         device, dtype: Device and type of the returned tensors.
         on_progress: Called with the fraction of tensors taken.
-        names: Chooses and names the tensors of a text model; None for all, as they are stored.
+        names: Chooses and names tensors; None for all, as they are stored.
     """
 
     def __init__(
@@ -87,16 +87,16 @@ class SafetensorsReader:
         dtype: torch.dtype,
         on_progress: Callable[[float], None] = lambda fraction: None,
         *,
-        names: TensorNames | None = None,
+        names: PlaceFinder | None = None,
     ) -> None:
         self._folder = folder
         self._device = device
         self._dtype = dtype
         self._files: dict[Path, Any] = {}
         files = self._find_tensors()
-        places = {name: name for name in files} if names is None else names.places(folder, files)
-        self._stored_name = places
-        self._file_of = {name: files[stored] for name, stored in places.items()}
+        plain = {name: StoredPlace(name) for name in files}
+        self._places = plain if names is None else names.places(folder, files)
+        self._file_of = {name: files[place.stored] for name, place in self._places.items()}
         self._requested = RequestedTensors(folder, self._file_of, on_progress)
 
     def take(self, name: str, shape: Shape) -> Tensor:
@@ -158,7 +158,7 @@ class SafetensorsReader:
         self._requested.finish()
 
     def _read(self, name: str, shape: Shape) -> Tensor:
-        tensor, path, stored = self._get(name), self._file_of[name], self._stored_name[name]
+        tensor, path, stored = self._get(name), self._file_of[name], self._places[name].stored
         if tuple(tensor.shape) != shape:
             raise wrong_shape(path, stored, tensor.shape, shape)
         if not tensor.dtype.is_floating_point:
@@ -168,12 +168,12 @@ class SafetensorsReader:
 
     def _get(self, name: str) -> Tensor:
         self._requested.check(name)
-        path = self._file_of[name]
+        path, place = self._file_of[name], self._places[name]
         try:
-            tensor: Tensor = self._open(path).get_tensor(self._stored_name[name])
+            tensor: Tensor = self._open(path).get_tensor(place.stored)
         except (SafetensorError, OSError) as error:
             raise _broken(path, error) from error
-        return tensor
+        return tensor if place.cut is None else place.cut(tensor)
 
     def _find_tensors(self) -> dict[str, Path]:
         index = self._folder / INDEX_NAME

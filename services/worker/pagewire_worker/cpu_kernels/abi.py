@@ -3,7 +3,7 @@
 import ctypes
 from collections.abc import Mapping
 
-from pagewire_worker.families.plan import Activation
+from pagewire_worker.families.plan import Activation, ClampedSwiglu
 
 FLOAT32 = 0
 BFLOAT16 = 1
@@ -61,6 +61,7 @@ class AttentionArgs(ctypes.Structure):
         ("query_scales", ctypes.c_void_p),
         ("key", ctypes.c_void_p),
         ("value", ctypes.c_void_p),
+        ("sinks", ctypes.c_void_p),
         ("window", ctypes.c_int32),
         ("group", ctypes.c_int32),
         ("score_scale", ctypes.c_float),
@@ -90,6 +91,27 @@ MOST_EXPERTS = 1024
 """Of one layer."""
 
 ACTIVATIONS: Mapping[Activation, int] = {"silu": 0, "gelu": 1, "gelu_tanh": 2}
+CLAMPED_SWIGLU = 3
+
+
+class ActivationArgs(ctypes.Structure):
+    """PwActivation."""
+
+    _fields_ = (
+        ("function", ctypes.c_int32),
+        ("limit", ctypes.c_float),
+        ("slope", ctypes.c_float),
+    )
+
+    @classmethod
+    def of(
+        cls, activation: Activation = "silu", clamped: ClampedSwiglu | None = None
+    ) -> "ActivationArgs":
+        """Return the structure of the functions of an MLP."""
+        if clamped is not None:
+            return cls(CLAMPED_SWIGLU, clamped.limit, clamped.slope)
+        return cls(ACTIVATIONS[activation])
+
 
 RESIDUAL, PRODUCTS, NORMED, QUERY, ATTENDED, ACTIVATED, PREPARED = range(7)
 WEIGHTS, CHOSEN, STARTS = range(7, 10)
@@ -110,8 +132,8 @@ class Operation(ctypes.Structure):
         ("kind", ctypes.c_int32),
         ("input", ctypes.c_int32),
         ("output", ctypes.c_int32),
-        ("activation", ctypes.c_int32),
         ("factor", ctypes.c_float),
+        ("activation", ActivationArgs),
         ("linear", ctypes.POINTER(LinearArgs)),
         ("norm", ctypes.POINTER(NormArgs)),
         ("attention", ctypes.POINTER(AttentionArgs)),
@@ -176,6 +198,7 @@ class Scratch(ctypes.Structure):
 _POINTER, _INT, _LONG, _FLOAT = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_float
 _STEP = (_POINTER, ctypes.POINTER(Model), ctypes.POINTER(Batch), ctypes.POINTER(Scratch))
 _LINEAR, _ATTENTION = ctypes.POINTER(LinearArgs), ctypes.POINTER(AttentionArgs)
+_ACTIVATION = ctypes.POINTER(ActivationArgs)
 _PRODUCT = (_POINTER, _INT, _LINEAR, _POINTER, _LONG, _POINTER)
 
 FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
@@ -197,7 +220,7 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "pw_finish_logits": (None, (_POINTER, _POINTER, _LONG, _FLOAT, _FLOAT)),
     "pw_activate": (
         None,
-        (_POINTER, _INT, _LINEAR, _INT, _INT, _POINTER, _LONG, _POINTER, _POINTER),
+        (*_PRODUCT[:3], _ACTIVATION, _INT, *_PRODUCT[3:], _POINTER),
     ),
     "pw_rotate_and_store": (None, (*_STEP, _ATTENTION)),
     "pw_attend": (None, (*_STEP, _ATTENTION)),

@@ -207,7 +207,7 @@ def numerics_probe(pool: KernelPool, dtype: torch.dtype) -> str:
     gated = torch.empty(_ROWS, _OUTPUTS // 2, dtype=dtype)
     structure, kind = linear.structure(), TYPES[dtype]
     pool.linear(kind, structure, pointer(x), _ROWS, None, pointer(sums), _OUTPUTS)
-    silu = abi.ACTIVATIONS["silu"]
+    silu = abi.ActivationArgs.of("silu")
     pool.activate(kind, structure, silu, True, pointer(x), _ROWS, None, pointer(gated))
     both = (sums, gated.float())
     return hashlib.sha256(b"".join(one.numpy().tobytes() for one in both)).hexdigest()[:16]

@@ -46,7 +46,13 @@ from pagewire_worker.families.plan import (
     NormSpec,
 )
 from pagewire_worker.layers.rotary import query_scales, rotary_tables, shared_tables
-from pagewire_worker.models.load_parts import RouterTensors, in_order, load_latent, load_router
+from pagewire_worker.models.load_parts import (
+    RouterTensors,
+    in_order,
+    load_latent,
+    load_router,
+    load_sinks,
+)
 
 PIECE_BYTES = 256 * 1024**2
 """Bytes that are reserved at once for matrices."""
@@ -142,8 +148,8 @@ class _Packer:
             for one in (attention.query_norm, attention.key_norm)
         )
         if attention.latent is not None:
-            query_norm = attention.latent.query_norm and self.norm(attention.latent.query_norm)
-            key_norm = self.norm(attention.latent.norm)
+            low, key_norm = attention.latent.query_norm, self.norm(attention.latent.norm)
+            query_norm = None if low is None else self.norm(low)
         order = attention.order_of(attention.qkv.num_outputs)
         return FusedLayer(
             spec=spec,
@@ -157,6 +163,7 @@ class _Packer:
             if isinstance(spec.mlp, ExpertsSpec)
             else self._mlp(spec.mlp),
             rotary=rotary,
+            sinks=load_sinks(attention, self._weights, torch.device("cpu")),
             latent=self._latent(attention),
         )
 

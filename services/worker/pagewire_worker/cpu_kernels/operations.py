@@ -54,13 +54,14 @@ class LayerOperations:
         """Do the same with a latent."""
         latent, queries = layer.latent, layer.qkv
         assert latent is not None
-        own = {"attention": self.attention}
-        self._add(abi.LATENT_KEY, abi.PRODUCTS, abi.NORMED, linear=layer.qkv, **own)
+        place = abi.PRODUCTS, abi.NORMED
+        self._add(abi.LATENT_KEY, *place, linear=queries, attention=self.attention)
         if latent.query_up is not None:
             queries = latent.query_up
             self._prepare(abi.NORMED, queries)
             self._add(abi.STORE, abi.NORMED, abi.PRODUCTS, linear=queries)
-        self._add(abi.LATENT_QUERY, abi.PRODUCTS, abi.ATTENDED, linear=queries, **own)
+        place = abi.PRODUCTS, abi.ATTENDED
+        self._add(abi.LATENT_QUERY, *place, linear=queries, attention=self.attention)
         absorbing, expanding = linear_array(latent.query), linear_array(latent.value)
         self._add(abi.ABSORB, abi.ATTENDED, abi.QUERY, linears=absorbing)
         self._add(abi.ATTEND, abi.QUERY, abi.ATTENDED, attention=self.attention)
@@ -74,7 +75,7 @@ class LayerOperations:
             abi.NORMED,
             abi.ACTIVATED,
             linear=mlp.up,
-            activation=abi.ACTIVATIONS[mlp.spec.activation],
+            activation=abi.ActivationArgs.of(mlp.spec.activation, mlp.spec.clamped),
         )
         self._prepare(abi.ACTIVATED, mlp.down)
 
@@ -98,7 +99,7 @@ class LayerOperations:
             abi.EXPERT_INPUT,
             abi.EXPERT_ACTIVATED,
             linears=ups,
-            activation=abi.ACTIVATIONS[first.spec.activation],
+            activation=abi.ActivationArgs.of(first.spec.activation, first.spec.clamped),
             router=router,
         )
         if first.down.storage.prepared_row_bytes:
@@ -144,7 +145,7 @@ class LayerOperations:
         router: abi.RouterArgs | None = None,
         norm: FusedNorm | None = None,
         attention: abi.AttentionArgs | None = None,
-        activation: int = 0,
+        activation: abi.ActivationArgs | None = None,
         factor: float = 1.0,
     ) -> None:
         """Append an operation.
@@ -160,8 +161,8 @@ class LayerOperations:
                 kind=kind,
                 input=source,
                 output=target,
-                activation=activation,
                 factor=factor,
+                activation=activation or abi.ActivationArgs.of(),
                 linear=first,
                 norm=norm_pointer(norm),
                 attention=None if attention is None else ctypes.pointer(attention),
@@ -211,6 +212,7 @@ def attention_structure(layer: FusedLayer, cache: LayerCache) -> abi.AttentionAr
         query_scales=pointer(query_scales),
         key=pointer(cache.key),
         value=None if cache.is_latent else pointer(cache.value),
+        sinks=pointer(layer.sinks),
         window=spec.kind.window or 0,
         group=cache.group,
         score_scale=scale,

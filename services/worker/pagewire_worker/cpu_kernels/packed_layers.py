@@ -108,6 +108,7 @@ class FusedLayer:
     Attributes:
         query_norm, key_norm: With a latent, of what queries are made of, and of the latent.
         rotary: None for no rotation.
+        sinks: Of attention, float32 [heads]; None for none.
     """
 
     spec: LayerSpec
@@ -119,6 +120,7 @@ class FusedLayer:
     output: PackedWeights
     mlp: FusedMlp | FusedExperts
     rotary: Rotary | None
+    sinks: Tensor | None
     latent: FusedLatent | None = None
 
     @property

@@ -66,6 +66,7 @@ class TritonLayer:
         head_norms: Of each head of queries and keys.
         whole_norms: Of the queries of all heads together, and of the keys.
         rotary: None for no rotation.
+        sinks: Of attention, float32 [heads]; None for none.
     """
 
     spec: LayerSpec
@@ -76,6 +77,7 @@ class TritonLayer:
     head_norms: HeadNorms | None
     whole_norms: tuple[AddNorm, AddNorm] | None
     rotary: RotaryTable | None
+    sinks: Tensor | None
     latent: TritonLatent | None = None
 
 
@@ -201,7 +203,7 @@ class TritonDecoder:
             batch.faults,
             None if rotary is None else rotary.query_scales,
         )
-        return attend(query, cache).view(len(query), -1)
+        return attend(query, cache, layer.sinks).view(len(query), -1)
 
 
 def load_triton_decoder(
@@ -244,6 +246,7 @@ def _load_layer(
         ),
         whole_norms=norms if is_whole else None,
         rotary=rotary,
+        sinks=linears.load_sinks(spec.attention),
         latent=load_triton_latent(spec.attention, weights, parts, rotary),
     )
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from pagewire_worker.families.plan import ExpertsSpec, MlpSpec
-from pagewire_worker.models.linear_loader import LinearLoader, MlpLinears
+from pagewire_worker.models.linear_loader import LinearLoader, MlpLinears, StackedLinears
 from pagewire_worker.models.load_parts import RouterTensors
 from pagewire_worker.triton_kernels.activate import activate
 from pagewire_worker.triton_kernels.expert_matmul import collect_experts, expert_matmul
@@ -22,9 +22,7 @@ class TritonMlp:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map [tokens, hidden] to [tokens, hidden]."""
-        spec = self.spec
-        up = activate(self.linears.up(x), spec.activation, is_gated=spec.is_gated)
-        return self.linears.down(up)
+        return self.linears.down(_activate(self.linears.up(x), self.spec))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,14 +30,14 @@ class TritonExperts:
     """A mixture of experts whose matrices lie in two tensors.
 
     Attributes:
-        up: [experts, 2 * size, hidden], gates first.
-        down: [experts, hidden, size].
+        up: Of [2 * size, hidden] each, gates first.
+        down: Of [hidden, size] each.
     """
 
     spec: ExpertsSpec
     router: RouterTensors
-    up: Tensor
-    down: Tensor
+    up: StackedLinears
+    down: StackedLinears
     shared: TritonMlp | None
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -49,12 +47,16 @@ class TritonExperts:
         weights, chosen = route_tokens(
             spec, values, self.router.choice_bias, has_gate=self.spec.has_shared_gate
         )
-        tiles = [Tile.of(x.dtype, one.shape[1]) for one in (self.up, self.down)]
+        tiles = [Tile.of(x.dtype, one.shape[1]) for one in (self.up.weight, self.down.weight)]
         rows = sort_rows(chosen, spec.num_experts, tiles[0].rows)
-        up = expert_matmul(x, self.up, rows, tiles[0], spec.num_chosen)
-        activated = activate(up, self.spec.experts[0].activation)
-        down = expert_matmul(activated, self.down, rows, tiles[1], 1)
+        up = expert_matmul(x, self.up.weight, rows, tiles[0], spec.num_chosen, self.up.bias)
+        activated = _activate(up, self.spec.experts[0])
+        down = expert_matmul(activated, self.down.weight, rows, tiles[1], 1, self.down.bias)
         return collect_experts(down, weights, None if self.shared is None else self.shared(x))
+
+
+def _activate(products: Tensor, spec: MlpSpec) -> Tensor:
+    return activate(products, spec.activation, is_gated=spec.is_gated, clamped=spec.clamped)
 
 
 def load_mlp(spec: MlpSpec | ExpertsSpec, linears: LinearLoader) -> TritonMlp | TritonExperts:

@@ -33,11 +33,10 @@ from pagewire_worker.families.plan import (
     MlpSpec,
     ModelPlan,
     NormSpec,
-    RopeSpec,
     RouterSpec,
 )
 from pagewire_worker.families.rope import read_rope
-from pagewire_worker.layers.rope_scaling import yarn_scale
+from pagewire_worker.families.specs.rope_spec import RopeSpec, yarn_scale
 
 V2_DEFAULTS: Final[Mapping[str, Any]] = {
     "max_position_embeddings": 2048,

@@ -9,6 +9,7 @@ from pagewire_worker.families.fields import Data, integer, number
 from pagewire_worker.families.parts import Sizes, gated_mlp
 from pagewire_worker.families.plan import (
     Activation,
+    ClampedSwiglu,
     LinearSpec,
     MlpSpec,
     RouterSpec,
@@ -27,6 +28,8 @@ def gated_experts(
     size: int,
     activation: Activation,
     parts: Sequence[str] = ("gate_proj", "up_proj", "down_proj"),
+    has_bias: bool = False,
+    clamped: ClampedSwiglu | None = None,
 ) -> tuple[MlpSpec, ...]:
     """Return gated MLPs of the tensors `name`.NUMBER.
 
@@ -38,11 +41,16 @@ def gated_experts(
     return tuple(
         MlpSpec(
             up=LinearSpec(
-                parts=((f"{one}.{gate}", size), (f"{one}.{up}", size)), num_inputs=sizes.hidden
+                parts=((f"{one}.{gate}", size), (f"{one}.{up}", size)),
+                num_inputs=sizes.hidden,
+                has_bias=has_bias,
             ),
-            down=LinearSpec(parts=((f"{one}.{down}", sizes.hidden),), num_inputs=size),
+            down=LinearSpec(
+                parts=((f"{one}.{down}", sizes.hidden),), num_inputs=size, has_bias=has_bias
+            ),
             size=size,
             activation=activation,
+            clamped=clamped,
         )
         for one in (f"{name}.{number}" for number in range(count))
     )
@@ -61,6 +69,7 @@ def softmax_router(
     *,
     is_normalised: bool,
     gate: str | None = None,
+    has_bias: bool = False,
 ) -> RouterSpec:
     """Return a router that weighs experts by the softmax of its products.
 
@@ -69,7 +78,9 @@ def softmax_router(
     """
     gates = () if gate is None else ((gate, 1),)
     return RouterSpec(
-        linear=LinearSpec(parts=((name, count), *gates), num_inputs=sizes.hidden),
+        linear=LinearSpec(
+            parts=((name, count), *gates), num_inputs=sizes.hidden, has_bias=has_bias
+        ),
         num_experts=count,
         num_chosen=num_chosen(data, count),
         is_normalised=is_normalised,

@@ -18,9 +18,9 @@ from pagewire_worker.families.plan import (
     MlpSpec,
     ModelPlan,
     NormSpec,
-    RopeSpec,
 )
 from pagewire_worker.families.rope import DEFAULT_POSITIONS
+from pagewire_worker.families.specs.rope_spec import RopeSpec
 
 DEFAULT_EPSILON = 1e-6
 OUTPUT = "lm_head"
@@ -95,12 +95,14 @@ def attention(
     has_output_bias: bool = False,
     kind: AttentionKind | None = None,
     head_norm: Callable[[str], NormSpec] | None = None,
+    sinks: str | None = None,
 ) -> AttentionSpec:
     """Return attention whose tensors begin with `name`.
 
     Args:
         is_merged: Queries, keys and values are stored as one tensor.
         head_norm: Makes the norms of the heads of queries and keys; None for none.
+        sinks: End of the name of the heads' sinks; None for none.
     """
     query, key = sizes.num_heads * sizes.head_dim, sizes.num_kv_heads * sizes.head_dim
     separate = (("q_proj", query), ("k_proj", key), ("v_proj", key))
@@ -115,6 +117,7 @@ def attention(
         kind=AttentionKind() if kind is None else kind,
         query_norm=head_norm(f"{name}.q_norm") if head_norm else None,
         key_norm=head_norm(f"{name}.k_norm") if head_norm else None,
+        sinks=f"{name}.{sinks}" if sinks else None,
     )
 
 

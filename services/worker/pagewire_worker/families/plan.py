@@ -4,67 +4,17 @@ The other modules of this folder make it from config.json. Backends compute the 
 family.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from pagewire_worker.backend.attention import AttentionKind
+from pagewire_worker.checkpoint.expert_stacks import ExpertStacks
+from pagewire_worker.families.specs.rope_spec import RopeSpec
 from pagewire_worker.kv.cache_groups import layer_groups
 from pagewire_worker.kv.kv_cache import CacheShape
 
 Activation = Literal["silu", "gelu", "gelu_tanh"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RopeSpec:
-    """Rotary embedding (Su et al., 2021).
-
-    Attributes:
-        settings: Further numbers of the type, with the names that config.json has for them.
-        rotary_dim: Dimensions of a head that are rotated, the first ones; the rest stays.
-        is_interleaved: Dimension 2i is paired with 2i + 1, and not i with i + rotary_dim / 2.
-        max_positions: Longest context.
-        rounds_late: Tables are float32, and only the rotated values are rounded.
-        query_growth: (b, n) of 1 + b ln(1 + floor(position / n)), by which rotated queries are
-            multiplied, as in Llama 4; None for 1.
-    """
-
-    head_dim: int
-    rotary_dim: int
-    max_positions: int
-    theta: float = 10000.0
-    rope_type: str = "default"
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    is_interleaved: bool = False
-    rounds_late: bool = False
-    query_growth: tuple[float, float] | None = None
-
-    @property
-    def first_context(self) -> int | None:
-        """Positions within which frequencies are other ones than in a longer context.
-
-        None where they are the same in any. The choice is made once for all positions: keys that
-        are in the cache have been rotated.
-        """
-        if self.rope_type != "longrope":
-            return None
-        return int(self.settings["original_max_position_embeddings"])
-
-    @property
-    def head_order(self) -> tuple[int, ...] | None:
-        """The published place of each dimension of a head, as backends order them.
-
-        Backends rotate all pairs of i and i + head_dim / 2, some of them by nothing. Queries and
-        keys are in the same order, so their products stay. None: the order is the published one.
-        """
-        rotated, whole = self.rotary_dim, self.head_dim
-        if rotated == whole and not self.is_interleaved:
-            return None
-        step, distance = (2, 1) if self.is_interleaved else (1, rotated // 2)
-        firsts = [pair * step for pair in range(rotated // 2)]
-        seconds = [first + distance for first in firsts]
-        middle = (rotated + whole) // 2
-        return (*firsts, *range(rotated, middle), *seconds, *range(middle, whole))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +90,7 @@ class AttentionSpec:
         output: From all heads to the hidden state.
         query_norm, key_norm: Of each head, or of all heads together: their size says it.
         rope: None for no rotation; of the last numbers of heads where there is a latent.
+        sinks: Name of the tensor of the heads' sinks, for a kind that has them.
         latent: None where keys and values are those of heads. With it qkv are queries, or what
             they are made of, and the key of one head.
     """
@@ -153,6 +104,7 @@ class AttentionSpec:
     kind: AttentionKind
     query_norm: NormSpec | None = None
     key_norm: NormSpec | None = None
+    sinks: str | None = None
     latent: LatentSpec | None = None
 
     @property
@@ -187,11 +139,9 @@ class AttentionSpec:
             return None
         if self.latent is not None:
             num_queries = self.qkv.num_outputs - self.head_dim
-            heads = self.query_order if self.latent.query_up is None else None
-            return [
-                *(range(num_queries) if heads is None else heads),
-                *_turned(num_queries, self.latent.rank, order),
-            ][:num_values]
+            own = self.latent.query_up is None
+            queries: Sequence[int] = (self.query_order if own else None) or range(num_queries)
+            return [*queries, *_turned(num_queries, self.latent.rank, order)][:num_values]
         num_rotated = min(num_values, sum(self.sizes[:2]))
         heads = range(0, num_rotated, self.head_dim)
         return [head + place for head in heads for place in order] + [
@@ -215,6 +165,19 @@ def _turned(first: int, num_plain: int, order: Sequence[int]) -> list[int]:
     return [*range(first, begin), *(begin + place for place in order)]
 
 
+@dataclass(frozen=True, slots=True)
+class ClampedSwiglu:
+    """(up + 1) * gate * sigmoid(slope * gate), of clamped gates and values (OpenAI, 2025).
+
+    Attributes:
+        limit: Greatest gate, and greatest size of the values that it multiplies.
+        slope: Of the sigmoid.
+    """
+
+    limit: float
+    slope: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MlpSpec:
     """Two linear layers with an activation between them.
@@ -223,6 +186,7 @@ class MlpSpec:
         up: With a gate (Shazeer, 2020) twice as wide: gates, then the values that they multiply.
         down: Back to the hidden state.
         size: Values behind the activation.
+        clamped: Takes the place of `activation` and the product with the gate; None for them.
     """
 
     up: LinearSpec
@@ -230,6 +194,7 @@ class MlpSpec:
     size: int
     activation: Activation = "silu"
     is_gated: bool = True
+    clamped: ClampedSwiglu | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,6 +307,7 @@ class ModelPlan:
         residual_multiplier: Of the parts of layers before they are added.
         norm: Behind the last layer.
         unused: Tensors that a checkpoint may hold and nothing reads.
+        stacks: How the experts of a layer lie in single tensors; None where each has its own.
     """
 
     architecture: str
@@ -357,6 +323,7 @@ class ModelPlan:
     has_narrow_multiplier: bool = False
     residual_multiplier: float = 1.0
     unused: tuple[str, ...] = ()
+    stacks: ExpertStacks | None = None
 
     @property
     def attention(self) -> AttentionSpec:

@@ -26,11 +26,16 @@ def release_pages(tensor: Tensor) -> None:
 
 
 def _advise(tensor: Tensor, advice: int | None) -> None:
-    """Give advice on the whole pages within `tensor`; advice that is refused changes nothing."""
+    """Give advice on the whole pages from the first to the last number of `tensor`.
+
+    Advice that is refused changes nothing.
+    """
     if _LIBC is None or advice is None:
         return
     begin = -(-tensor.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
-    end = (tensor.data_ptr() + tensor.numel() * tensor.element_size()) // mmap.PAGESIZE
+    strides = zip(tensor.shape, tensor.stride(), strict=True)
+    size = 1 + sum((count - 1) * stride for count, stride in strides) if tensor.numel() else 0
+    end = (tensor.data_ptr() + size * tensor.element_size()) // mmap.PAGESIZE
     length = end * mmap.PAGESIZE - begin
     if length > 0:
         _LIBC.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(length), advice)

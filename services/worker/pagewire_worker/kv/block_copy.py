@@ -1,9 +1,9 @@
 """Copies whole blocks between the paged cache and flat payloads.
 
 A payload has, per layer, the block's keys and then its values, or its latents alone, each
-[block_size, kv_heads, head_dim] in the cache's type. This is the memory of a whole block on CUDA. Copies between a device
-and pinned host memory are enqueued on the current stream for the device's copy engine, one per run
-of adjacent blocks. The caller orders them (see device_copies).
+[block_size, kv_heads, head_dim] in the cache's type. This is the memory of a whole block on CUDA.
+Copies between a device and pinned host memory are enqueued on the current stream for the device's
+copy engine, one per run of adjacent blocks. The caller orders them (see device_copies).
 """
 
 from collections.abc import Iterator, Sequence

@@ -151,8 +151,8 @@ class LayerCache:
     ) -> None:
         """Store [tokens, kv_heads, head_dim] at slot_mapping [tokens], counted in positions.
 
-        `value` is None for latents. With `faults` [tokens] int64, values that are not finite become
-        0 and their tokens are set.
+        Latents have no `value`. With `faults` [tokens] int64, values that are not finite become 0
+        and their tokens are set.
         """
         states = (key,) if value is None else (key, value)
         for part, given in zip(self.parts, states, strict=True):

@@ -1,9 +1,9 @@
 """Copies single layers of blocks between the paged cache and flat payloads.
 
 A payload has, per layer, the keys of all its blocks and then their values, or their latents alone,
-each [block_size, kv_heads, head_dim] per block in the cache's type. From whole blocks this is one gather on the
-device and one copy between device and host, enqueued on the current stream. The caller orders the
-copies (see device_copies).
+each [block_size, kv_heads, head_dim] per block in the cache's type. From whole blocks this is one
+gather on the device and one copy between device and host, enqueued on the current stream. The
+caller orders the copies (see device_copies).
 """
 
 from collections.abc import Iterator, Sequence

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pagewire_shared.errors import StartupError
-from pagewire_worker.families.plan import RopeSpec
+from pagewire_worker.families.specs.rope_spec import RopeSpec, yarn_scale
 
 BETA_FAST, BETA_SLOW = 32.0, 1.0
 """Rotations within the first context above which yarn keeps a frequency, and below which it scales
@@ -88,11 +88,6 @@ def _yarn_factor(settings: Mapping[str, float]) -> float:
     if scales[0] and scales[1]:
         return yarn_scale(factor, scales[0]) / yarn_scale(factor, scales[1])
     return yarn_scale(factor, 1.0)
-
-
-def yarn_scale(factor: float, multiplier: float) -> float:
-    """Return the growth of queries and keys for a context `factor` times as long."""
-    return 0.1 * multiplier * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 
 def _longrope(rope: RopeSpec, num_positions: int) -> Scaled:

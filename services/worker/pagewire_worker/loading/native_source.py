@@ -260,7 +260,8 @@ class NativeSource:
         return FusedModel(decoder, pool, head)
 
     def _open(self, settings: LoadSettings) -> WeightReader:
-        return open_weights(self.folder, settings, self.form.names if self.form else None)
+        names = None if self.form is None else self.form.names
+        return open_weights(self.folder, settings, names or self.plan.stacks)
 
     def _decoder_weights(self, reader: WeightReader) -> WeightReader:
         return reader if self.form is None else self.form.decoder_weights(reader)

@@ -23,7 +23,7 @@ from pagewire_worker.families.plan import (
     NormSpec,
 )
 from pagewire_worker.kv.kv_cache import LayerCache
-from pagewire_worker.layers.activation import ACTIVATIONS
+from pagewire_worker.layers.activation import ACTIVATIONS, gated
 from pagewire_worker.layers.linear import Linear
 from pagewire_worker.layers.logits import finish_logits
 from pagewire_worker.layers.norm import LayerNorm, Norm, RmsNorm
@@ -43,7 +43,7 @@ from pagewire_worker.models.load_parts import (
 class SelfAttention:
     """Grouped-query attention over a paged cache."""
 
-    __slots__ = ("_key_norm", "_output", "_qkv", "_query_norm", "_spec")
+    __slots__ = ("_key_norm", "_output", "_qkv", "_query_norm", "_sinks", "_spec")
 
     def __init__(
         self,
@@ -52,12 +52,14 @@ class SelfAttention:
         linears: AttentionLinears,
         query_norm: Norm | None,
         key_norm: Norm | None,
+        sinks: Tensor | None,
     ) -> None:
         self._spec = spec
         self._qkv = linears.qkv
         self._output = linears.output
         self._query_norm = query_norm
         self._key_norm = key_norm
+        self._sinks = sinks
 
     def __call__(self, x: Tensor, inputs: LayerInputs) -> Tensor:
         """Map [tokens, hidden] to [tokens, hidden]; writes keys and values before it reads them."""
@@ -70,7 +72,7 @@ class SelfAttention:
         if inputs.rotation is not None:
             query, key = inputs.rotation.rotate_queries(query), inputs.rotation.rotate(key)
         inputs.cache.write(inputs.slot_mapping, key, value, inputs.faults)
-        attended = inputs.attend(query, inputs.cache)
+        attended = inputs.attend(query, inputs.cache, self._sinks)
         return self._output(attended.reshape(num_tokens, -1))
 
 
@@ -83,21 +85,19 @@ def _normed(norm: Norm | None, spec: NormSpec | None, heads: Tensor) -> Tensor:
 class Mlp:
     """down(activation(gate(x)) * up(x)), or without a gate down(activation(up(x)))."""
 
-    __slots__ = ("_activation", "_down", "_is_gated", "_up")
+    __slots__ = ("_down", "_spec", "_up")
 
     def __init__(self, spec: MlpSpec, linears: MlpLinears) -> None:
-        self._activation = ACTIVATIONS[spec.activation]
-        self._is_gated = spec.is_gated
+        self._spec = spec
         self._up = linears.up
         self._down = linears.down
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map [tokens, hidden] to [tokens, hidden]."""
         up = self._up(x)
-        if not self._is_gated:
-            return self._down(self._activation(up))
-        gate, up = up.chunk(2, dim=-1)
-        return self._down(self._activation(gate) * up)
+        if not self._spec.is_gated:
+            return self._down(ACTIVATIONS[self._spec.activation](up))
+        return self._down(gated(self._spec, *up.chunk(2, dim=-1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,18 +257,25 @@ def _load_attention(
 ) -> SelfAttention | LatentAttention:
     parts, latent = linears.load_attention(spec), spec.latent
     if latent is not None:
+        low = latent.query_norm
         return LatentAttention(
             spec=spec,
             linears=parts,
             tensors=load_latent(spec, weights),
             norm=_load_norm(latent.norm, weights),
-            query_norm=latent.query_norm and _load_norm(latent.query_norm, weights),
+            query_norm=None if low is None else _load_norm(low, weights),
         )
     query_norm, key_norm = (
         None if one is None else _load_norm(one, weights, spec.order_of(one.size))
         for one in (spec.query_norm, spec.key_norm)
     )
-    return SelfAttention(spec=spec, linears=parts, query_norm=query_norm, key_norm=key_norm)
+    return SelfAttention(
+        spec=spec,
+        linears=parts,
+        query_norm=query_norm,
+        key_norm=key_norm,
+        sinks=linears.load_sinks(spec),
+    )
 
 
 def _load_mlp(spec: MlpSpec | ExpertsSpec, linears: LinearLoader) -> Mlp | Experts:

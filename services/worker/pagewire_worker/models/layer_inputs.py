@@ -1,4 +1,4 @@
-"""What the layers of the decoder in torch read besides hidden states."""
+"""The inputs of a layer of the decoder in torch, besides hidden states."""
 
 from dataclasses import dataclass
 

@@ -26,6 +26,7 @@ from pagewire_worker.models.load_parts import (
     RouterTensors,
     in_order,
     load_router,
+    load_sinks,
 )
 
 _logger = logging.getLogger(__name__)
@@ -57,6 +58,19 @@ class AttentionLinears:
     qkv: Linear
     output: Linear
     query_up: Linear | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StackedLinears:
+    """Matrices of one shape, in one tensor.
+
+    Attributes:
+        weight: [matrices, outputs, inputs].
+        bias: [matrices, outputs] of the same type, or None.
+    """
+
+    weight: Tensor
+    bias: Tensor | None = None
 
 
 class LinearLoader:
@@ -100,11 +114,19 @@ class LinearLoader:
         """Load the matrices of an MLP. Raises StartupError naming the tensor at fault."""
         return MlpLinears(self._load_linear(spec.up), self._load_linear(spec.down))
 
-    def load_stacked(self, specs: Sequence[LinearSpec]) -> Tensor:
-        """Load matrices without biases as values, [matrices, outputs, inputs]."""
+    def load_sinks(self, spec: AttentionSpec) -> Tensor | None:
+        """Load the sinks of attention, if it has any. Raises StartupError naming the tensor."""
+        return load_sinks(spec, self._weights, self._device)
+
+    def load_stacked(self, specs: Sequence[LinearSpec]) -> StackedLinears:
+        """Load matrices as values. Raises StartupError naming the tensor at fault."""
         size = specs[0].num_inputs
         shapes = [(f"{name}.weight", (rows, size)) for one in specs for name, rows in one.parts]
-        return self._weights.take_stacked(shapes).view(len(specs), -1, size)
+        weight, bias = self._weights.take_stacked(shapes).view(len(specs), -1, size), None
+        if specs[0].has_bias:
+            biases = [(f"{name}.bias", (rows,)) for one in specs for name, rows in one.parts]
+            bias = self._weights.take_stacked(biases).view(len(specs), -1)
+        return StackedLinears(weight, bias)
 
     def load_router(self, spec: RouterSpec) -> RouterTensors:
         """Load the tensors of a router. Raises StartupError naming the tensor at fault."""

@@ -63,6 +63,14 @@ def embedding_factor(plan: ModelPlan, dtype: torch.dtype) -> float:
     return float(torch.tensor(plan.embedding_multiplier, dtype=dtype))
 
 
+def load_sinks(spec: AttentionSpec, weights: WeightReader, device: torch.device) -> Tensor | None:
+    """Load the sinks of attention, float32 [heads]. Raises StartupError naming the tensor."""
+    if spec.sinks is None:
+        return None
+    with weights.borrow(spec.sinks, (spec.num_heads,)) as stored:
+        return stored.to(device, torch.float32, copy=True)
+
+
 @dataclass(frozen=True, slots=True)
 class RouterTensors:
     """The tensors of a router, float32.

@@ -33,6 +33,4 @@ def _kind(group: CacheGroup) -> layout_pb2.CacheKind:
     if group.is_latent:
         assert group.window is None, "a group of latents keeps all positions"
         return layout_pb2.CACHE_KIND_LATENT
-    return (
-        layout_pb2.CACHE_KIND_FULL if group.window is None else layout_pb2.CACHE_KIND_SLIDING
-    )
+    return layout_pb2.CACHE_KIND_FULL if group.window is None else layout_pb2.CACHE_KIND_SLIDING

@@ -9,6 +9,8 @@ import triton.language as tl
 HIDDEN = tl.constexpr(-1e30)
 """Score of a hidden position: finite, so that rows that see no position yet make no NaN."""
 
+_LOG2_E = tl.constexpr(1.4426950408889634)
+
 
 # One line per argument would hide the kernel itself.
 # fmt: off
@@ -57,8 +59,22 @@ def attend_split(
 
 
 @triton.jit
+def before_positions(sinks, heads, ROWS: tl.constexpr):
+    """Return the greatest scores and total weights [ROWS] before any position, for `heads` [ROWS].
+
+    A sink is a score whose value is 0, so it is counted here, once.
+    """
+    greatest = tl.full([ROWS], HIDDEN, tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    if sinks is not None:
+        greatest = tl.load(sinks + heads) * _LOG2_E
+        total = tl.full([ROWS], 1.0, tl.float32)
+    return greatest, total
+
+
+@triton.jit
 def merge_split(sums, greatest, total, split_sums, split_greatest, split_total):
-    """Merge the next split into the splits so far; before the first, `greatest` is HIDDEN.
+    """Merge the next split into the splits so far; before the first there is before_positions.
 
     The order of operations is explicit: if a compiler contracted them in one kernel only, the bits
     would differ.

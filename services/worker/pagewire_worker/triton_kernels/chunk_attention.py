@@ -9,7 +9,11 @@ from torch import Tensor
 
 from pagewire_worker.backend.attention import AttentionKind
 from pagewire_worker.triton_kernels.attention_options import AttentionOptions
-from pagewire_worker.triton_kernels.attention_split import HIDDEN, attend_split, merge_split
+from pagewire_worker.triton_kernels.attention_split import (
+    attend_split,
+    before_positions,
+    merge_split,
+)
 from pagewire_worker.triton_kernels.paged_sequences import PagedLayer, PagedSequences, SplitPlan
 from pagewire_worker.triton_kernels.query_tiles import (
     QueryTiles,
@@ -57,7 +61,7 @@ def chunk_attention(
 @triton.jit(do_not_specialize=["table_stride"])
 def _attend_tiles(
     query, key, value, tile_sequences, tile_firsts, query_starts, seq_lens, tables, attended,
-    score_scale, softcap, value_scale, table_stride, block_stride, token_stride, head_stride,
+    sinks, score_scale, softcap, value_scale, table_stride, block_stride, token_stride, head_stride,
     head_dim, NUM_HEADS: tl.constexpr, GROUP: tl.constexpr, WINDOW: tl.constexpr,
     HAS_SOFTCAP: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, INTERPRETED: tl.constexpr
@@ -71,8 +75,8 @@ def _attend_tiles(
     head_begin = tl.program_id(1).to(tl.int64) * head_stride  # with heads outermost beyond 2**31
     queries = tl.load(query + offsets, mask=is_row, other=0.0)
     sums = tl.zeros([ROWS, WIDTH], tl.float32)
-    greatest = tl.full([ROWS], HIDDEN, tl.float32)
-    total = tl.zeros([ROWS], tl.float32)
+    heads = tl.program_id(1) * GROUP + tl.arange(0, ROWS) % GROUP
+    greatest, total = before_positions(sinks, heads, ROWS)
     for split_begin in range(first_visible // SPLIT * SPLIT, end, SPLIT):
         split_sums, split_greatest, split_total = attend_split(
             queries, key + head_begin, value + head_begin,

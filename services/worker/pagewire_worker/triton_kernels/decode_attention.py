@@ -17,7 +17,11 @@ from pagewire_worker.triton_kernels.attention_options import (
     AttentionOptions,
     ScoreScale,
 )
-from pagewire_worker.triton_kernels.attention_split import HIDDEN, attend_split, merge_split
+from pagewire_worker.triton_kernels.attention_split import (
+    attend_split,
+    before_positions,
+    merge_split,
+)
 from pagewire_worker.triton_kernels.interpreter import INTERPRETED
 from pagewire_worker.triton_kernels.paged_sequences import PagedLayer, PagedSequences, SplitPlan
 
@@ -121,9 +125,7 @@ def decode_attention(
         return
     split_plan = split_plan.fit_to(query)
     _launch_splits(query, layer, sequences, decodes, partials, kind, split_plan)
-    launch_merge(
-        attended, sequences, decodes, partials, layer.value_scale, kind.window or 0, split_plan
-    )
+    launch_merge(attended, layer, sequences, decodes, partials, kind.window or 0, split_plan)
 
 
 def _launch_splits(
@@ -177,10 +179,10 @@ def _launch_splits(
 
 def launch_merge(
     attended: Tensor,
+    layer: PagedLayer,
     sequences: PagedSequences,
     decodes: Decodes,
     partials: Partials,
-    value_scale: float,
     window: int,
     split_plan: SplitPlan,
 ) -> None:
@@ -195,7 +197,8 @@ def launch_merge(
         partials.greatest,
         partials.total,
         attended,
-        value_scale,
+        layer.sinks,
+        layer.value_scale,
         head_dim,
         NUM_HEADS=num_heads,
         WINDOW=window,
@@ -259,6 +262,7 @@ def _merge_splits(
     greatest_in,
     total_in,
     attended,
+    sinks,
     value_scale,
     head_dim,
     NUM_HEADS: tl.constexpr,
@@ -284,8 +288,7 @@ def _merge_splits(
     num_seen = tl.cdiv(end, SPLIT) - first
     place = tl.load(firsts + decode).to(tl.int64) * NUM_HEADS + head * num_seen
     sums = tl.zeros([WIDTH], tl.float32)
-    greatest = tl.full([1], HIDDEN, tl.float32)
-    total = tl.zeros([1], tl.float32)
+    greatest, total = before_positions(sinks, head + tl.zeros([1], tl.int32), 1)
     for split in tl.range(first, tl.cdiv(end, SPLIT), num_stages=MERGED_AHEAD):
         split_place = place + split - first
         split_sums = tl.load(sums_in + split_place * head_dim + columns, mask=is_column, other=0.0)

@@ -17,9 +17,14 @@ _BLOCK = 1024
 
 
 def expert_matmul(
-    x: Tensor, weights: Tensor, rows: SortedRows, tile: Tile, choices_per_row: int
+    x: Tensor,
+    weights: Tensor,
+    rows: SortedRows,
+    tile: Tile,
+    choices_per_row: int,
+    biases: Tensor | None = None,
 ) -> Tensor:
-    """Return x W^T of the expert of each choice, [choices, outputs] of the type of `x`.
+    """Return x W^T + b of the expert of each choice, [choices, outputs] of the type of `x`.
 
     Summed in float32, rounded once.
 
@@ -27,17 +32,20 @@ def expert_matmul(
         x: [rows, inputs], contiguous; choice c reads row c // `choices_per_row`.
         weights: [experts, outputs, inputs] of that type, contiguous.
         rows: Sorted in blocks of `tile.rows`.
+        biases: [experts, outputs] of that type, contiguous, or None.
     """
     num_outputs, num_inputs = weights.shape[1:]
     assert x.shape[1] == num_inputs
     assert x.dtype == weights.dtype
     assert x.is_contiguous()
     assert weights.is_contiguous()
+    assert biases is None or biases.is_contiguous()
     product = torch.empty((rows.num_choices, num_outputs), dtype=x.dtype, device=x.device)
     grid = (len(rows.experts), triton.cdiv(num_outputs, tile.columns))
     _expert_matmul[grid](
         x,
         weights,
+        biases,
         rows.choices,
         rows.experts,
         product,
@@ -59,6 +67,7 @@ def expert_matmul(
 def _expert_matmul(
     x,
     weights,
+    biases,
     choices,
     experts,
     product,
@@ -96,6 +105,9 @@ def _expert_matmul(
             left, right = left.to(tl.float32), right.to(tl.float32)
         # By default float32 would be cut to 19 bits.
         sums = tl.dot(left, tl.trans(right), sums, input_precision="ieee")
+    if biases is not None:
+        bias = biases + expert * num_outputs + columns
+        sums += tl.load(bias, mask=columns < num_outputs, other=0.0).to(tl.float32)[None, :]
     target = product + tl.maximum(choice, 0)[:, None] * num_outputs + columns[None, :]
     tl.store(
         target,

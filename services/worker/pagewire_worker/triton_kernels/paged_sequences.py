@@ -102,11 +102,13 @@ class PagedLayer:
         cache: Views of [num_blocks, block_size, kv_heads, head_dim] with equal strides, the last
             of which is 1.
         key_scale, value_scale: Factors of stored numbers; 1 unless they have 8 bits.
+        sinks: Those of the heads of queries, float32 [heads]; None for none.
     """
 
     cache: LayerCache
     key_scale: float = 1.0
     value_scale: float = 1.0
+    sinks: Tensor | None = None
 
     @property
     def strides(self) -> tuple[int, int, int]:

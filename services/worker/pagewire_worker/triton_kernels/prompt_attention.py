@@ -13,7 +13,13 @@ import triton.language as tl
 from torch import Tensor
 
 from pagewire_worker.backend.attention import AttentionKind
-from pagewire_worker.triton_kernels.attention_split import HIDDEN, capped, product, seen_by
+from pagewire_worker.triton_kernels.attention_split import (
+    HIDDEN,
+    before_positions,
+    capped,
+    product,
+    seen_by,
+)
 from pagewire_worker.triton_kernels.paged_sequences import PagedLayer, PagedSequences
 from pagewire_worker.triton_kernels.query_tiles import (
     QueryTiles,
@@ -89,7 +95,7 @@ def prompt_attention(
 @triton.jit(do_not_specialize=["table_stride"])
 def _attend_prompts(
     query, key, value, tile_sequences, tile_firsts, query_starts, seq_lens, tables, attended,
-    score_scale, softcap, value_scale, table_stride, block_stride, token_stride, head_stride,
+    sinks, score_scale, softcap, value_scale, table_stride, block_stride, token_stride, head_stride,
     head_dim, NUM_HEADS: tl.constexpr, GROUP: tl.constexpr, WINDOW: tl.constexpr,
     HAS_SOFTCAP: tl.constexpr, TILE: tl.constexpr, BLOCK_SIZE: tl.constexpr, ROWS: tl.constexpr,
     WIDTH: tl.constexpr, IS_WHOLE: tl.constexpr, INTERPRETED: tl.constexpr
@@ -102,8 +108,8 @@ def _attend_prompts(
     table = tables + sequence.to(tl.int64) * table_stride
     queries = tl.load(query + offsets, mask=is_row, other=0.0)
     sums = tl.zeros([ROWS, WIDTH], tl.float32)
-    greatest = tl.full([ROWS], HIDDEN, tl.float32)
-    total = tl.zeros([ROWS], tl.float32)
+    heads = tl.program_id(1) * GROUP + tl.arange(0, ROWS) % GROUP
+    greatest, total = before_positions(sinks, heads, ROWS)
     first_visible = 0
     if WINDOW > 0:
         first_visible = tl.maximum(first_position + 1 - WINDOW, 0)

@@ -74,7 +74,7 @@ def tile_arguments(
     tables = sequences.block_tables
     given = (
         *(query, layer.cache.key, layer.cache.value, tiles.sequences, tiles.firsts),
-        *(sequences.query_starts, sequences.seq_lens, tables, attended),
+        *(sequences.query_starts, sequences.seq_lens, tables, attended, layer.sinks),
         *(scale.factor, scale.softcap, layer.value_scale, tables.stride(0)),
         *(*layer.strides, head_dim),
     )

@@ -25,6 +25,7 @@ def draw_shape(generator: random.Random, dtype: torch.dtype) -> Shape:
         dtype=dtype,
         scale=generator.choice([None, None, 0.3]),
         softcap=generator.choice([0.0, 0.0, 1.5, 50.0]),
+        has_sinks=generator.choice([False, True]),
     )
 
 
@@ -73,13 +74,17 @@ def test_chunks_and_decodes_in_one_batch(pool: KernelPool, dtype: torch.dtype, s
 
 @pytest.mark.parametrize("pool", pools(2))
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize(("window", "softcap"), [(0, 0.0), (20, 0.0), (700, 0.0), (20, 2.0)])
+@pytest.mark.parametrize(
+    ("window", "softcap", "has_sinks"),
+    [(0, 0.0, False), (20, 0.0, False), (700, 0.0, True), (20, 2.0, False)],
+)
 def test_a_token_does_not_depend_on_its_chunk(
-    pool: KernelPool, dtype: torch.dtype, window: int, softcap: float
+    pool: KernelPool, dtype: torch.dtype, window: int, softcap: float, has_sinks: bool
 ) -> None:
-    """Whole, in chunks of several sizes, or one by one: the same bits."""
+    """Whole, in chunks of several sizes, or one by one: the same bits. A sink is counted once, and
+    not in every split."""
     torch.manual_seed(0)
-    shape = Shape(14, 2, 32, 16, window, dtype, softcap=softcap)
+    shape = Shape(14, 2, 32, 16, window, dtype, softcap=softcap, has_sinks=has_sinks)
     length, table = 1100, list(range(69))[::-1]
     heads = draw_heads(shape, length)
     results = []
@@ -99,9 +104,7 @@ def test_a_token_does_not_depend_on_its_chunk(
 @pytest.mark.parametrize("pool", pools(2))
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("num_heads", [3, 72])
-def test_latents_are_keys_and_values(
-    pool: KernelPool, dtype: torch.dtype, num_heads: int
-) -> None:
+def test_latents_are_keys_and_values(pool: KernelPool, dtype: torch.dtype, num_heads: int) -> None:
     """Many heads share one, also more than a tile holds; each token has the same bits alone."""
     torch.manual_seed(num_heads)
     shape = Shape(num_heads, 1, 80, 16, 0, dtype, scale=0.2, latent_dim=48)

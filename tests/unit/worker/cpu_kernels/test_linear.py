@@ -9,7 +9,8 @@ from torch import Tensor
 from pagewire_worker.cpu_kernels import abi
 from pagewire_worker.cpu_kernels.library import TYPES, KernelPool, pointer
 from pagewire_worker.cpu_kernels.packing import PackedWeights, Part, Storage, WeightArena, pack
-from pagewire_worker.layers.activation import ACTIVATIONS
+from pagewire_worker.families.plan import ClampedSwiglu, LinearSpec, MlpSpec
+from pagewire_worker.layers.activation import ACTIVATIONS, gated
 from support.kernels.fused_kernels import ROUNDING, multiply, needs_kernels, packed, pools
 
 DTYPES = (torch.float32, torch.bfloat16)
@@ -93,7 +94,7 @@ def test_gate_and_up(pool: KernelPool, dtype: torch.dtype, rows: int, has_bias: 
     x = torch.randn(rows, 64).to(dtype)
     y = torch.full((rows, 176), float("nan"), dtype=dtype)
     structure = (linear := merged(pool, gate, up, biases)).structure()
-    silu = abi.ACTIVATIONS["silu"]
+    silu = abi.ActivationArgs.of("silu")
     pool.activate(TYPES[dtype], structure, silu, True, pointer(x), rows, None, pointer(y))
     assert linear.storage.num_outputs == 352
     sides = [x.double() @ weight.double().T for weight in (gate, up)]
@@ -170,12 +171,43 @@ def test_activations(pool: KernelPool, dtype: torch.dtype, is_gated: bool, name:
     biases = [torch.randn(size), torch.randn(size)]
     linear = merged(pool, gate, up, biases) if is_gated else packed(pool, gate, biases[0])
     x, y = torch.randn(rows, 64).to(dtype), torch.full((rows, size), float("nan"), dtype=dtype)
-    arguments = (linear.structure(), abi.ACTIVATIONS[name], is_gated, pointer(x), rows, None)
+    kind = abi.ActivationArgs.of(name)
+    arguments = (linear.structure(), kind, is_gated, pointer(x), rows, None)
     pool.activate(TYPES[dtype], *arguments, pointer(y))
     exact = ACTIVATIONS[name](x.double() @ gate.double().T + biases[0].double())
     if is_gated:
         exact = exact * (x.double() @ up.double().T + biases[1].double())
     assert ((y.double() - exact).abs() <= ROUNDING[dtype] * exact.abs() + 2e-5).all()
+
+
+CLAMPED = MlpSpec(
+    up=(NOTHING := LinearSpec(parts=(), num_inputs=1)),
+    down=NOTHING,
+    size=1,
+    clamped=ClampedSwiglu(7.0, 1.702),
+)
+
+
+@pytest.mark.parametrize("pool", pools(1))
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_clamped_gate(pool: KernelPool, dtype: torch.dtype) -> None:
+    """Both sides of either limit, and what is not finite: a limit hides no NaN."""
+    gate = torch.tensor([-1e4, -50, -8, -7, -1, 0, 1, 6.9, 7, 7.1, 50, 1e4]).repeat_interleave(12)
+    up = torch.tensor([-1e4, -50, -8, -7, -1, 0, 1, 6.9, 7, 7.1, 50, 1e4]).repeat(12)
+    x = torch.stack((gate, up), dim=1).to(dtype)
+    x = torch.cat((x, torch.tensor([[torch.nan, 1.0], [1.0, torch.nan]]).to(dtype)))
+    rows = torch.zeros(len(x), 16, dtype=dtype)
+    rows[:, :2] = x
+    takes = torch.eye(16, dtype=dtype)
+    linear = merged(pool, takes[[0] * 16], takes[[1] * 16], [])
+    kind, y = abi.ActivationArgs.of(clamped=CLAMPED.clamped), torch.empty_like(rows)
+    arguments = (linear.structure(), kind, True, pointer(rows), len(rows), None)
+    pool.activate(TYPES[dtype], *arguments, pointer(y))
+    exact = gated(CLAMPED, x[:, 0].double(), x[:, 1].double())
+    assert exact[-2:].isnan().all()
+    assert y[-2:].isnan().all()
+    off = (y[:-2].double() - exact[:-2, None]).abs()
+    assert (off <= ROUNDING[dtype] * exact[:-2, None].abs() + 1e-30).all()
 
 
 @pytest.mark.parametrize("pool", pools(1))
@@ -185,7 +217,8 @@ def test_activations_of_all_sizes(pool: KernelPool, name: str) -> None:
     x = x[: len(x) // 16 * 16, None].repeat(1, 16) * torch.eye(1, 16)
     linear = packed(pool, torch.eye(16))
     y = torch.empty(len(x), 16)
-    arguments = (linear.structure(), abi.ACTIVATIONS[name], False, pointer(x), len(x), None)
+    kind = abi.ActivationArgs.of(name)
+    arguments = (linear.structure(), kind, False, pointer(x), len(x), None)
     pool.activate(abi.FLOAT32, *arguments, pointer(y))
     exact = ACTIVATIONS[name](x.double())
     assert ((y.double() - exact).abs() <= 4e-7 * x.double().abs() + 1e-37).all()

@@ -18,7 +18,9 @@ KINDS = [
     AttentionKind(window=5, scale=0.2),
     AttentionKind(softcap=1.5),
     AttentionKind(window=5, scale=0.2, softcap=1.5),
+    AttentionKind(window=5, has_sinks=True),
 ]
+SINKS = torch.tensor([-3.0, 0.0, 2.0, 30.0])
 
 
 def by_formula(query, key, value, kind):
@@ -35,7 +37,10 @@ def by_formula(query, key, value, kind):
             scores = scores * (HEAD_DIM**-0.5 if kind.scale is None else kind.scale)
             if kind.softcap is not None:
                 scores = kind.softcap * (scores / kind.softcap).tanh()
-            output[row, head] = scores.softmax(0) @ value[first : own + 1, group]
+            if kind.has_sinks:
+                scores = torch.cat((scores, SINKS[head : head + 1].double()))
+            weights = scores.softmax(0)[: own + 1 - first]
+            output[row, head] = weights @ value[first : own + 1, group]
     return output
 
 
@@ -64,7 +69,8 @@ def test_every_kind_equals_the_formula(name, kind):
         np.cumsum([0, *new]).astype(np.int64), np.array(lengths, dtype=np.int64), tables
     )
     attention = make_attention(name, device, torch.float32, BLOCK_SIZE, kind)
-    found = attention.prepare(metadata)(query, cache.layers[0])
+    sinks = SINKS if kind.has_sinks else None
+    found = attention.prepare(metadata)(query, cache.layers[0], sinks)
     expected = torch.cat(
         [
             by_formula(part, key, value, kind)

@@ -13,8 +13,8 @@ from pagewire_worker.loading import cache_sizing, loader
 from support.cells.kv_peers import BLOCK_SIZE, LOADED_BLOCKS, NAMES, PROMPT, eventually, peer
 from support.cells.worker_driver import request
 from support.checkpoints.checkpoints import make_checkpoint
-from support.oracles.family_checkpoints import make_family_checkpoint
 from support.kernels.fake_streams import PumpedStreams
+from support.oracles.family_checkpoints import make_family_checkpoint
 
 WAYS = {"device to device": (True, True), "to a CPU": (True, False), "from a CPU": (False, True)}
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 from unit.worker.triton_kernels.conftest import TOLERANCES
 
-from pagewire_worker.layers.activation import ACTIVATIONS
+from pagewire_worker.families.plan import ClampedSwiglu, LinearSpec, MlpSpec
+from pagewire_worker.layers.activation import ACTIVATIONS, gated
 from pagewire_worker.triton_kernels.activate import activate
 from support.oracles.kernels import activate_oracle
 
@@ -39,6 +40,19 @@ def test_every_activation_equals_torch(name, is_gated, dtype):
     expected = (ACTIVATIONS[name](gate) * up).to(dtype)
     found = activate(products, name, is_gated=is_gated)
     torch.testing.assert_close(found, expected, **TOLERANCES[dtype])
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_a_clamped_gate():
+    """Both sides of either limit, and what is not finite: a limit hides no NaN."""
+    sides = torch.tensor([-1e4, -8, -7, -1, 0, 1, 6.9, 7, 7.1, 1e4, torch.nan])
+    gate, up = sides.repeat_interleave(len(sides)), sides.repeat(len(sides))
+    clamped = ClampedSwiglu(7.0, 1.702)
+    linear = LinearSpec(parts=(), num_inputs=1)
+    spec = MlpSpec(up=linear, down=linear, size=1, clamped=clamped)
+    found = activate(torch.cat((gate, up))[None], clamped=clamped)[0]
+    torch.testing.assert_close(found, gated(spec, gate, up), equal_nan=True)
+    assert found.isnan().sum() == 2 * len(sides) - 1
 
 
 def test_far_out_values_of_gelu():

@@ -51,6 +51,7 @@ typedef struct {
   const float* query_scales;  // [positions], factors of rotated queries; null for 1
   void* key;  // the layer's part of the KV cache, see attention/kv.h
   void* value;  // null with latents
+  const float* sinks;  // [heads], scores without a position and a value in the softmax; null for none
   int32_t window;  // positions that a token sees, itself included; 0 for all
   int32_t group;   // cache group of the layer
   float score_scale;
@@ -78,8 +79,16 @@ typedef struct {
 
 enum { PW_MOST_EXPERTS = 1024 };
 
-// Functions between the matrices of an MLP.
-enum { PW_SILU = 0, PW_GELU = 1, PW_GELU_TANH = 2 };
+// Functions between the matrices of an MLP. The last one takes a gate g and the value u that it
+// multiplies, and gives (u + 1) * g / (1 + e^(-slope * g)) for g of at most `limit` and u of at most that
+// size.
+enum { PW_SILU = 0, PW_GELU = 1, PW_GELU_TANH = 2, PW_CLAMPED_SWIGLU = 3 };
+
+typedef struct {
+  int32_t function;
+  float limit;  // of the last function, and its slope
+  float slope;
+} PwActivation;
 
 // Memory for the activations of one step; T is its number of tokens, X the type of the model, and C the
 // most experts of a token. Rows of chosen experts are sorted by expert, and then by token.
@@ -131,8 +140,8 @@ typedef struct {
   int32_t kind;
   int32_t input;  // buffers
   int32_t output;
-  int32_t activation;
   float factor;
+  PwActivation activation;
   const PwLinear* linear;
   const PwNorm* norm;
   const PwAttention* attention;
@@ -227,7 +236,7 @@ void pw_argmax(PwPool* pool, int32_t type, const PwLinear* linear, const void* x
 // x = softcap * tanh(x / divisor / softcap) for `count` values, a multiple of 16; a softcap of 0 is none.
 void pw_finish_logits(PwPool* pool, float* x, int64_t count, float divisor, float softcap);
 // Single parts of a step, for tests and measurements.
-void pw_activate(PwPool* pool, int32_t type, const PwLinear* linear, int32_t activation,
+void pw_activate(PwPool* pool, int32_t type, const PwLinear* linear, const PwActivation* activation,
                  int32_t is_gated, const void* x, int64_t num_rows, void* prepared, void* y);
 void pw_rotate_and_store(PwPool* pool, const PwModel* model, const PwBatch* batch,
                          const PwScratch* scratch, const PwAttention* attention);

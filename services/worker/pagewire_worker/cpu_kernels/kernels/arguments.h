@@ -128,7 +128,8 @@ struct LinearArguments {
 
 struct ActivateArguments {
   LinearArguments linear;
-  int32_t activation, is_gated;
+  PwActivation activation;
+  int32_t is_gated;
 };
 
 struct LogitsArguments {

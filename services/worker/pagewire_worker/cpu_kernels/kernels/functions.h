@@ -103,12 +103,32 @@ static __attribute__((noinline)) void activate_rarely(int activation, const floa
   store(y, activation == PW_GELU ? gelu(load(x)) : gelu_tanh(load(x)));
 }
 
-static inline V activate(int activation, V x) {
-  if (__builtin_expect(activation == PW_SILU, 1)) return silu(x);
+static inline V activate(const PwActivation& activation, V x) {
+  if (__builtin_expect(activation.function == PW_SILU, 1)) return silu(x);
   alignas(64) float memory[PANEL];
   store(memory, x);
-  activate_rarely(activation, memory, memory);
+  activate_rarely(activation.function, memory, memory);
   return load(memory);
+}
+
+// `gate` and `up` of a clamped function; of a NaN and a limit, min and max give the NaN.
+static __attribute__((noinline)) void clamp_rarely(const PwActivation& activation, const float* gate,
+                                                   const float* up, float* y) {
+  V limit = set1(activation.limit), g = min(limit, load(gate));
+  V u = max(sub(zero(), limit), min(limit, load(up)));
+  V power = exp(mul(g, set1(-activation.slope)));
+  store(y, mul(add(u, set1(1.0f)), div(g, add(set1(1.0f), power))));
+}
+
+// The input of the last matrix of an MLP with a gate.
+static inline V gated(const PwActivation& activation, V gate, V up) {
+  if (__builtin_expect(activation.function != PW_CLAMPED_SWIGLU, 1))
+    return mul(activate(activation, gate), up);
+  alignas(64) float gates[PANEL], ups[PANEL];
+  store(gates, gate);
+  store(ups, up);
+  clamp_rarely(activation, gates, ups, gates);
+  return load(gates);
 }
 
 static inline float inverse_root_mean_square(const float* x, int64_t size, float epsilon) {

@@ -177,9 +177,9 @@ void pw_argmax(PwPool* pool, int32_t type, const PwLinear* linear, const void* x
   pool->run(pool->kernels->argmax[type], &arguments, 1, is_worth_sharing(*linear, num_rows));
 }
 
-void pw_activate(PwPool* pool, int32_t type, const PwLinear* linear, int32_t activation,
+void pw_activate(PwPool* pool, int32_t type, const PwLinear* linear, const PwActivation* activation,
                  int32_t is_gated, const void* x, int64_t num_rows, void* prepared, void* y) {
-  ActivateArguments arguments = {{linear, x, num_rows, prepared, y, 0}, activation, is_gated};
+  ActivateArguments arguments = {{linear, x, num_rows, prepared, y, 0}, *activation, is_gated};
   pool->run(pool->kernels->activate[type], &arguments, 1, is_worth_sharing(*linear, num_rows));
 }
 

@@ -48,7 +48,7 @@ class LatentOptions:
     @classmethod
     def of(cls, dtype: torch.dtype) -> "LatentOptions":
         """Return the options for queries of a type."""
-        return cls(16, 16, 1) if dtype == torch.float32 else cls(32, 4, 2)
+        return cls(16, 16, 1) if dtype == torch.float32 else cls(32, 8, 2)
 
 
 def latent_decodes(
@@ -88,7 +88,7 @@ def latent_decodes(
         *layer.cache.key.stride()[:2],
         **named,
     )
-    launch_merge(attended, sequences, decodes, partials, 1.0, 0, split_plan)
+    launch_merge(attended, layer, sequences, decodes, partials, 0, split_plan)
 
 
 def latent_chunks(

@@ -88,26 +88,45 @@ def _latent_write(
     place = cache + slot // BLOCK_SIZE * block_stride + slot % BLOCK_SIZE * token_stride
     row = keys + token * key_stride
     angle = tl.load(positions + token) * TURNED
-    dtype: tl.constexpr = keys.dtype.element_ty
     if part == 0:
-        pairs = _pairs(1, BLOCK)
-        mask = pairs < tl.where(slot >= 0, RANK // 2, 0)  # of padding none
-        first, second = _load(row + pairs, mask, RANK)
-        first, second = _norm(first, second, weight, epsilon, dtype, RANK)
-        _store(place + pairs, first, second, None, 0, mask, faults, token, RANK)
+        limit = tl.where(slot >= 0, RANK // 2, 0)  # of padding none
+        _write_latent(row, place, limit, weight, epsilon, faults, token, RANK, BLOCK)
     elif part == 1:
-        pairs = _pairs(1, TURNED_BLOCK)
-        mask = pairs < tl.where(slot >= 0, TURNED // 2, 0)
-        first, second = _load(row + RANK + pairs, mask, TURNED)
-        first, second = _rotate(first, second, cosines, sines, angle + pairs, TURNED)
-        _store(place + RANK + pairs, first, second, None, 0, mask, faults, token, TURNED)
+        limit = tl.where(slot >= 0, TURNED // 2, 0)
+        _turn(
+            row + RANK, place + RANK, 0, 1, 0, 0, limit, cosines + angle, sines + angle, faults,
+            token, 1, TURNED, TURNED_BLOCK
+        )
     else:
-        pairs = _pairs(HEADS, TURNED_BLOCK)
-        head = (part - 2) * HEADS + tl.arange(0, HEADS)[:, None]
-        mask = (head < NUM_HEADS) & (pairs < TURNED // 2)
-        source = queries + token * query_stride + head * (PLAIN + TURNED) + PLAIN + pairs
-        first, second = _load(source, mask, TURNED)
-        first, second = _rotate(first, second, cosines, sines, angle + pairs, TURNED)
-        target = query + (token * NUM_HEADS + head) * (RANK + TURNED) + RANK + pairs
-        _store(target, first, second, None, 0, mask, None, token, TURNED)
+        source = queries + token * query_stride + PLAIN
+        target = query + token * NUM_HEADS * (RANK + TURNED) + RANK
+        _turn(
+            source, target, (part - 2) * HEADS, NUM_HEADS, PLAIN + TURNED, RANK + TURNED,
+            TURNED // 2, cosines + angle, sines + angle, None, token, HEADS, TURNED, TURNED_BLOCK
+        )
+
+
+@triton.jit
+def _write_latent(
+    row, place, limit, weight, epsilon, faults, token, RANK: tl.constexpr, BLOCK: tl.constexpr
+):
+    pairs = _pairs(1, BLOCK)
+    mask = pairs < limit
+    first, second = _load(row + pairs, mask, RANK)
+    first, second = _norm(first, second, weight, epsilon, row.dtype.element_ty, RANK)
+    _store(place + pairs, first, second, None, 0, mask, faults, token, RANK)
+
+
+@triton.jit
+def _turn(
+    source, target, first_head, num_heads, source_stride, target_stride, limit, cosines, sines,
+    faults, token, HEADS: tl.constexpr, TURNED: tl.constexpr, BLOCK: tl.constexpr
+):
+    pairs = _pairs(HEADS, BLOCK)
+    head = first_head + tl.arange(0, HEADS)[:, None]
+    mask = (head < num_heads) & (pairs < limit)
+    first, second = _load(source + head * source_stride + pairs, mask, TURNED)
+    first, second = _rotate(first, second, cosines, sines, pairs, TURNED)
+    place = target + head * target_stride + pairs
+    _store(place, first, second, None, 0, mask, faults, token, TURNED)
 # fmt: on

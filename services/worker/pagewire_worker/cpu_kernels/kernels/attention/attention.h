@@ -244,6 +244,14 @@ static void attend_tile(PwPool* pool, int thread, Tiles& tiles, const PwModel& m
     memory.totals[0].greatest[row] = memory.totals[1].greatest[row] = HIDDEN;
     memory.totals[0].total[row] = memory.totals[1].total[row] = 0.0f;
   }
+  if (attention.sinks != nullptr) {
+    // Like a split before the first one that has a weight of 1 and a value of 0.
+    const float scale = attention.softcap == 0.0f ? attention.score_scale : 1.0f;
+    for (int64_t row = 0; row < num_rows; row++) {
+      memory.totals[0].greatest[row] = attention.sinks[first_head + row % num_query] / scale;
+      memory.totals[0].total[row] = 1.0f;
+    }
+  }
   for (int64_t i = 0; i < num_rows * width; i += PANEL) store(memory.sums + i, zero());
   int64_t earliest = batch.positions[tile.first_token];
   int64_t end = batch.positions[tile.first_token + tile.num_tokens - 1] + 1;

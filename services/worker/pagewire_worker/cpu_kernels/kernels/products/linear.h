@@ -167,10 +167,10 @@ static void add_share(PwPool* pool, int phase, int thread, const Group& group, R
   });
 }
 
-// y [num_rows, outputs / 2] = function(gate) * up; panels of gate and up alternate in the matrix.
+// y [num_rows, outputs / 2] = activation(gate) * up; panels of gate and up alternate in the matrix.
 template <class T, class Out>
 static void gate_up_share(PwPool* pool, int phase, int thread, const Group& group, Rows x,
-                          int function, void* y) {
+                          const PwActivation& activation, void* y) {
   linear_share<T>(pool, phase, thread, group, x, true, [=](const PwLinear& linear) {
     const float* bias = linear.bias;
     const int64_t stride = linear.num_outputs / 2;
@@ -181,16 +181,16 @@ static void gate_up_share(PwPool* pool, int phase, int thread, const Group& grou
           gate = add(gate, load(bias + (panel + n) * PANEL));
           up = add(up, load(bias + (panel + n + 1) * PANEL));
         }
-        store((Out*)y + row * stride + (panel + n) / 2 * PANEL, mul(activate(function, gate), up));
+        store((Out*)y + row * stride + (panel + n) / 2 * PANEL, gated(activation, gate, up));
       }
     };
   });
 }
 
-// y [num_rows, outputs] = function(x W^T + bias)
+// y [num_rows, outputs] = activation(x W^T + bias)
 template <class T, class Out>
 static void activate_share(PwPool* pool, int phase, int thread, const Group& group, Rows x,
-                           int function, void* y) {
+                           const PwActivation& activation, void* y) {
   linear_share<T>(pool, phase, thread, group, x, false, [=](const PwLinear& linear) {
     const float* bias = linear.bias;
     const int64_t stride = linear.num_outputs;
@@ -199,7 +199,7 @@ static void activate_share(PwPool* pool, int phase, int thread, const Group& gro
         V sum = load(sums + n * PANEL);
         int64_t column = (panel + n) * PANEL;
         if (bias != nullptr) sum = add(sum, load(bias + column));
-        store((Out*)y + row * stride + column, activate(function, sum));
+        store((Out*)y + row * stride + column, activate(activation, sum));
       }
     };
   });
@@ -233,16 +233,16 @@ static void add_linear(PwPool* pool, int phase, int thread, const Group& group, 
 
 template <class T>
 static void gate_up_linear(PwPool* pool, int phase, int thread, const Group& group, Rows x,
-                           int function, void* y) {
-#define PW_CALL(K) gate_up_share<K, typename T::Element>(pool, phase, thread, group, x, function, y)
+                           const PwActivation& activation, void* y) {
+#define PW_CALL(K) gate_up_share<K, typename T::Element>(pool, phase, thread, group, x, activation, y)
   PW_BY_KIND(group.linears[0], PW_CALL)
 #undef PW_CALL
 }
 
 template <class T>
 static void activate_linear(PwPool* pool, int phase, int thread, const Group& group, Rows x,
-                            int function, void* y) {
-#define PW_CALL(K) activate_share<K, typename T::Element>(pool, phase, thread, group, x, function, y)
+                            const PwActivation& activation, void* y) {
+#define PW_CALL(K) activate_share<K, typename T::Element>(pool, phase, thread, group, x, activation, y)
   PW_BY_KIND(group.linears[0], PW_CALL)
 #undef PW_CALL
 }
