@@ -175,7 +175,7 @@ class BatchArrays:
 def _model_structure(
     decoder: FusedDecoder, kv_cache: KvCache, layers: "ctypes.Array[abi.Layer]"
 ) -> abi.Model:
-    plan = decoder.plan
+    plan, latent = decoder.plan, decoder.plan.attention.latent
     return abi.Model(
         type=TYPES[decoder.dtype],
         num_layers=len(plan.layers),
@@ -183,6 +183,8 @@ def _model_structure(
         num_heads=plan.attention.num_heads,
         num_kv_heads=plan.attention.num_kv_heads,
         head_dim=plan.attention.head_dim,
+        latent_dim=0 if latent is None else latent.rank,
+        plain_dim=0 if latent is None else latent.plain_dim,
         block_size=kv_cache.block_size,
         embedding_factor=embedding_factor(plan, decoder.dtype),
         norm=decoder.norm.structure(),

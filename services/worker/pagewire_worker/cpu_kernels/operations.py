@@ -29,10 +29,9 @@ class LayerOperations:
         self.attention = attention_structure(layer, cache)
         self._enter(layer.attention_norms, layer.qkv)
         self._add(abi.STORE, abi.NORMED, abi.PRODUCTS, linear=layer.qkv)
-        self._add(abi.ROTATE, abi.PRODUCTS, abi.QUERY, attention=self.attention)
-        self._add(abi.ATTEND, abi.QUERY, abi.ATTENDED, attention=self.attention)
-        self._prepare(abi.ATTENDED, layer.output)
-        self._leave(layer.attention_norms, abi.ATTENDED, layer.output)
+        attended = self._attend() if layer.latent is None else self._attend_latent(layer)
+        self._prepare(attended, layer.output)
+        self._leave(layer.attention_norms, attended, layer.output)
         if isinstance(layer.mlp, FusedMlp):
             self._enter(layer.mlp_norms, layer.mlp.up)
             self._activate(layer.mlp)
@@ -44,6 +43,29 @@ class LayerOperations:
     def structure(self) -> abi.Layer:
         """Return the structure for the kernels; valid while this object lives."""
         return abi.Layer(self._array, len(self._array))
+
+    def _attend(self) -> int:
+        """Attend with the products; return the buffer of what heads see."""
+        self._add(abi.ROTATE, abi.PRODUCTS, abi.QUERY, attention=self.attention)
+        self._add(abi.ATTEND, abi.QUERY, abi.ATTENDED, attention=self.attention)
+        return abi.ATTENDED
+
+    def _attend_latent(self, layer: FusedLayer) -> int:
+        """Do the same with a latent."""
+        latent, queries = layer.latent, layer.qkv
+        assert latent is not None
+        own = {"attention": self.attention}
+        self._add(abi.LATENT_KEY, abi.PRODUCTS, abi.NORMED, linear=layer.qkv, **own)
+        if latent.query_up is not None:
+            queries = latent.query_up
+            self._prepare(abi.NORMED, queries)
+            self._add(abi.STORE, abi.NORMED, abi.PRODUCTS, linear=queries)
+        self._add(abi.LATENT_QUERY, abi.PRODUCTS, abi.ATTENDED, linear=queries, **own)
+        absorbing, expanding = linear_array(latent.query), linear_array(latent.value)
+        self._add(abi.ABSORB, abi.ATTENDED, abi.QUERY, linears=absorbing)
+        self._add(abi.ATTEND, abi.QUERY, abi.ATTENDED, attention=self.attention)
+        self._add(abi.EXPAND, abi.ATTENDED, abi.QUERY, linears=expanding)
+        return abi.QUERY
 
     def _activate(self, mlp: FusedMlp) -> None:
         """Compute an MLP up to the input of its last matrix."""
@@ -188,7 +210,7 @@ def attention_structure(layer: FusedLayer, cache: LayerCache) -> abi.AttentionAr
         sines=pointer(sines),
         query_scales=pointer(query_scales),
         key=pointer(cache.key),
-        value=pointer(cache.value),
+        value=None if cache.is_latent else pointer(cache.value),
         sinks=pointer(layer.sinks),
         window=spec.kind.window or 0,
         group=cache.group,

@@ -4,7 +4,7 @@ The other modules of this folder make it from config.json. Backends compute the 
 family.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -107,6 +107,32 @@ class LinearSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LatentSpec:
+    """Latent attention (DeepSeek-AI, 2024) in its absorbed form: attention with one KV head.
+
+    The key of a token is its normed latent, and behind it numbers that are rotated; its value is
+    the latent. The query of a head is the product of its plain part with the rows of `expand` for
+    keys, and behind it its rotated part. What a head sees is multiplied with the rows for values.
+
+    Attributes:
+        rank: Numbers of a latent.
+        plain_dim: First numbers of the query of a head, which are not rotated.
+        value_dim: Numbers of a head behind attention.
+        norm: Of the latent.
+        expand: Name of the matrix from a latent to the plain_dim + value_dim numbers of each head.
+        query_norm, query_up: From the first outputs of qkv to queries; None: these are queries.
+    """
+
+    rank: int
+    plain_dim: int
+    value_dim: int
+    norm: NormSpec
+    expand: str
+    query_norm: NormSpec | None = None
+    query_up: LinearSpec | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionSpec:
     """Grouped-query attention (Ainslie et al., 2023).
 
@@ -114,8 +140,10 @@ class AttentionSpec:
         qkv: Queries, keys and values of all heads.
         output: From all heads to the hidden state.
         query_norm, key_norm: Of each head, or of all heads together: their size says it.
-        rope: None for no rotation.
+        rope: None for no rotation; of the last numbers of heads where there is a latent.
         sinks: Name of the tensor of the heads' sinks, for a kind that has them.
+        latent: None where keys and values are those of heads. With it qkv are queries, or what
+            they are made of, and the key of one head.
     """
 
     num_heads: int
@@ -128,6 +156,7 @@ class AttentionSpec:
     query_norm: NormSpec | None = None
     key_norm: NormSpec | None = None
     sinks: str | None = None
+    latent: LatentSpec | None = None
 
     @property
     def num_query_groups(self) -> int:
@@ -139,6 +168,11 @@ class AttentionSpec:
         """Values of queries, keys and values of a token."""
         key = self.num_kv_heads * self.head_dim
         return self.num_heads * self.head_dim, key, key
+
+    @property
+    def seen_dim(self) -> int:
+        """Numbers that attention returns for a head."""
+        return self.head_dim if self.latent is None else self.latent.rank
 
     @property
     def has_whole_norms(self) -> bool:
@@ -154,11 +188,34 @@ class AttentionSpec:
         order = None if self.rope is None else self.rope.head_order
         if order is None:
             return None
+        if self.latent is not None:
+            num_queries = self.qkv.num_outputs - self.head_dim
+            heads = self.query_order if self.latent.query_up is None else None
+            return [
+                *(range(num_queries) if heads is None else heads),
+                *_turned(num_queries, self.latent.rank, order),
+            ][:num_values]
         num_rotated = min(num_values, sum(self.sizes[:2]))
         heads = range(0, num_rotated, self.head_dim)
         return [head + place for head in heads for place in order] + [
             *range(num_rotated, num_values)
         ]
+
+    @property
+    def query_order(self) -> list[int] | None:
+        """The published place of each number of the queries of a latent; None for the same."""
+        order = None if self.rope is None else self.rope.head_order
+        if self.latent is None or order is None:
+            return None
+        plain = self.latent.plain_dim
+        firsts = range(0, self.num_heads * (plain + len(order)), plain + len(order))
+        return [place for first in firsts for place in _turned(first, plain, order)]
+
+
+def _turned(first: int, num_plain: int, order: Sequence[int]) -> list[int]:
+    """Return the places of a head from `first` on whose last numbers are in `order`."""
+    begin = first + num_plain
+    return [*range(first, begin), *(begin + place for place in order)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +395,9 @@ class ModelPlan:
         groups = layer_groups(windows, self.max_positions)
         window = windows[0] if len(set(windows)) == 1 else None
         heads, size = self.attention.num_kv_heads, self.attention.head_dim
-        return CacheShape(len(self.layers), heads, size, window, groups)
+        latent = self.attention.latent
+        rank = None if latent is None else latent.rank
+        return CacheShape(len(self.layers), heads, size, window, groups, rank)
 
     @property
     def first_context(self) -> int | None:

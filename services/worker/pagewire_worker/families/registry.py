@@ -5,6 +5,7 @@ from types import ModuleType
 from typing import Final
 
 from pagewire_worker.families import (
+    deepseek,
     gemma,
     glm,
     glm_moe,
@@ -39,6 +40,7 @@ MODULES: Final[tuple[ModuleType, ...]] = (
     qwen_moe,
     olmoe,
     glm_moe,
+    deepseek,
     gpt_oss,
 )
 """A new family is a module here."""

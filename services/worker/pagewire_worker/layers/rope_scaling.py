@@ -84,15 +84,15 @@ def _yarn(rope: RopeSpec, num_positions: int) -> Scaled:
 def _yarn_factor(settings: Mapping[str, float]) -> float:
     if "attention_factor" in settings:
         return settings["attention_factor"]
-    scales = settings.get("mscale"), settings.get("mscale_all_dim")
-
-    def scale_of(multiplier: float) -> float:
-        factor = settings["factor"]
-        return 0.1 * multiplier * math.log(factor) + 1.0 if factor > 1 else 1.0
-
+    scales, factor = (settings.get("mscale"), settings.get("mscale_all_dim")), settings["factor"]
     if scales[0] and scales[1]:
-        return scale_of(scales[0]) / scale_of(scales[1])
-    return scale_of(1.0)
+        return yarn_scale(factor, scales[0]) / yarn_scale(factor, scales[1])
+    return yarn_scale(factor, 1.0)
+
+
+def yarn_scale(factor: float, multiplier: float) -> float:
+    """Return the growth of queries and keys for a context `factor` times as long."""
+    return 0.1 * multiplier * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 
 def _longrope(rope: RopeSpec, num_positions: int) -> Scaled:

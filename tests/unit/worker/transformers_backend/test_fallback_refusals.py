@@ -48,17 +48,17 @@ REFUSED = {
         "s_aux",
     ),
     "latent": (
-        "deepseek_v2",
+        "glm4_moe_lite",
         {
             **SMALL,
-            "first_k_dense_replace": 2,
+            "mlp_layer_types": ["dense", "dense"],
             "kv_lora_rank": 8,
             "q_lora_rank": 8,
             "qk_nope_head_dim": 8,
             "qk_rope_head_dim": 8,
             "v_head_dim": 8,
         },
-        "DeepseekV2ForCausalLM",
+        "Glm4MoeLiteForCausalLM",
         "different size",
     ),
     "chunked": (
