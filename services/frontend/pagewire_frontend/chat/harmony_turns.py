@@ -16,11 +16,12 @@ from pagewire_frontend.models.content import text_of
 def harmony_turns(turns: Sequence[Mapping[str, Any]]) -> list[Turn]:
     """Return the turns of a conversation.
 
-    All instructions become one. Calls of one turn become turns of their own, each with its result
-    behind it. Reasoning is kept where the answer to the calls is still to come.
+    All instructions become one, and turns of the assistant in a row become one. Calls of one turn
+    become turns of their own, each with its result behind it. Reasoning is kept where the answer to
+    the calls is still to come.
     """
     instructions = [text_of(turn["content"]) for turn in turns if turn["role"] == "system"]
-    others = [turn for turn in turns if turn["role"] != "system"]
+    others = _joined([turn for turn in turns if turn["role"] != "system"])
     first = [text_turn("system", "\n\n".join(instructions))] if instructions else []
     finals = [index for index, turn in enumerate(others) if _is_final(turn)]
     last_final = finals[-1] if finals else -1
@@ -50,6 +51,39 @@ def harmony_tools(tools: Sequence[Mapping[str, Any]] | None) -> list[dict[str, A
     return [{**tool, "function": _described(tool["function"])} for tool in tools]
 
 
+def _joined(turns: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the turns, those of the assistant up to a final text or a call as one."""
+    joined: list[Mapping[str, Any]] = []
+    texts: list[Mapping[str, Any]] = []
+    for turn in turns:
+        if turn["role"] == "assistant":
+            texts.append(turn)
+            if not turn.get("tool_calls"):
+                continue
+            turn = _one_turn(texts)
+        elif texts:
+            joined.append(_one_turn(texts))
+        texts = []
+        joined.append(turn)
+    return [*joined, _one_turn(texts)] if texts else joined
+
+
+def _one_turn(turns: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return turns in a row as one. Before a call, all texts are thoughts to the template."""
+    *before, last = turns
+    if not before:
+        return last
+    if not last.get("tool_calls"):
+        contents = [text_of(turn["content"]) for turn in turns]
+        return {**last, "content": "\n\n".join(filter(None, contents))}
+    texts = [text for turn in before for text in (_thought(turn), text_of(turn["content"]))]
+    return {**last, "reasoning_content": "\n\n".join(filter(None, [*texts, _thought(last)]))}
+
+
+def _thought(turn: Mapping[str, Any]) -> str:
+    return str(turn.get("reasoning_content") or "")
+
+
 def _is_final(turn: Mapping[str, Any]) -> bool:
     return turn["role"] == "assistant" and not turn.get("tool_calls")
 
@@ -65,7 +99,7 @@ def _call_turns(
     for call in turn["tool_calls"]:
         said.append({"role": "assistant", "content": "", "tool_calls": [call]})
         said += by_call.pop(call["id"], [])
-    content, thought = text_of(turn["content"]), turn.get("reasoning_content")
+    content, thought = text_of(turn["content"]), _thought(turn)
     if is_open and thought:
         # The template refuses a turn with both, and shows either as analysis.
         said[0]["thinking"] = f"{thought}\n\n{content}" if content else thought

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from llguidance import LLMatcher, LLTokenizer
+from llguidance import LLMatcher
 
 from pagewire_frontend.chat.effort import effort_arguments
 from pagewire_frontend.chat.harmony_turns import harmony_tools, harmony_turns
@@ -45,10 +45,35 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     return load_model(ModelSpec("m", str(folder)))
 
 
+class Masks:
+    """What the masks of a grammar allow to a model."""
+
+    def __init__(self, model: LoadedModel) -> None:
+        self._tokenizer = model.tokenizer
+        self._grammars = load_grammar_tokenizer(
+            model.tokenizer.to_json(), model.tokenizer.vocab_size, model.eos_token_ids
+        )
+        self._compiled: dict[bytes, LLMatcher] = {}
+
+    def accept(self, plan: MessagePlan, text: str) -> bool:
+        """Return whether the masks allow `text`, and an end behind it."""
+        outputs = plan.params.structured_outputs
+        assert outputs is not None
+        if outputs.digest not in self._compiled:
+            check(self._grammars, outputs)
+            self._compiled[outputs.digest] = compile_grammar(self._grammars, outputs)
+        matcher = self._compiled[outputs.digest].deep_copy()
+        for token in self._tokenizer.encode(text, add_special_tokens=False):
+            bits = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
+            if not np.unpackbits(bits, bitorder="little")[token]:
+                return False
+            assert matcher.consume_token(token), matcher.get_error()
+        return bool(matcher.is_accepting())
+
+
 @pytest.fixture(scope="module")
-def grammars(model: LoadedModel) -> LLTokenizer:
-    tokenizer = model.tokenizer
-    return load_grammar_tokenizer(tokenizer.to_json(), tokenizer.vocab_size, model.eos_token_ids)
+def masks(model: LoadedModel) -> Masks:
+    return Masks(model)
 
 
 def test_a_model_is_found_by_its_template_and_its_tokens(model: LoadedModel) -> None:
@@ -132,6 +157,11 @@ def test_what_the_template_cannot_show_is_put_where_it_can(model: LoadedModel) -
             # Reasoning alone: an answer that was cut off.
             {"role": "assistant", "reasoning_content": "hm", "content": ""},
             {"role": "developer", "content": [{"type": "text", "text": "Two."}]},
+            {"role": "user", "content": "Hm"},
+            {"role": "assistant", "content": "Yes."},
+            {"role": "assistant", "content": "And no."},
+            {"role": "user", "content": "Hi"},
+            {"role": "assistant", "content": "First."},
             {
                 "role": "assistant",
                 "content": "I look.",
@@ -146,33 +176,20 @@ def test_what_the_template_cannot_show_is_put_where_it_can(model: LoadedModel) -
     assert behind.startswith("<|message|># Instructions\n\nOne.\n\nTwo.\n\n# Tools")
     assert "\n// \ntype f = (_: {\na?: string,\n" in behind
     assert behind.endswith(
+        "<|start|>user<|message|>Hi<|end|><|start|>user<|message|>Hm<|end|>"
+        "<|start|>assistant<|channel|>final<|message|>Yes.\n\nAnd no.<|end|>"
         "<|start|>user<|message|>Hi<|end|>"
-        "<|start|>assistant<|channel|>analysis<|message|>Look.\n\nI look.<|end|>"
+        "<|start|>assistant<|channel|>analysis<|message|>First.\n\nLook.\n\nI look.<|end|>"
         "<|start|>assistant to=functions.f<|channel|>commentary <|constrain|>json<|message|>"
         "{}<|call|><|start|>functions.f to=assistant<|channel|>commentary<|message|>?<|end|>"
         "<|start|>assistant"
     )
 
 
-def accepts(model: LoadedModel, grammars: LLTokenizer, plan: MessagePlan, text: str) -> bool:
-    """Return whether the masks allow `text`, and an end behind it."""
-    assert plan.params.structured_outputs is not None
-    check(grammars, plan.params.structured_outputs)
-    matcher: LLMatcher = compile_grammar(grammars, plan.params.structured_outputs)
-    for token in model.tokenizer.encode(text, add_special_tokens=False):
-        bits = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
-        if not np.unpackbits(bits, bitorder="little")[token]:
-            return False
-        assert matcher.consume_token(token), matcher.get_error()
-    return bool(matcher.is_accepting())
-
-
 @pytest.mark.parametrize("before", ["", ANALYSIS, 2 * ANALYSIS])
-def test_calls_are_held_behind_their_header(
-    model: LoadedModel, grammars: LLTokenizer, before: str
-) -> None:
+def test_calls_are_held_behind_their_header(model: LoadedModel, masks: Masks, before: str) -> None:
     def allows(plan: MessagePlan, text: str) -> bool:
-        return accepts(model, grammars, plan, before + text)
+        return masks.accept(plan, before + text)
 
     forced = plan_message(model, PARAMS, ToolUse(tools=TOOLS, mode="required"))
     other = CALL.replace(".f", ".g")
@@ -202,15 +219,15 @@ def test_calls_are_held_behind_their_header(
     ],
 )
 def test_a_form_of_the_client_holds_the_final_message(
-    model: LoadedModel, grammars: LLTokenizer, outputs: Any, good: str, bad: str
+    model: LoadedModel, masks: Masks, outputs: Any, good: str, bad: str
 ) -> None:
     held = PARAMS.with_(structured_outputs=StructuredOutputsParams(**outputs))
     plan = plan_message(model, held, ToolUse(tools=TOOLS[1:], mode="auto"))
     assert not plan.has_grammar
     for before in ("", ANALYSIS):
-        assert accepts(model, grammars, plan, before + FINAL + good)
-        assert not accepts(model, grammars, plan, before + FINAL + bad)
-    assert not accepts(model, grammars, plan, good)
+        assert masks.accept(plan, before + FINAL + good)
+        assert not masks.accept(plan, before + FINAL + bad)
+    assert not masks.accept(plan, good)
     # A turn that is continued is the final message already.
     continued = plan_message(model, held, opens_turn=False)
     assert continued.params == held
