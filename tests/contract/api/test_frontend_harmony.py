@@ -115,9 +115,8 @@ async def test_responses_have_an_item_per_message(folder):
                 items = check_stream(events_of(reply.text))
                 output = [items[index] for index in sorted(items)]
             else:
-                first = reply.json()
-                check_response(first)
-                output = first["output"]
+                check_response(reply.json())
+                output = reply.json()["output"]
             assert items_of(output) == [
                 ("reasoning", "Rome?"),
                 ("message", "I look."),
@@ -132,7 +131,15 @@ async def test_responses_have_an_item_per_message(folder):
         attach.finish(submit, len(both), reason=STOP)
         items = check_stream(events_of((await call).text))
         assert items_of(items.values()) == [("message", "I look."), ("message", "Wet.")]
-        # The next turn has the call and its reasoning, up to the final answer.
+
+
+async def test_the_next_turn_has_the_call_and_its_reasoning(folder):
+    """Up to the final answer."""
+    async with gateway(folder, served_length=LONG) as (client, attach, _):
+        body = {"model": "tiny", "input": "How is it?", "tools": RESPONSE_TOOLS}
+        call = post(client, URL, body)
+        answer(attach, await attach.next("submit"), folder, CALLED)
+        first = (await call).json()
         result = {
             "type": "function_call_output",
             "call_id": first["output"][3]["call_id"],
