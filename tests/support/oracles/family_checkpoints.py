@@ -189,7 +189,7 @@ FAMILY_CHECKPOINTS: dict[str, tuple[str, dict[str, Any]]] = {
         "gpt_oss",
         {
             **_TWO,
-            "intermediate_size": 48,
+            "intermediate_size": 64,
             "num_local_experts": 6,
             "num_experts_per_tok": 3,
             "sliding_window": WINDOW,
