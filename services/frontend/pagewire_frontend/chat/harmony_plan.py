@@ -16,6 +16,8 @@ from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.structured_outputs import FIELD, StructuredOutputsParams
 
+_MAX_BEFORE: Final = 8
+"""Most messages before the last: a model that goes astray would begin one thought after another."""
 _TEXT: Final = r"HARMONY_TEXT: /(.|\n)*/"
 
 
@@ -106,7 +108,7 @@ def _grammar(form: HarmonyFormat, last: str, rules: Sequence[str], said: str = "
     channels = ["analysis", said] if said else ["analysis"]
     behind = f'{form.token("<|end|>")} {form.token("<|start|>")} "assistant"'
     ways = " | ".join(f"{_opened(form, channel)} HARMONY_TEXT {behind}" for channel in channels)
-    start = f"start: harmony_before* {last}"
+    start = f"start: harmony_before{{0,{_MAX_BEFORE}}} {last}"
     return "\n".join(["%llguidance {}", start, f"harmony_before: {ways}", _TEXT, *rules])
 
 

@@ -15,6 +15,8 @@ from pagewire_frontend.message.call_writer import CallWriter, new_call_id
 from pagewire_frontend.message.harmony_header import (
     ASSISTANT,
     FUNCTIONS,
+    MAX_CHARS,
+    TO,
     Header,
     may_be_header,
     read_header,
@@ -96,10 +98,17 @@ class HarmonyReader:
             # <|start|> and the author are missing.
             self._start(mark)
             self._author = ASSISTANT
-        self._header = f"{self._header}{mark}"
+        self._add_mark(mark)
 
     def _constrain(self, mark: str) -> None:
-        if self._header is not None:
+        # A content type comes behind a channel or a recipient.
+        if self._header is not None and (tokens.CHANNEL in self._header or TO in self._header):
+            self._add_mark(mark)
+
+    def _add_mark(self, mark: str) -> None:
+        """Add a mark to the header, unless marks have made it too long: text will end it then."""
+        assert self._header is not None
+        if len(self._header) <= MAX_CHARS:
             self._header += mark
 
     def _message(self, _: str) -> None:

@@ -15,8 +15,9 @@ ASSISTANT: Final = "assistant"
 FUNCTIONS: Final = "functions."
 """Names of functions of the client begin with it, as recipients and as authors."""
 _AUTHORS: Final = (ASSISTANT, "user", "system", "developer", "tool")
-_TO: Final = "to="
-_MAX_CHARS: Final = 256
+TO: Final = "to="
+"""Begins a recipient."""
+MAX_CHARS: Final = 256
 """Most characters of a header; names of functions have at most 64."""
 
 
@@ -45,16 +46,17 @@ def read_header(text: str, author: str | None) -> Header:
         text: The text behind `<|start|>`, or behind the author where the prompt has named it.
         author: That author; None where the text begins with it.
     """
+    text = text.replace(CONSTRAIN, f" {CONSTRAIN}")
     before, _, behind = text.partition(CHANNEL)
     words = before.split()
     if words and _is_author(words[0], author):
         author = words.pop(0).partition(":")[0]
         before = before.split(maxsplit=1)[1] if words else ""
-    behind = behind.replace(CHANNEL, " ").replace(CONSTRAIN, f" {CONSTRAIN}").lstrip()
+    behind = behind.replace(CHANNEL, " ").lstrip()
     channel = "" if behind.startswith(CONSTRAIN) else behind.partition(" ")[0]
     rest = f"{before} {behind[len(channel) :]}".strip()
-    sent = [word for word in rest.split() if word.startswith((_TO, FUNCTIONS))]
-    recipient = sent[0].removeprefix(_TO) if sent else None
+    sent = [word for word in rest.split() if word.startswith((TO, FUNCTIONS))]
+    recipient = sent[0].removeprefix(TO) if sent else None
     # Behind a recipient, one word is the content type, with or without <|constrain|>.
     types = [word for word in rest.split() if word not in sent]
     is_type = len(types) == 1 and (sent or types[0].startswith(CONSTRAIN))
@@ -71,7 +73,7 @@ def may_be_header(text: str, author: str | None) -> bool:
 
     Whatever begins otherwise is a text without a header, which need not be held back.
     """
-    if len(text) > _MAX_CHARS or "\n" in text:
+    if len(text) > MAX_CHARS or "\n" in text:
         return False
     before, channel, _ = text.partition(CHANNEL)
     words = before.split()
@@ -81,8 +83,8 @@ def may_be_header(text: str, author: str | None) -> bool:
         # Some models repeat it.
         return True
     is_named = author is None or _is_author(words[0], author)
-    others = words[1:] if is_named and not words[0].startswith(_TO) else words
-    return all(word.startswith(_TO) or _TO.startswith(word) for word in others)
+    others = words[1:] if is_named and not words[0].startswith(TO) else words
+    return all(word.startswith((TO, CONSTRAIN)) or TO.startswith(word) for word in others)
 
 
 def _is_author(word: str, known: str | None) -> bool:

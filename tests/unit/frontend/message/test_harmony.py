@@ -150,6 +150,7 @@ MALFORMED: list[tuple[str, Said]] = [
     ("to", [("content", "to")]),
     ("assistants are", [("content", "assistants are")]),
     ("<|message|>x", [("content", "x")]),
+    ("<|constrain|>json", [("content", "json")]),
     # No <|message|>.
     ("<|channel|>final hello how<|end|>", [("content", "hello how")]),
     ("<|channel|>analysis Hm.\nSo \n.", [("reasoning", "Hm.\nSo \n.")]),
@@ -164,6 +165,8 @@ MALFORMED: list[tuple[str, Said]] = [
     # Recipients in every place and spelling.
     (f" to=functions.f<|channel|>commentary{F}", [("f", "{}")]),
     ("<|channel|>commentary to=functions.f<|constrain|>json<|message|>", [("f", "{}")]),
+    (f" to=functions.f{F}", [("f", "{}")]),
+    (f"to=f<|constrain|>json<|channel|>analysis{F}", [("f", "{}")]),
     ("<|channel|>commentary functions.f<|message|>{", [("f", "{")]),
     (f"<|channel|>commentary to=f{F}", [("f", "{}")]),
     (f"<|channel|>commentary to=functions.f in some other words{F}", [("f", "{}")]),
@@ -177,6 +180,7 @@ MALFORMED: list[tuple[str, Said]] = [
     (f"{A}a<|message|><|constrain|>b", [("reasoning", "ab")]),
     (f"{A}a<|end|><|start|>user<|message|>b<|end|>", [("reasoning", "a")]),
     (f"{A}a<|end|><|start|>functions.f to=assistant<|message|>b", [("reasoning", "a")]),
+    ("<|channel|>" * 999 + "<|message|>x", [("content", "x")]),
     ("<|end|><|return|>", []),
     ("", []),
 ]
