@@ -20,6 +20,7 @@ from pagewire_shared.model_files.text_model import is_of_tower, text_settings
 DTYPE_BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "int4": 0.5, "fp8": 1}
 """Bytes of one weight; those of scales, some percent of int8 and int4, are not counted."""
 _MAX_HEADER: Final = 100 * 2**20
+_EXPERTS: Final = ("num_experts", "num_local_experts", "n_routed_experts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +82,14 @@ def model_size(
         weights = sum(file.stat().st_size for file in _weight_files(folder)) or weights
     window = parts.get("sliding_window") if parts.get("use_sliding_window", True) else None
     kept = min(context, window) if isinstance(window, int) and window > 0 else context
+    num_full = list(parts.get("layer_types") or ()).count("full_attention")
+    positions = (num_full * context + (num_layers - num_full) * kept) / num_layers
     return ModelSize(
         num_parameters=num_parameters,
         weight_bytes=round(weights),
         kv_token_bytes=token,
         context=context,
-        sequence_bytes=token * kept,
+        sequence_bytes=round(token * positions),
         step_bytes=2**29 + 2048 * _number(parts, "hidden_size") * 16,
     )
 
@@ -107,7 +110,8 @@ def _keeps_codes(config: Mapping[str, Any]) -> bool:
     method, layout = settings.get("quant_method"), str(settings.get("format"))
     if method == "compressed-tensors":
         return layout.startswith(("pack", "int"))
-    return method in ("awq", "bitsandbytes", "gguf", "gptq") and not settings.get("desc_act")
+    methods = ("awq", "bitsandbytes", "gguf", "gptq", "mxfp4")
+    return method in methods and not settings.get("desc_act")
 
 
 def _number(config: Mapping[str, Any], name: str) -> int:
@@ -166,7 +170,10 @@ def _estimated(config: Mapping[str, Any]) -> tuple[int, int]:
     head_dim = config.get("head_dim") or hidden // heads
     kv_heads = config.get("num_key_value_heads") or heads
     attention = hidden * head_dim * (2 * heads + 2 * kv_heads)
-    mlp = 3 * hidden * _number(config, "intermediate_size")
+    counts = (config.get(name) for name in _EXPERTS)
+    num_mlps = next((count for count in counts if isinstance(count, int) and count > 0), 1)
+    size = config.get("moe_intermediate_size") or _number(config, "intermediate_size")
+    mlp = num_mlps * 3 * hidden * size
     embedding = _number(config, "vocab_size") * hidden
     copies = 1 if config.get("tie_word_embeddings") else 2
     return layers * (attention + mlp + 2 * hidden) + copies * embedding + hidden, embedding

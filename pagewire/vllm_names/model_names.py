@@ -23,7 +23,7 @@ _NO_CACHE_SCALES: Final = "scales of the KV cache are not read from files"
 
 _STORED: Final = (
     *("auto", "awq", "awq_marlin", "bitsandbytes", "compressed-tensors", "compressed_tensors"),
-    *("fbgemm_fp8", "gguf", "gptq", "gptq_marlin"),
+    *("fbgemm_fp8", "gguf", "gptq", "gptq_marlin", "mxfp4"),
 )
 """Names of formats that config.json says anyway."""
 
@@ -53,7 +53,8 @@ MODEL: Final = (
         name="quantization",
         here="quantization",
         text="formats that a checkpoint is stored in are read from its config.json: awq, gptq,"
-        " bitsandbytes, compressed-tensors, fp8, gguf; int8, int4 and fp8 quantize plain weights",
+        " bitsandbytes, compressed-tensors, fp8, mxfp4, gguf; int8, int4 and fp8 quantize plain"
+        " weights",
         takes=("none", "int8", "int4", "fp8"),
         meanings=dict.fromkeys(_STORED, "none"),
     ),

@@ -12,12 +12,18 @@ from pagewire_worker.attention.triton import CHUNK_ROWS, EXACT_CHUNK_ROWS, Trito
 from pagewire_worker.backend.attention import AttentionKind, AttentionMetadata, Int64Array
 from pagewire_worker.checkpoint.coded_matrix import CodedMatrix, Offset
 from pagewire_worker.cuda.triton_mlp import TritonExperts, TritonMlp
-from pagewire_worker.families.plan import ExpertsSpec, LinearSpec, MlpSpec, RouterSpec
+from pagewire_worker.families.plan import (
+    ClampedSwiglu,
+    ExpertsSpec,
+    LinearSpec,
+    MlpSpec,
+    RouterSpec,
+)
 from pagewire_worker.kv.kv_cache import CacheShape, KvCache
 from pagewire_worker.layers.code_linear import CodeLinear
 from pagewire_worker.layers.int8_linear import Int8Linear
 from pagewire_worker.layers.tile_linear import TileLinear
-from pagewire_worker.models.linear_loader import MlpLinears
+from pagewire_worker.models.linear_loader import MlpLinears, StackedLinears
 from pagewire_worker.models.load_parts import RouterTensors
 from pagewire_worker.triton_kernels.activate import activate
 from pagewire_worker.triton_kernels.add_norm import add_norm
@@ -46,6 +52,7 @@ class Heads:
     size: int
     window: int | None = None
     softcap: float | None = None
+    has_sinks: bool = False
 
 
 HEADS = {
@@ -53,8 +60,9 @@ HEADS = {
     "14/2x64": Heads(14, 2, 64),
     "32/32x96": Heads(32, 32, 96),
     "16/8x256-window-softcap": Heads(16, 8, 256, window=4096, softcap=50.0),
+    "64/8x64-window-sinks": Heads(64, 8, 64, window=128, has_sinks=True),
 }
-"""As in Qwen3-8B, Qwen2.5-0.5B, Phi-3-mini and Gemma 2."""
+"""As in Qwen3-8B, Qwen2.5-0.5B, Phi-3-mini, Gemma 2 and gpt-oss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +118,11 @@ def groups() -> list[list[Variant]]:
     ]
     of_heads += [
         [attention_variant("14/2x64", "bf16", exact=True)],
+        [attention_variant("64/8x64-window-sinks", "bf16", exact=True)],
         [attention_variant("16/8x256-window-softcap", "fp32", fp8=True)],
     ]
     of_types = [[*_layers(dtype), *_products(dtype)] for dtype in DTYPES]
-    of_types += [[experts_variant(dtype)] for dtype in DTYPES]
+    of_types += [[experts_variant(dtype), clamped_variant(dtype)] for dtype in DTYPES]
     of_types += [[latent_variant(dtype)] for dtype in DTYPES]
     of_codes = [[codes_variant(name, dtype) for name in CODES] for dtype in DTYPES]
     return [*of_heads, *of_types, *of_codes, list(_sampling())]
@@ -160,8 +169,8 @@ def experts_variant(dtype: str) -> Variant:
     experts = TritonExperts(
         spec=ExpertsSpec(router=router, experts=(mlp,)),
         router=RouterTensors(torch.empty((count, hidden)), None, None),
-        up=torch.empty((count, 2 * size, hidden), dtype=kind),
-        down=torch.empty((count, hidden, size), dtype=kind),
+        up=StackedLinears(torch.empty((count, 2 * size, hidden), dtype=kind)),
+        down=StackedLinears(torch.empty((count, hidden, size), dtype=kind)),
         shared=TritonMlp(mlp, MlpLinears(*shared)),
     )
     return Variant(f"128 experts {dtype}", partial(experts, torch.empty((3, hidden), dtype=kind)))
@@ -203,15 +212,40 @@ def _attend_latents(dtype: torch.dtype) -> None:
     head_matmul(attended, values, torch.empty((101, heads, plain), dtype=dtype))
 
 
+def clamped_variant(dtype: str) -> Variant:
+    """Return a mixture of experts with biases and clamped gates; that of gpt-oss-20b."""
+    kind, size, count = DTYPES[dtype], 2880, 32
+    linear = LinearSpec(parts=(("gate", count),), num_inputs=size, has_bias=True)
+    mlp = MlpSpec(up=linear, down=linear, size=size, clamped=ClampedSwiglu(7.0, 1.702))
+    router = RouterSpec(linear=linear, num_experts=count, num_chosen=4)
+    up, down = (
+        StackedLinears(
+            torch.empty((count, outputs, size), dtype=kind),
+            torch.empty((count, outputs), dtype=kind),
+        )
+        for outputs in (2 * size, size)
+    )
+    experts = TritonExperts(
+        spec=ExpertsSpec(router=router, experts=(mlp,)),
+        router=RouterTensors(torch.empty((count, size)), torch.empty(count), None),
+        up=up,
+        down=down,
+        shared=None,
+    )
+    x = torch.empty((3, size), dtype=kind)
+    return Variant(f"32 experts {dtype} biases clamped", partial(experts, x))
+
+
 def _attend(
     heads: Heads, dtype: torch.dtype, tables: Int64Array, *, fp8: bool, exact: bool
 ) -> None:
     rows = EXACT_CHUNK_ROWS if exact else CHUNK_ROWS
-    kind = AttentionKind(heads.window, softcap=heads.softcap)
+    kind = AttentionKind(heads.window, softcap=heads.softcap, has_sinks=heads.has_sinks)
+    sinks = torch.empty(heads.queries) if heads.has_sinks else None
     attention = TritonAttention(CPU, kind, chunk_rows=rows)
     metadata = AttentionMetadata(np.array([0, 1, 101]), np.array([300, 400]), tables)
     query = torch.empty((101, heads.queries, heads.size), dtype=dtype)
-    attention.prepare(metadata)(query, _cache(heads, dtype, fp8=fp8).layers[0])
+    attention.prepare(metadata)(query, _cache(heads, dtype, fp8=fp8).layers[0], sinks)
 
 
 def _cache(heads: Heads, dtype: torch.dtype, *, fp8: bool) -> KvCache:

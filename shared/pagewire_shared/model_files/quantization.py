@@ -5,7 +5,10 @@ from typing import Any, Final
 
 from pagewire_shared.errors import StartupError
 
-METHODS: Final = ("awq", "bitsandbytes", "compressed-tensors", "fbgemm_fp8", "fp8", "gguf", "gptq")
+METHODS: Final = (
+    *("awq", "bitsandbytes", "compressed-tensors", "fbgemm_fp8", "fp8", "gguf", "gptq"),
+    "mxfp4",
+)
 """Values of quant_method that are read; "gguf" is in a config.json that was made of a GGUF file."""
 
 _BITS: Final[Mapping[str, tuple[int, ...]]] = {"awq": (4,), "gptq": (2, 4, 8)}

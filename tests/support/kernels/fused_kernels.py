@@ -100,8 +100,8 @@ class Shape:
     dtype: torch.dtype
     scale: float | None = None
     softcap: float = 0.0
-    latent_dim: int = 0
     has_sinks: bool = False
+    latent_dim: int = 0
 
     @property
     def sinks(self) -> Tensor | None:

@@ -26,7 +26,8 @@ CHECKPOINTS: dict[str, dict[str, Any]] = {
 FAMILIES = (
     *("gemma2", "gemma3", "phi3-longrope", "smollm3", "granite", "glm4", "olmo2", "starcoder2"),
     *("ministral", "ministral3", "qwen2-mixed", "qwen2-moe", "qwen3-moe", "glm4-moe"),
-    *("deepseek-v2", "deepseek-v3", "gpt-oss"),
+    "gpt-oss",
+    *("deepseek-v2", "deepseek-v3"),
 )
 """Of FAMILY_CHECKPOINTS: those with a feature that the others do not have."""
 

@@ -184,6 +184,19 @@ FAMILY_CHECKPOINTS: dict[str, tuple[str, dict[str, Any]]] = {
             "attention_bias": True,
         },
     ),
+    # Sinks, biases, and gates that meet their limit.
+    "gpt-oss": (
+        "gpt_oss",
+        {
+            **_TWO,
+            "intermediate_size": 64,
+            "num_local_experts": 6,
+            "num_experts_per_tok": 3,
+            "sliding_window": WINDOW,
+            "swiglu_limit": 0.5,
+            "rope_parameters": {**_YARN, "truncate": False},
+        },
+    ),
     # Latents: queries of two products, a context beyond the first; experts as in glm4-moe.
     "deepseek-v3": (
         "deepseek_v3",
@@ -216,19 +229,6 @@ FAMILY_CHECKPOINTS: dict[str, tuple[str, dict[str, Any]]] = {
             "topk_method": "group_limited_greedy",
             "n_shared_experts": 1,
             "routed_scaling_factor": 3.0,
-        },
-    ),
-    # Sinks, biases, and gates that meet their limit.
-    "gpt-oss": (
-        "gpt_oss",
-        {
-            **_TWO,
-            "intermediate_size": 48,
-            "num_local_experts": 6,
-            "num_experts_per_tok": 3,
-            "sliding_window": WINDOW,
-            "swiglu_limit": 0.5,
-            "rope_parameters": {**_YARN, "truncate": False},
         },
     ),
     "llama-dynamic": ("llama", {**SHAPE, "rope_parameters": {**_YARN, "rope_type": "dynamic"}}),

@@ -45,7 +45,7 @@ class ExpertStacks:
         Args:
             folder: Of the checkpoint, for messages.
         """
-        found = {}
+        found: dict[str, StoredPlace] = {}
         for name in stored:
             match = _STACK.fullmatch(name)
             found |= (

@@ -74,6 +74,7 @@ class RouterArgs(ctypes.Structure):
 
     _fields_ = (
         ("choice_bias", ctypes.c_void_p),
+        ("counts", ctypes.c_void_p),
         ("num_experts", ctypes.c_int32),
         ("num_chosen", ctypes.c_int32),
         ("num_groups", ctypes.c_int32),

@@ -3,6 +3,8 @@
 import ctypes
 from collections.abc import Sequence
 
+from torch import Tensor
+
 from pagewire_worker.cpu_kernels import abi
 from pagewire_worker.cpu_kernels.library import pointer
 from pagewire_worker.cpu_kernels.packed_layers import (
@@ -26,6 +28,7 @@ class LayerOperations:
     def __init__(self, layer: FusedLayer, cache: LayerCache, multiplier: float) -> None:
         self._multiplier = multiplier
         self._made: list[abi.Operation] = []
+        self._router: abi.RouterArgs | None = None
         self.attention = attention_structure(layer, cache)
         self._enter(layer.attention_norms, layer.qkv)
         self._add(abi.STORE, abi.NORMED, abi.PRODUCTS, linear=layer.qkv)
@@ -68,6 +71,14 @@ class LayerOperations:
         self._add(abi.EXPAND, abi.ATTENDED, abi.QUERY, linears=expanding)
         return abi.QUERY
 
+    def count_experts(self, counts: Tensor) -> None:
+        """Add the tokens of each expert to `counts`, int64 [experts], in all steps to come.
+
+        It must live as long as this object.
+        """
+        assert self._router is not None
+        self._router.counts = pointer(counts)
+
     def _activate(self, mlp: FusedMlp) -> None:
         """Compute an MLP up to the input of its last matrix."""
         self._add(
@@ -83,6 +94,7 @@ class LayerOperations:
         """Add a mixture of experts to the residual."""
         assert norms.after is None
         router, first = router_structure(experts), experts.experts[0]
+        self._router = router
         ups = linear_array([one.up for one in experts.experts])
         downs = linear_array([one.down for one in experts.experts])
         self._enter(norms, first.up)

@@ -27,6 +27,8 @@ DEFAULTS: Final[Mapping[str, Any]] = {
 ROPE: Final[Mapping[str, Any]] = {
     "rope_type": "yarn",
     "factor": 32.0,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
     "truncate": False,
     "original_max_position_embeddings": 4096,
 }

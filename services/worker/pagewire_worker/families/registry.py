@@ -40,8 +40,8 @@ MODULES: Final[tuple[ModuleType, ...]] = (
     qwen_moe,
     olmoe,
     glm_moe,
-    gpt_oss,
     deepseek,
+    gpt_oss,
 )
 """A new family is a module here."""
 

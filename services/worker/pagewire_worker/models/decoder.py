@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from pagewire_worker.backend.attention import AttentionKind, StepAttention
 from pagewire_worker.backend.backend import StepBatch
+from pagewire_worker.backend.expert_counts import ExpertCounts
 from pagewire_worker.checkpoint.weights import WeightReader
 from pagewire_worker.families.plan import (
     AttentionSpec,
@@ -191,6 +192,15 @@ class Decoder:
             hidden = layer(hidden, inputs)
             on_layer()
         return self._norm(hidden.index_select(0, batch.output_rows))
+
+    def count_experts(self) -> ExpertCounts:
+        """Count the tokens of each expert from now on."""
+        counts = ExpertCounts.of(self.plan, self._embedding.device)
+        for layer, tokens in counts.tokens.items():
+            mlp = self._layers[layer].mlp
+            assert isinstance(mlp, Experts)
+            mlp.counts = tokens
+        return counts
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits [rows, vocab] in float32 for hidden states that `forward` returned."""

@@ -122,6 +122,7 @@ class LinearLoader:
         """Load matrices as values. Raises StartupError naming the tensor at fault."""
         size = specs[0].num_inputs
         shapes = [(f"{name}.weight", (rows, size)) for one in specs for name, rows in one.parts]
+        self._as_values += [", ".join(f"{name}.weight" for name, _ in one.parts) for one in specs]
         weight, bias = self._weights.take_stacked(shapes).view(len(specs), -1, size), None
         if specs[0].has_bias:
             biases = [(f"{name}.bias", (rows,)) for one in specs for name, rows in one.parts]

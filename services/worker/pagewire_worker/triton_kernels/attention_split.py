@@ -67,7 +67,8 @@ def before_positions(sinks, heads, ROWS: tl.constexpr):
     greatest = tl.full([ROWS], HIDDEN, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     if sinks is not None:
-        greatest = tl.load(sinks + heads) * _LOG2_E
+        # A compiler could join a plain product with a later difference, in one kernel only.
+        greatest = tl.fma(tl.load(sinks + heads), _LOG2_E, 0.0)
         total = tl.full([ROWS], 1.0, tl.float32)
     return greatest, total
 

@@ -47,9 +47,22 @@ def test_the_sum_is_that_of_the_worker(tmp_path: Path, window: int | None) -> No
     assert whole.weight_bytes == whole.num_parameters * 4
     assert stored * 0.95 < whole.num_parameters * 4 < stored * 2.1
     if window:
-        data |= {"sliding_window": window, "use_sliding_window": True}
+        data |= {"sliding_window": window, "use_sliding_window": True, "layer_types": None}
         small = model_size(folder, data, dtype="bfloat16", quantization="none", max_len=256)
         assert small.sequence_bytes == small.kv_token_bytes * window
+
+
+def test_experts_and_windows_of_some_layers_count(tmp_path: Path) -> None:
+    """gpt-oss-20b: 21 billion weights, and every second layer keeps 128 positions."""
+    config = {
+        **{"hidden_size": 2880, "intermediate_size": 2880, "num_hidden_layers": 24, "head_dim": 64},
+        **{"num_attention_heads": 64, "num_key_value_heads": 8, "num_local_experts": 32},
+        **{"vocab_size": 201088, "max_position_embeddings": 131072, "sliding_window": 128},
+        "layer_types": ["sliding_attention", "full_attention"] * 12,
+    }
+    size = model_size(tmp_path, config, dtype="auto", quantization="none", max_len=1024)
+    assert size.num_parameters == pytest.approx(20.9e9, rel=0.01)
+    assert size.sequence_bytes == size.kv_token_bytes * (1024 + 128) // 2
 
 
 @pytest.mark.parametrize("name", ["mistral3", "qwen2-vl"])

@@ -154,7 +154,7 @@ def test_stored_weights_are_packed_again(quantization: str) -> None:
     ("settings", "text"),
     [
         ({}, "an unknown method"),
-        ({"quant_method": "mxfp4"}, "mxfp4, which is not read; awq, "),
+        ({"quant_method": "nvfp4"}, "nvfp4, which is not read; awq, "),
         ({"quant_method": "awq", "bits": 8}, "awq with 8 bits is not read; 4 are"),
         ({"quant_method": "awq", "version": "gemv"}, "version 'gemv' is not read"),
         ({"quant_method": "awq", "zero_point": False}, "without zero points"),

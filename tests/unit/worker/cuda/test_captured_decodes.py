@@ -37,8 +37,8 @@ def test_batches_of_every_size_give_the_tokens_of_torch(driver, captured, name):
 
 
 def test_kinds_of_attention_share_their_scratch_memory(tmp_path):
-    """Layers with a window read fewer splits than the others leave room for."""
-    folder = make_family_checkpoint(tmp_path, "ministral")
+    """Layers with a window read fewer splits than the others leave room for; sinks are in both."""
+    folder = make_family_checkpoint(tmp_path, "gpt-oss")
     expected = Driver.of(load(folder, **SETTINGS)).generate(PROMPTS, max_tokens=4)
     replica = load(folder, attention_backend="triton", **SETTINGS)
     attentions = replica.model_runner.backend._attentions

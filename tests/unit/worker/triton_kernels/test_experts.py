@@ -67,18 +67,22 @@ def test_sorted_rows_hold_every_choice_once(num_tokens, count, chosen):
     assert seen == sorted(seen, key=lambda choice: (flat[choice], choice))
 
 
+@pytest.mark.parametrize("has_biases", [False, True])
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
-def test_products_equal_those_of_each_expert(dtype):
+def test_products_equal_those_of_each_expert(dtype, has_biases):
     torch.manual_seed(3)
     x = torch.randn(21, 40).to(dtype)
     weights = torch.randn(6, 24, 40).to(dtype)
     chosen = torch.rand(21, 6).topk(2).indices.int()
     rows = sort_rows(chosen, 6, TILE.rows)
-    found = expert_matmul(x, weights, rows, TILE, 2)
+    biases = torch.randn(6, 24).to(dtype) if has_biases else None
+    found = expert_matmul(x, weights, rows, TILE, 2, biases)
     each = torch.einsum("tch,th->tc", weights.float()[chosen.flatten().long()], twice(x.float()))
+    if biases is not None:
+        each += biases.float()[chosen.flatten().long()]
     torch.testing.assert_close(found, each.to(dtype), **TOLERANCES[dtype])
     # A row alone has the bits that it has beside others.
-    alone = expert_matmul(x[4:5], weights, sort_rows(chosen[4:5], 6, TILE.rows), TILE, 2)
+    alone = expert_matmul(x[4:5], weights, sort_rows(chosen[4:5], 6, TILE.rows), TILE, 2, biases)
     assert torch.equal(alone, found[8:10])
 
 

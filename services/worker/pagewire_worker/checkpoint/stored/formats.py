@@ -15,6 +15,7 @@ from pagewire_worker.checkpoint.stored.bitsandbytes import BitsAndBytesFormat
 from pagewire_worker.checkpoint.stored.compressed_tensors import CompressedTensorsFormat
 from pagewire_worker.checkpoint.stored.float8 import Float8Format
 from pagewire_worker.checkpoint.stored.gptq import GptqFormat
+from pagewire_worker.checkpoint.stored.mxfp4 import Mxfp4Format
 from pagewire_worker.checkpoint.stored.parts import StoredFormat
 
 Settings = Mapping[str, Any]
@@ -64,4 +65,5 @@ _FORMATS: Final[Mapping[str, Callable[[Settings], StoredFormat]]] = {
     "fp8": _fp8,
     "gguf": _gguf,
     "gptq": _gptq,
+    "mxfp4": lambda _: Mxfp4Format(),
 }

@@ -18,12 +18,12 @@ _SPREAD = {4: ((4, 0x0F0F),), 2: ((4, 0x0F0F), (6, 0x0303))}
 
 
 def unpacked(words: Tensor, bits: int) -> Tensor:
-    """Return the integers of each row, uint8 [rows, words * 32 / bits].
+    """Return the integers of each row, uint8 [rows, words * bits of a word / bits].
 
     The lowest bits of a word are the first integer.
 
     Args:
-        words: int32 [rows, words].
+        words: int32 or uint8 [rows, words].
         bits: 2, 4 or 8.
     """
     # The lowest byte of a word is the first in memory.

@@ -65,6 +65,7 @@ typedef struct {
 // equal ones, the first. A choice is a score plus its bias.
 typedef struct {
   const float* choice_bias;  // [experts]; null for 0
+  int64_t* counts;           // [experts], the tokens of each are added; null for no counting
   int32_t num_experts;       // the first products of a token; at most PW_MOST_EXPERTS
   int32_t num_chosen;
   int32_t num_groups;  // of equal size
