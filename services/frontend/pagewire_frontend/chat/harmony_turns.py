@@ -92,9 +92,9 @@ def _call_turns(
     turn: Mapping[str, Any], results: Sequence[Mapping[str, Any]], *, is_open: bool
 ) -> list[Turn]:
     """Return a turn per call, and the results; the text of the turn is in the first."""
-    by_call: dict[str, list[Turn]] = {}
+    by_call: dict[str | None, list[Turn]] = {}
     for result in results:
-        by_call.setdefault(result["tool_call_id"], []).append(dict(result))
+        by_call.setdefault(result.get("tool_call_id"), []).append(dict(result))
     said: list[Turn] = []
     for call in turn["tool_calls"]:
         said.append({"role": "assistant", "content": "", "tool_calls": [call]})

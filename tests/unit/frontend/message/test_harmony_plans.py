@@ -45,6 +45,16 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     return load_model(ModelSpec("m", str(folder)))
 
 
+def test_results_without_a_call_stay_where_they_are() -> None:
+    """Over gRPC a result need not name its call."""
+    call = {"id": "c", "function": {"name": "f", "arguments": {}}}
+    said: dict[str, Any] = {"role": "assistant", "content": "", "tool_calls": [call, call]}
+    result = {"role": "tool", "content": "x"}
+    named = {**result, "tool_call_id": "c"}
+    one = {**said, "tool_calls": [call]}
+    assert harmony_turns([result, said, result, named]) == [result, one, named, one, result]
+
+
 class Masks:
     """What the masks of a grammar allow to a model."""
 
