@@ -126,7 +126,7 @@ def test_tokens_of_experts_are_counted(tmp_path: Path) -> None:
 
 def test_kernels_that_do_not_count_are_named(tmp_path: Path) -> None:
     folder = make_family_checkpoint(tmp_path, "qwen3-moe")
-    with pytest.raises(StartupError, match="--expert-metrics: .* does not count") as caught:
+    with pytest.raises(StartupError, match=r"--expert-metrics: .* does not count") as caught:
         load(folder, attention_backend="triton", expert_metrics=True, **TINY)
     assert caught.value.field == "expert_metrics"
 
