@@ -13,7 +13,6 @@ from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.rpc.options import kv_server_options
 from pagewire_shared.rpc.server import RpcServer, start_server
 from pagewire_worker.config import WorkerConfig
-from pagewire_worker.link.expert_metrics import EXPERTS
 from pagewire_worker.link.health import answer_liveness, answer_readiness
 from pagewire_worker.link.metrics import show_replica
 from pagewire_worker.link.scheduler_link import SchedulerLink
@@ -54,9 +53,7 @@ async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
             await server.set_started()
         _share_blocks(config, replica, thread, service, ends)
         attached = asyncio.Event()
-        show_replica(info, attached)
-        if replica.expert_counts is not None:
-            EXPERTS.show(info.served_model_name, replica.expert_counts)
+        show_replica(info, attached, replica.expert_counts)
         offload = _make_offload(replica, thread, connector)
         transfer = _make_transfer(replica, thread, ends)
         link = SchedulerLink(

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from pagewire_shared.errors import StartupError
-from pagewire_worker.families.plan import ModelPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +21,12 @@ class ExpertCounts:
     tokens: Mapping[int, Tensor]
 
     @staticmethod
-    def of(plan: ModelPlan, device: torch.device) -> "ExpertCounts":
-        """Return counts of 0."""
-        found = {number: layer.experts for number, layer in enumerate(plan.layers)}
+    def of(sizes: Mapping[int, int], device: torch.device) -> "ExpertCounts":
+        """Return counts of 0; `sizes` has the number of experts by that of the layer."""
         return ExpertCounts(
             {
-                number: torch.zeros(one.router.num_experts, dtype=torch.int64, device=device)
-                for number, one in found.items()
-                if one is not None
+                layer: torch.zeros(size, dtype=torch.int64, device=device)
+                for layer, size in sizes.items()
             }
         )
 

@@ -364,6 +364,12 @@ class ModelPlan:
         return any(layer.experts is not None for layer in self.layers)
 
     @property
+    def expert_sizes(self) -> Mapping[int, int]:
+        """How many experts a layer has, by its number; without layers that have none."""
+        found = {number: layer.experts for number, layer in enumerate(self.layers)}
+        return {number: one.router.num_experts for number, one in found.items() if one is not None}
+
+    @property
     def num_chosen(self) -> int:
         """Most experts that one token has in a layer."""
         found = (layer.experts for layer in self.layers)

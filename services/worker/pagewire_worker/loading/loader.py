@@ -145,12 +145,14 @@ def load_replica(
     warm_up(model_runner, limits, step_tokens.shared, is_encoder=shape.model.is_encoder)
     on_progress(1.0, "loaded")
     info = _describe(config, shape, model, backend, step_tokens, limits.max_model_len)
-    counts = _count_experts(backend) if config.expert_metrics else None
+    counts = _count_experts(config, backend)
     return Replica(info, model_runner, grammars.compiler, copies, offloader, sharer, counts)
 
 
-def _count_experts(backend: ModelBackend) -> ExpertCounts:
-    """Begin to count: what ran before is no work of requests."""
+def _count_experts(config: WorkerConfig, backend: ModelBackend) -> ExpertCounts | None:
+    """Begin to count, if that is on: what ran before is no work of requests."""
+    if not config.expert_metrics:
+        return None
     if not isinstance(backend, CountsExperts):
         raise no_expert_counts(backend.kernel_set)
     return backend.count_experts()

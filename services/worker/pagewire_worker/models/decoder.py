@@ -195,7 +195,7 @@ class Decoder:
 
     def count_experts(self) -> ExpertCounts:
         """Count the tokens of each expert from now on."""
-        counts = ExpertCounts.of(self.plan, self._embedding.device)
+        counts = ExpertCounts.of(self.plan.expert_sizes, self._embedding.device)
         for layer, tokens in counts.tokens.items():
             mlp = self._layers[layer].mlp
             assert isinstance(mlp, Experts)
