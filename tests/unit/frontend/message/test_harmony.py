@@ -199,6 +199,22 @@ def test_malformed_answers_lose_no_text(text: str, messages: Said) -> None:
         assert said(read(form, cut(marked, dice))) == messages
 
 
+WORDS = ("assistant", "to=functions.f", "to=", "json", " ", "\n", "user", "final", "hm", "t", "{")
+
+
+def test_any_sequence_is_read_the_same_in_any_cut() -> None:
+    form = HarmonyFormat({})
+    for seed in range(800):
+        dice = random.Random(seed)
+        words = dice.choices([*RECORDED["tokens"], *WORDS], k=dice.randint(1, 14))
+        text = with_marks("".join(words))
+        whole = read(form, [text])
+        for texts in (text, cut(text, dice)):
+            pieces = read(form, texts)
+            assert said(pieces) == said(whole), words
+            assert (pieces.reasoning, pieces.content) == (whole.reasoning, whole.content)
+
+
 def test_half_a_character_ends_with_its_message(vocabulary: Vocabulary) -> None:
     tokens = [*FINAL, (0, "ð\x9f\x94"), (1, "<|end|>"), (1, "<|message|>"), (0, "to")]
     dice = random.Random(0)
