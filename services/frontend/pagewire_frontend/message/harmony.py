@@ -152,8 +152,8 @@ class HarmonyReader:
         self._header = None
         self._is_begun = False
         name = (header.recipient or "").removeprefix(FUNCTIONS)
-        if header.author != ASSISTANT:
-            # The model goes on in the name of another author.
+        if header.author != ASSISTANT or header.recipient == ASSISTANT:
+            # The model goes on in the name of another author, or of a tool.
             self._kind = "hidden"
         elif name in self._names:
             self._kind, self._has_arguments = "call", False
@@ -176,8 +176,8 @@ class HarmonyReader:
         if not self._is_begun and self._has_text[self._kind]:
             shown.append(_BETWEEN)
         shown.append(text)
-        part = MessagePieces(reasoning=text) if is_thought else MessagePieces(content=text)
-        self._parts.append(MessagePieces(part.reasoning, part.content, begins=not self._is_begun))
+        texts = (text, "") if is_thought else ("", text)
+        self._parts.append(MessagePieces(*texts, begins=not self._is_begun))
         self._is_begun = self._has_text[self._kind] = True
 
     def _add_call(self) -> None:

@@ -60,6 +60,8 @@ def read_header(text: str, author: str | None) -> Header:
     # Behind a recipient, one word is the content type, with or without <|constrain|>.
     types = [word for word in rest.split() if word not in sent]
     is_type = len(types) == 1 and (sent or types[0].startswith(CONSTRAIN))
+    # A recipient that was cut off.
+    is_type = is_type or (bool(channel) and TO.startswith(rest))
     return Header(
         author=author or ASSISTANT,
         channel=channel or None,

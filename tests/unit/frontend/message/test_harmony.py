@@ -141,6 +141,7 @@ def test_a_thousand_chunkings_are_read_as_the_library_reads_them(vocabulary: Voc
     assert compared > 100 * CUTS
 
 
+FINAL = [(1, "<|channel|>"), (0, "final"), (1, "<|message|>")]
 F = " <|constrain|>json<|message|>{}"
 A = "<|channel|>analysis<|message|>"
 MALFORMED: list[tuple[str, Said]] = [
@@ -158,6 +159,7 @@ MALFORMED: list[tuple[str, Said]] = [
     ("<|channel|>commentary to=functions.f <|constrain|>js", []),
     ("<|channel|>commentary to=functions.f json<|call|>", []),
     ("<|channel|>fin", []),
+    ("<|channel|>commentary to", []),
     # No channel, an unknown one, two.
     ("<|channel|><|message|>x", [("content", "x")]),
     ("<|channel|>weird<|message|>x", [("content", "x")]),
@@ -180,6 +182,7 @@ MALFORMED: list[tuple[str, Said]] = [
     (f"{A}a<|message|><|constrain|>b", [("reasoning", "ab")]),
     (f"{A}a<|end|><|start|>user<|message|>b<|end|>", [("reasoning", "a")]),
     (f"{A}a<|end|><|start|>functions.f to=assistant<|message|>b", [("reasoning", "a")]),
+    (f"{A}a<|end|><|start|>browser to=assistant<|message|>b", [("reasoning", "a")]),
     ("<|channel|>" * 999 + "<|message|>x", [("content", "x")]),
     ("<|end|><|return|>", []),
     ("", []),
@@ -196,14 +199,36 @@ def test_malformed_answers_lose_no_text(text: str, messages: Said) -> None:
         assert said(read(form, cut(marked, dice))) == messages
 
 
+WORDS = ("assistant", "to=functions.f", "to=", "json", " ", "\n", "user", "final", "hm", "t", "{")
+
+
+def test_any_sequence_is_read_the_same_in_any_cut() -> None:
+    form = HarmonyFormat({})
+    for seed in range(800):
+        dice = random.Random(seed)
+        words = dice.choices([*RECORDED["tokens"], *WORDS], k=dice.randint(1, 14))
+        text = with_marks("".join(words))
+        whole = read(form, [text])
+        for texts in (text, cut(text, dice)):
+            pieces = read(form, texts)
+            assert said(pieces) == said(whole), words
+            assert (pieces.reasoning, pieces.content) == (whole.reasoning, whole.content)
+
+
+def test_half_a_character_ends_with_its_message(vocabulary: Vocabulary) -> None:
+    tokens = [*FINAL, (0, "ð\x9f\x94"), (1, "<|end|>"), (1, "<|message|>"), (0, "to")]
+    dice = random.Random(0)
+    pieces = read(vocabulary.form, texts_of(vocabulary, vocabulary.ids(tokens), dice))
+    assert pieces.content == "\N{REPLACEMENT CHARACTER}\n\nto"
+
+
 def test_text_that_spells_a_mark_is_no_token(vocabulary: Vocabulary) -> None:
     """Not even the characters that stand for tokens."""
     form = HarmonyFormat(vocabulary.form.ids)
-    tokens = [(1, "<|channel|>"), (0, "final"), (1, "<|message|>")]
     detokenizer = ChoiceText(
         BytesOfMark(vocabulary.tokenizer), [], SamplingParams(seed=1), (), marks=form.marks
     )
-    _, text, _ = detokenizer.push([*vocabulary.ids(tokens), 0])
+    _, text, _ = detokenizer.push([*vocabulary.ids(FINAL), 0])
     pieces = read(form, [text])
     assert pieces.content == "\N{REPLACEMENT CHARACTER}"
 
