@@ -82,7 +82,7 @@ def model_size(
         weights = sum(file.stat().st_size for file in _weight_files(folder)) or weights
     window = parts.get("sliding_window") if parts.get("use_sliding_window", True) else None
     kept = min(context, window) if isinstance(window, int) and window > 0 else context
-    num_full = list(parts.get("layer_types") or ()).count("full_attention")
+    num_full = sum(kind == "full_attention" for kind in parts.get("layer_types") or ())
     positions = (num_full * context + (num_layers - num_full) * kept) / num_layers
     return ModelSize(
         num_parameters=num_parameters,
