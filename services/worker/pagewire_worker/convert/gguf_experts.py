@@ -1,7 +1,8 @@
 """Mixtures of experts in GGUF files: their settings, and where the matrix of one expert lies.
 
 llama.cpp stores a matrix of all experts of a layer as one tensor [experts, outputs, inputs].
-Whether weights are normalised is no metadata but code there (build_moe_ffn of src/models).
+Files do not say whether weights are normalised: that is fixed there for each architecture
+(build_moe_ffn in src/models).
 """
 
 import re

@@ -103,9 +103,7 @@ class FusedBackend:
 
     def count_experts(self) -> ExpertCounts:
         """Count the tokens of each expert from now on."""
-        self._expert_counts = ExpertCounts.of(
-            self._decoder.plan.expert_sizes, torch.device("cpu")
-        )
+        self._expert_counts = ExpertCounts.of(self._decoder.plan.expert_sizes, torch.device("cpu"))
         for layer, tokens in self._expert_counts.tokens.items():
             self._operations[layer].count_experts(tokens)
         return self._expert_counts

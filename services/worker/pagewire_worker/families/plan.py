@@ -4,7 +4,7 @@ The other modules of this folder make it from config.json. Backends compute the 
 family.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
