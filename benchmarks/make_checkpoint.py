@@ -9,6 +9,7 @@ The folder is laid out like one from the hub: config.json, model.safetensors (bf
 
 import argparse
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +23,14 @@ STD = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A published decoder shape; all use Qwen2's architecture (bias on q, k, v)."""
+    """A decoder shape: Qwen2's architecture (bias on q, k, v), or Qwen3's with experts.
+
+    Attributes:
+        intermediate: Values behind the activation of an MLP, or of one expert.
+        experts: Experts of each layer; 0 for none.
+        chosen: Experts of a token.
+        width: Values of a head; 0 for hidden / heads.
+    """
 
     hidden: int
     layers: int
@@ -32,11 +40,14 @@ class Shape:
     vocab: int
     context: int
     tied: bool
+    experts: int = 0
+    chosen: int = 0
+    width: int = 0
 
     @property
     def head_dim(self) -> int:
         """Width of one head."""
-        return self.hidden // self.heads
+        return self.width or self.hidden // self.heads
 
 
 SHAPES = {
@@ -70,6 +81,20 @@ SHAPES = {
         context=2048,
         tied=True,
     ),
+    # 1.6 GB, of which a token reads 0.3 GB.
+    "qwen3-moe-1.5gb": Shape(
+        hidden=1024,
+        layers=10,
+        heads=16,
+        kv_heads=4,
+        intermediate=384,
+        vocab=32000,
+        context=32768,
+        tied=True,
+        experts=64,
+        chosen=8,
+        width=64,
+    ),
     # As little to compute per token as there can be, and a long context.
     "tiny-long": Shape(
         hidden=32,
@@ -97,26 +122,58 @@ def make_tensors(shape: Shape, seed: int) -> dict[str, torch.Tensor]:
     }
     if not shape.tied:
         tensors["lm_head.weight"] = normal(shape.vocab, shape.hidden)
-    kv_width = shape.kv_heads * shape.head_dim
     for layer in range(shape.layers):
         prefix = f"model.layers.{layer}."
-        for name, out in (("q", shape.hidden), ("k", kv_width), ("v", kv_width)):
-            tensors[f"{prefix}self_attn.{name}_proj.weight"] = normal(out, shape.hidden)
-            tensors[f"{prefix}self_attn.{name}_proj.bias"] = normal(out)
-        tensors[f"{prefix}self_attn.o_proj.weight"] = normal(shape.hidden, shape.hidden)
-        for name in ("gate", "up"):
-            tensors[f"{prefix}mlp.{name}_proj.weight"] = normal(shape.intermediate, shape.hidden)
-        tensors[f"{prefix}mlp.down_proj.weight"] = normal(shape.hidden, shape.intermediate)
+        tensors |= _attention(shape, f"{prefix}self_attn.", normal)
+        if shape.experts:
+            tensors[f"{prefix}mlp.gate.weight"] = normal(shape.experts, shape.hidden)
+        mlps = [f"mlp.experts.{one}." for one in range(shape.experts)] or ["mlp."]
+        for mlp in mlps:
+            for name in ("gate", "up"):
+                tensors[f"{prefix}{mlp}{name}_proj.weight"] = normal(
+                    shape.intermediate, shape.hidden
+                )
+            tensors[f"{prefix}{mlp}down_proj.weight"] = normal(shape.hidden, shape.intermediate)
         for name in ("input_layernorm", "post_attention_layernorm"):
             tensors[f"{prefix}{name}.weight"] = torch.ones(shape.hidden, dtype=torch.bfloat16)
     return tensors
 
 
+def _attention(
+    shape: Shape, prefix: str, normal: Callable[..., torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Return the weights of attention; `normal` draws a tensor of the given sizes."""
+    tensors = {}
+    width, kv_width = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    for name, out in (("q", width), ("k", kv_width), ("v", kv_width)):
+        tensors[f"{prefix}{name}_proj.weight"] = normal(out, shape.hidden)
+        if not shape.experts:
+            tensors[f"{prefix}{name}_proj.bias"] = normal(out)
+    if shape.experts:
+        for name in ("q", "k"):
+            ones = torch.ones(shape.head_dim, dtype=torch.bfloat16)
+            tensors[f"{prefix}{name}_norm.weight"] = ones
+    tensors[f"{prefix}o_proj.weight"] = normal(shape.hidden, width)
+    return tensors
+
+
 def make_config(shape: Shape) -> dict[str, object]:
     """Return config.json."""
+    kind: dict[str, object] = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
+    if shape.experts:
+        kind = {
+            "architectures": ["Qwen3MoeForCausalLM"],
+            "model_type": "qwen3_moe",
+            "head_dim": shape.head_dim,
+            "num_experts": shape.experts,
+            "num_experts_per_tok": shape.chosen,
+            "moe_intermediate_size": shape.intermediate,
+            "norm_topk_prob": True,
+            "decoder_sparse_step": 1,
+            "mlp_only_layers": [],
+        }
     return {
-        "architectures": ["Qwen2ForCausalLM"],
-        "model_type": "qwen2",
+        **kind,
         "hidden_size": shape.hidden,
         "num_hidden_layers": shape.layers,
         "num_attention_heads": shape.heads,

@@ -140,6 +140,7 @@ class ServeConfig:
         help="Share of a CUDA device's memory that each worker may use up (default: 0.9)",
     )
     enforce_eager: bool = forwarded(WorkerConfig, "enforce_eager")
+    expert_metrics: bool = forwarded(WorkerConfig, "expert_metrics")
     seed: int | None = forwarded(
         WorkerConfig,
         "seed",

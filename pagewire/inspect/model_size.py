@@ -73,10 +73,7 @@ def model_size(
     if context is None:
         raise StartupError("--max-model-len is needed: config.json has none", field="max_model_len")
     num_layers = _number(parts, "num_hidden_layers")
-    num_heads = _number(parts, "num_attention_heads")
-    head_dim = parts.get("head_dim") or _number(parts, "hidden_size") // num_heads
-    num_kv_heads = parts.get("num_key_value_heads") or num_heads
-    token = round(2 * num_layers * num_kv_heads * head_dim * DTYPE_BYTES[chosen])
+    token = round(num_layers * _cached_numbers(parts) * DTYPE_BYTES[chosen])
     num_parameters, num_embedding = _parameters(folder, parts)
     linear = quantization if quantization != "none" else chosen
     weights = num_embedding * DTYPE_BYTES[chosen]
@@ -85,7 +82,7 @@ def model_size(
         weights = sum(file.stat().st_size for file in _weight_files(folder)) or weights
     window = parts.get("sliding_window") if parts.get("use_sliding_window", True) else None
     kept = min(context, window) if isinstance(window, int) and window > 0 else context
-    num_full = list(parts.get("layer_types") or ()).count("full_attention")
+    num_full = sum(kind == "full_attention" for kind in parts.get("layer_types") or ())
     positions = (num_full * context + (num_layers - num_full) * kept) / num_layers
     return ModelSize(
         num_parameters=num_parameters,
@@ -95,6 +92,16 @@ def model_size(
         sequence_bytes=round(token * positions),
         step_bytes=2**29 + 2048 * _number(parts, "hidden_size") * 16,
     )
+
+
+def _cached_numbers(config: Mapping[str, Any]) -> int:
+    """Return how many numbers of a token one layer keeps."""
+    if config.get("kv_lora_rank"):
+        return _number(config, "kv_lora_rank") + _number(config, "qk_rope_head_dim")
+    num_heads = _number(config, "num_attention_heads")
+    head_dim = config.get("head_dim") or _number(config, "hidden_size") // num_heads
+    found: int = 2 * (config.get("num_key_value_heads") or num_heads) * head_dim
+    return found
 
 
 def _keeps_codes(config: Mapping[str, Any]) -> bool:

@@ -279,10 +279,16 @@ async def running_frontend(
 
 @asynccontextmanager
 async def attached_frontend(
-    checkpoint: Path, *, is_resuming: bool = True, embedding_size: int = 0, **settings: Any
+    checkpoint: Path,
+    *,
+    is_resuming: bool = True,
+    embedding_size: int = 0,
+    served_length: int = 512,
+    **settings: Any,
 ) -> AsyncIterator[tuple[RunningFrontend, Attach]]:
-    """Run a frontend that is attached to a scripted scheduler of its own."""
-    models = served(checkpoint, embedding_size=embedding_size)
+    """Run a frontend that is attached to a scripted scheduler of its own, which serves contexts of
+    `served_length` tokens."""
+    models = served(checkpoint, max_model_len=served_length, embedding_size=embedding_size)
     scheduler = ScriptedScheduler(models, is_resuming=is_resuming)
     async with (
         listening(scheduler) as port,

@@ -83,6 +83,7 @@ MODULE_OF = {
     **{"gemma2": "gemma", "gemma3_text": "gemma", "glm4": "glm"},
     **{"ministral": "mistral", "ministral3": "mistral", "glm4_moe": "glm_moe"},
     **{"qwen2_moe": "qwen_moe", "qwen3_moe": "qwen_moe"},
+    **{"deepseek_v2": "deepseek", "deepseek_v3": "deepseek"},
 }
 
 

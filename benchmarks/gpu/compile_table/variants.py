@@ -28,6 +28,8 @@ from pagewire_worker.models.load_parts import RouterTensors
 from pagewire_worker.triton_kernels.activate import activate
 from pagewire_worker.triton_kernels.add_norm import add_norm
 from pagewire_worker.triton_kernels.filter_thresholds import filter_thresholds
+from pagewire_worker.triton_kernels.latent.head_matmul import head_matmul
+from pagewire_worker.triton_kernels.latent.latent_write import latent_write
 from pagewire_worker.triton_kernels.quantize_rows import quantize_rows
 from pagewire_worker.triton_kernels.rotary_kv_write import HeadNorms, rotary_kv_write
 from pagewire_worker.triton_kernels.sample_tokens import greedy_tokens, sample_tokens
@@ -121,6 +123,7 @@ def groups() -> list[list[Variant]]:
     ]
     of_types = [[*_layers(dtype), *_products(dtype)] for dtype in DTYPES]
     of_types += [[experts_variant(dtype), clamped_variant(dtype)] for dtype in DTYPES]
+    of_types += [[latent_variant(dtype)] for dtype in DTYPES]
     of_codes = [[codes_variant(name, dtype) for name in CODES] for dtype in DTYPES]
     return [*of_heads, *of_types, *of_codes, list(_sampling())]
 
@@ -173,6 +176,42 @@ def experts_variant(dtype: str) -> Variant:
     return Variant(f"128 experts {dtype}", partial(experts, torch.empty((3, hidden), dtype=kind)))
 
 
+def latent_variant(dtype: str) -> Variant:
+    """Return latent attention between its first and its last matrix, as in DeepSeek-V3."""
+    return Variant(f"128/1x576 latent {dtype}", partial(_attend_latents, DTYPES[dtype]))
+
+
+def _attend_latents(dtype: torch.dtype) -> None:
+    heads, rank, turned, plain = 128, 512, 64, 128
+    shape = CacheShape(num_layers=2, num_kv_heads=1, head_dim=rank + turned, latent_dim=rank)
+    cache = _paged(shape, dtype).layers[0]
+    metadata = AttentionMetadata(
+        np.array([0, 1, 101]), np.array([300, 400]), np.zeros((2, 25), dtype=np.int64)
+    )
+    positions, slots, faults = (torch.empty(101, dtype=torch.int64) for _ in range(3))
+    table = torch.empty((400, turned), dtype=dtype)
+    queries = torch.empty((101, heads, plain + turned), dtype=dtype)
+    query = latent_write(
+        torch.empty((101, rank + turned), dtype=dtype),
+        queries.flatten(1),
+        positions,
+        slots,
+        table,
+        table,
+        cache.key,
+        torch.empty(rank, dtype=dtype),
+        1e-6,
+        faults,
+        heads,
+    )
+    matrices = torch.empty((heads, rank, plain), dtype=dtype)
+    head_matmul(queries[..., :plain], matrices, query[..., :rank])
+    attention = TritonAttention(CPU, AttentionKind(scale=0.1))
+    attended = attention.prepare(metadata)(query, cache)
+    values = torch.empty((heads, plain, rank), dtype=dtype)
+    head_matmul(attended, values, torch.empty((101, heads, plain), dtype=dtype))
+
+
 def clamped_variant(dtype: str) -> Variant:
     """Return a mixture of experts with biases and clamped gates; that of gpt-oss-20b."""
     kind, size, count = DTYPES[dtype], 2880, 32
@@ -211,7 +250,10 @@ def _attend(
 
 def _cache(heads: Heads, dtype: torch.dtype, *, fp8: bool) -> KvCache:
     shape = CacheShape(num_layers=2, num_kv_heads=heads.keys, head_dim=heads.size)
-    kept = torch.float8_e4m3fn if fp8 else dtype
+    return _paged(shape, torch.float8_e4m3fn if fp8 else dtype)
+
+
+def _paged(shape: CacheShape, kept: torch.dtype) -> KvCache:
     return KvCache(
         shape=shape,
         num_blocks=2,

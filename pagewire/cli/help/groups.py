@@ -43,6 +43,7 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "metrics_port",
         "metrics_host",
         "protect_metrics",
+        "expert_metrics",
     ),
 }
 """Group to its settings, in the order of `--help`; a setting is in one group."""

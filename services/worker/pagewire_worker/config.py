@@ -142,6 +142,9 @@ class WorkerConfig(ModelFilesConfig):
     enforce_eager: bool = setting(
         False, "Capture nothing in CUDA graphs: slower, and less memory is taken"
     )
+    expert_metrics: bool = setting(
+        False, "Count the tokens of each expert of each layer, and show them as metrics"
+    )
     kv_offload: str = setting(
         "writethrough",
         "When KV blocks go to a KV store: when they are full, when they are evicted, or never",

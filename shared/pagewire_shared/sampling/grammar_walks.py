@@ -82,7 +82,9 @@ class _Picks:
 
     def some(self, tokens: IntArray) -> list[int]:
         """Return the longest and some random tokens, without duplicates."""
-        drawn = self._dice.sample(tokens.tolist(), min(NUM_CANDIDATES, len(tokens)))
+        # Of indexes: a list of 200,000 tokens at every place would take seconds.
+        indexes = self._dice.sample(range(len(tokens)), min(NUM_CANDIDATES, len(tokens)))
+        drawn = [int(tokens[index]) for index in indexes]
         return list(dict.fromkeys([*self.longest(tokens), *drawn]))[:NUM_CANDIDATES]
 
 
@@ -162,7 +164,8 @@ def _next_tokens(tokenizer: LLTokenizer, matcher: LLMatcher) -> tuple[IntArray, 
     seconds = time.thread_time() - started
     is_allowed = np.unpackbits(bits, bitorder="little")
     is_allowed[tokenizer.eos_tokens] = 0
-    return np.flatnonzero(is_allowed), seconds
+    # Of booleans numpy finds them several times as fast.
+    return np.flatnonzero(is_allowed.view(np.bool_)), seconds
 
 
 def _consume(matcher: LLMatcher, token: int) -> float:

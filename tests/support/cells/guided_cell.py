@@ -33,9 +33,10 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def make_guided_checkpoint(folder: Path) -> Path:
-    """Write random weights with the tokenizer of the built-in model."""
-    make_checkpoint(folder, vocab=VOCAB, with_tokenizer=False)
+def make_guided_checkpoint(folder: Path, *, num_added: int = 0) -> Path:
+    """Write random weights with the tokenizer of the built-in model, and room for `num_added` more
+    tokens."""
+    make_checkpoint(folder, vocab=VOCAB + num_added, with_tokenizer=False)
     builtin = Path(pagewire.__file__).parent / "builtin_model"
     for name in TEXT_FILES:
         shutil.copy(builtin / name, folder / name)

@@ -1,8 +1,10 @@
 """GGUF files with the weights of a small checkpoint, written by the package gguf."""
 
 import json
+import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -11,16 +13,73 @@ from safetensors.torch import load_file
 
 from pagewire_worker.checkpoint.gguf.index import write_index
 from pagewire_worker.convert.gguf_folder import place_of
+from support.checkpoints.checkpoints import make_checkpoint
+from support.checkpoints.fallback_checkpoints import make_fallback_checkpoint
+
+_SHAPE: dict[str, Any] = {"heads": 4, "kv_heads": 2, "hidden": 64}
+_MIXED: dict[str, Any] = {
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 96,
+    "num_experts_per_tok": 2,
+}
+_QWEN: dict[str, Any] = {**_MIXED, "moe_intermediate_size": 64, "num_experts": 6}
+MIXTURES: dict[str, dict[str, Any]] = {
+    "mixtral": {**_MIXED, "num_local_experts": 6, "sliding_window": None},
+    "qwen2_moe": {**_QWEN, "shared_expert_intermediate_size": 96},
+    "qwen3_moe": {**_QWEN, "head_dim": 32, "norm_topk_prob": True},
+}
+"""Fields of config.json of mixtures of experts by model type, in sizes that blocks of 32 fill."""
+_ARCHITECTURES = {"mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe"}
+_EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(\w+\.weight)")
+
+
+def make_source(folder: Path, name: str) -> Path:
+    """Write a small checkpoint: one of MIXTURES, or of an architecture without experts."""
+    if name in MIXTURES:
+        return make_fallback_checkpoint(folder, name, MIXTURES[name], with_tokenizer=True)
+    return make_checkpoint(folder, architecture=name, **_SHAPE)
 
 
 def write_gguf(file: Path, checkpoint: Path, kind: str) -> None:
-    """Write a Llama, Qwen2 or Qwen3 checkpoint as a GGUF file with matrices of `kind`, as Q8_0.
+    """Write a Llama, Qwen2 or Qwen3 checkpoint, with or without experts, as a GGUF file.
 
-    Vectors stay in float32, as llama.cpp keeps them.
+    Matrices are of `kind`, such as Q8_0. Vectors and routers stay in float32, as llama.cpp keeps
+    them.
     """
     config = json.loads((checkpoint / "config.json").read_text())
-    architecture = config["model_type"]
+    architecture = _ARCHITECTURES.get(config["model_type"], config["model_type"])
     writer = gguf.GGUFWriter(str(file), architecture)
+    _add_sizes(writer, config)
+    _add_tokenizer(writer, checkpoint, config["vocab_size"])
+    model = next(one for one, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
+    names = gguf.get_tensor_name_map(model, config["num_hidden_layers"])
+    quantized = gguf.GGMLQuantizationType[kind]
+    for name, data in _with_stacked_experts(checkpoint).items():
+        stem, _, last = name.rpartition(".")
+        if architecture == "llama" and name.endswith(("q_proj.weight", "k_proj.weight")):
+            is_query = name.endswith("q_proj.weight")
+            heads = config["num_attention_heads" if is_query else "num_key_value_heads"]
+            data = _permuted(data, heads)
+        stored = f"{names.get_name(stem)}.{last}"
+        if stays_plain(name, data):
+            writer.add_tensor(stored, data.squeeze() if len(data) == 1 else data)
+        else:
+            writer.add_tensor(stored, quantize(data, quantized), raw_dtype=quantized)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def stays_plain(name: str, data: np.ndarray) -> bool:
+    """Return whether a tensor is not in blocks: vectors, and matrices of routers."""
+    return data.ndim == 1 or name.endswith(("gate.weight", "shared_expert_gate.weight"))
+
+
+def _add_sizes(writer: Any, config: dict[str, Any]) -> None:
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
@@ -31,27 +90,28 @@ def write_gguf(file: Path, checkpoint: Path, kind: str) -> None:
     writer.add_key_length(head_dim)
     writer.add_value_length(head_dim)
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_rope_freq_base(10000.0)
-    _add_tokenizer(writer, checkpoint, config["vocab_size"])
-    model = gguf.MODEL_ARCH[architecture.upper()]
-    names = gguf.get_tensor_name_map(model, config["num_hidden_layers"])
-    quantized = gguf.GGMLQuantizationType[kind]
+    writer.add_rope_freq_base(float(config["rope_parameters"]["rope_theta"]))
+    if config["model_type"] in MIXTURES:
+        writer.add_expert_count(6)
+        writer.add_expert_used_count(2)
+    if "moe_intermediate_size" in config:
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    if "shared_expert_intermediate_size" in config:
+        writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
+
+
+def _with_stacked_experts(checkpoint: Path) -> dict[str, np.ndarray]:
+    """Return tensors in float32; those of the experts of a layer are one."""
+    found: dict[str, np.ndarray] = {}
+    experts: dict[str, dict[int, np.ndarray]] = {}
     for name, tensor in load_file(checkpoint / "model.safetensors").items():
-        stem, _, last = name.rpartition(".")
-        data = tensor.float().numpy()
-        if architecture == "llama" and name.endswith(("q_proj.weight", "k_proj.weight")):
-            is_query = name.endswith("q_proj.weight")
-            heads = config["num_attention_heads" if is_query else "num_key_value_heads"]
-            data = _permuted(data, heads)
-        stored = f"{names.get_name(stem)}.{last}"
-        if data.ndim == 1:
-            writer.add_tensor(stored, data)
+        part = _EXPERT.fullmatch(name)
+        if part is None:
+            found[name] = tensor.float().numpy()
         else:
-            writer.add_tensor(stored, quantize(data, quantized), raw_dtype=quantized)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+            experts.setdefault(f"{part[1]}.{part[3]}", {})[int(part[2])] = tensor.float().numpy()
+    stacked = {name: np.stack([of[i] for i in sorted(of)]) for name, of in experts.items()}
+    return found | stacked
 
 
 def write_blocks(target: Path, checkpoint: Path, kind: str) -> Path:
@@ -102,9 +162,13 @@ def _add_tokenizer(writer: gguf.GGUFWriter, checkpoint: Path, size: int) -> None
 def rounded(checkpoint: Path, kind: str) -> dict[str, np.ndarray]:
     """Return the weights of a checkpoint as the format keeps them, in float32."""
     quantized = gguf.GGMLQuantizationType[kind]
-    return {
+    values = {
         name: tensor.float().numpy()
-        if tensor.ndim == 1
-        else gguf.quants.dequantize(quantize(tensor.float().numpy(), quantized), quantized)
         for name, tensor in load_file(checkpoint / "model.safetensors").items()
+    }
+    return {
+        name: data
+        if stays_plain(name, data)
+        else gguf.quants.dequantize(quantize(data, quantized), quantized)
+        for name, data in values.items()
     }

@@ -10,7 +10,7 @@ import sys
 
 from compile_table.launches import Compiler
 from compile_table.rows import Row, markdown
-from compile_table.variants import attention_variant, codes_variant, groups
+from compile_table.variants import attention_variant, codes_variant, groups, latent_variant
 
 ATTENTION = [
     (80, "32/8x128", "fp16", False),
@@ -23,6 +23,9 @@ ATTENTION = [
 
 CODES = [(80, "codes4-g128-zeros", "fp16"), (90, "codes4-g128-zeros", "bf16")]
 """Capability, codes and type."""
+
+LATENTS = 90, "bf16"
+"""Capability and type."""
 
 SAMPLING = 89, "filters fp32"
 
@@ -70,6 +73,9 @@ def main():
     for capability, codes, dtype in CODES:
         variant = codes_variant(codes, dtype)
         found[f"{capability} {variant.name}"] = described(capability, variant, Compiler(capability))
+    capability, dtype = LATENTS
+    variant = latent_variant(dtype)
+    found[f"{capability} {variant.name}"] = described(capability, variant, Compiler(capability))
     capability, name = SAMPLING
     [variant] = (v for group in groups() for v in group if v.name == name)
     found[f"{capability} {name}"] = described(capability, variant, Compiler(capability))

@@ -101,6 +101,7 @@ class Shape:
     scale: float | None = None
     softcap: float = 0.0
     has_sinks: bool = False
+    latent_dim: int = 0
 
     @property
     def sinks(self) -> Tensor | None:
@@ -151,7 +152,7 @@ class PagedAttention:
             cosines=pointer(self.cosines),
             sines=pointer(self.sines),
             key=pointer(self.key),
-            value=pointer(self.value),
+            value=None if shape.latent_dim else pointer(self.value),
             sinks=pointer(self._sinks),
             window=shape.window,
             score_scale=shape.score_scale,
@@ -163,8 +164,30 @@ class PagedAttention:
             num_heads=shape.num_heads,
             num_kv_heads=shape.num_kv_heads,
             head_dim=shape.head_dim,
+            latent_dim=shape.latent_dim,
             block_size=shape.block_size,
         )
+
+    def attend_latents(self, batch: "Batch", query: Tensor, keys: Tensor) -> Tensor:
+        """Store `keys` [tokens, head_dim], the latents of a batch, and attend.
+
+        Args:
+            query: [tokens, heads, head_dim] of the type of the cache.
+
+        Returns:
+            [tokens, heads, latent_dim].
+        """
+        shape = self.shape
+        for slot, key in zip(batch.slots, keys, strict=True):
+            block, at = divmod(slot, shape.block_size)
+            place = position_of(self.key[block], at, is_key=True)
+            place.copy_(key.view(place.shape))
+        size = (shape.num_heads, batch.num_tokens, shape.latent_dim)
+        attended, scratch = torch.full(size, float("nan"), dtype=shape.dtype), abi.Scratch()
+        scratch.buffers[abi.QUERY] = pointer(query)
+        scratch.buffers[abi.ATTENDED] = pointer(attended)
+        self._pool.attend(self._model, batch.structure, scratch, self._attention)
+        return attended.transpose(0, 1)
 
     def run(self, batch: "Batch", heads: Tensor) -> Tensor:
         """Write the keys and values of a batch and attend.
@@ -250,6 +273,7 @@ class Batch:
             row[: len(table)] = table
         lengths = [end - begin for begin, end, _ in chunks]
         self.chunks = chunks
+        self.slots = slots
         self.num_tokens = len(positions)
         self.starts = np.concatenate(([0], np.cumsum(lengths)))
         self._arrays = [

@@ -27,6 +27,7 @@ FAMILIES = (
     *("gemma2", "gemma3", "phi3-longrope", "smollm3", "granite", "glm4", "olmo2", "starcoder2"),
     *("ministral", "ministral3", "qwen2-mixed", "qwen2-moe", "qwen3-moe", "glm4-moe"),
     "gpt-oss",
+    "deepseek-v3",
 )
 """Of FAMILY_CHECKPOINTS: those with a feature that the others do not have."""
 

@@ -31,6 +31,15 @@ _YARN = {
     "original_max_position_embeddings": 64,
 }
 
+_LATENT = {
+    **{k: v for k, v in _TWO.items() if k not in ("head_dim", "num_key_value_heads")},
+    "num_key_value_heads": 4,
+    "kv_lora_rank": 48,
+    "qk_nope_head_dim": 32,
+    "qk_rope_head_dim": 16,
+    "v_head_dim": 16,
+}
+
 # Name to (model type, fields of config.json).
 FAMILY_CHECKPOINTS: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma2": (
@@ -186,6 +195,40 @@ FAMILY_CHECKPOINTS: dict[str, tuple[str, dict[str, Any]]] = {
             "sliding_window": WINDOW,
             "swiglu_limit": 0.5,
             "rope_parameters": {**_YARN, "truncate": False},
+        },
+    ),
+    # Latents: queries of two products, a context beyond the first; experts as in glm4-moe.
+    "deepseek-v3": (
+        "deepseek_v3",
+        {
+            **_LATENT,
+            "num_attention_heads": 6,
+            "num_key_value_heads": 6,
+            "q_lora_rank": 32,
+            "moe_intermediate_size": 48,
+            "n_routed_experts": 12,
+            "num_experts_per_tok": 5,
+            "n_group": 4,
+            "topk_group": 2,
+            "n_shared_experts": 2,
+            "first_k_dense_replace": 1,
+            "rope_parameters": {**_YARN, "mscale": 1.0, "mscale_all_dim": 0.7},
+        },
+    ),
+    # Plain queries; groups go by their best score, which is part of a softmax.
+    "deepseek-v2": (
+        "deepseek_v2",
+        {
+            **_LATENT,
+            "q_lora_rank": None,
+            "moe_intermediate_size": 48,
+            "n_routed_experts": 12,
+            "num_experts_per_tok": 5,
+            "n_group": 4,
+            "topk_group": 2,
+            "topk_method": "group_limited_greedy",
+            "n_shared_experts": 1,
+            "routed_scaling_factor": 3.0,
         },
     ),
     "llama-dynamic": ("llama", {**SHAPE, "rope_parameters": {**_YARN, "rope_type": "dynamic"}}),

@@ -72,18 +72,18 @@ def plan_calls(
             field="tools",
         )
     if is_held:
-        _check_combination(params, is_forced=is_forced)
+        check_combination(params, is_forced=is_forced)
     elif params.structured_outputs is not None:
         # The client's own grammar holds the answer.
         return CallPlan()
     outputs = None
     if is_held:
         marker = marker_in(model.tokenizer)
-        call_format, rules = _format_with_rules(call_format, _held_tools(use), marker, is_forced)
+        call_format, rules = _format_with_rules(call_format, held_tools(use), marker, is_forced)
         thought = thought_rules(style, marker, is_open=is_open) if style else NO_THOUGHT
         make = forced_calls if is_forced else free_calls
         is_parallel = use.is_parallel and use.name is None
-        outputs = _outputs(make(rules, is_parallel=is_parallel, thought=thought))
+        outputs = calls_grammar(make(rules, is_parallel=is_parallel, thought=thought))
     return CallPlan(format=call_format, new_reader=_reader_of(call_format, use), outputs=outputs)
 
 
@@ -111,7 +111,7 @@ def _format_with_rules(
     return hermes, hermes.rules(tools, marker)
 
 
-def _held_tools(use: ToolUse) -> list[HeldTool]:
+def held_tools(use: ToolUse) -> list[HeldTool]:
     """Return the tools that a grammar lets the model call, with the schemas of their arguments."""
     is_forced = use.mode == "required"
     tools = [tool for tool in use.tools if use.name in (None, tool.name)]
@@ -128,7 +128,8 @@ def _schema(tool: Tool) -> Mapping[str, Any]:
     return {"type": "object", **tool.parameters}
 
 
-def _check_combination(params: SamplingParams, *, is_forced: bool) -> None:
+def check_combination(params: SamplingParams, *, is_forced: bool) -> None:
+    """Raise InvalidRequestError where calls cannot be held to a grammar beside `params`."""
     field = "tool_choice" if is_forced else "tools"
     what = "calls that are forced" if is_forced else "strict tools"
     if params.structured_outputs is not None:
@@ -142,7 +143,8 @@ def _check_combination(params: SamplingParams, *, is_forced: bool) -> None:
         )
 
 
-def _outputs(grammar: str) -> StructuredOutputsParams:
+def calls_grammar(grammar: str) -> StructuredOutputsParams:
+    """Return the grammar of calls as a constraint. Raises InvalidRequestError naming tools."""
     if len(grammar) > MAX_GRAMMAR_BYTES:
         raise InvalidRequestError(
             f"tools: their grammar may have at most {MAX_GRAMMAR_BYTES} characters, got "

@@ -3,10 +3,11 @@ and the reader of the text. HTTP, gRPC and the Responses API all go through this
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pagewire_frontend.chat.call_plan import plan_calls
+from pagewire_frontend.chat.harmony_plan import plan_harmony
 from pagewire_frontend.chat.tool_use import NO_TOOLS, Tool, ToolUse, check_tool_use
 from pagewire_frontend.message.call_format import CallFormat
 from pagewire_frontend.message.pieces import MessagePieces, MessageReader, PlainReader, merged
@@ -107,12 +108,14 @@ class MessagePlan:
         template_tools: `tools` of the chat template; None for none.
         has_grammar: The grammar in `params` is that of tools: an error in it is an error in
             `tools`.
+        marks: What stands for tokens in the text that the reader takes, by token id.
     """
 
     params: SamplingParams
     template_tools: tuple[Mapping[str, Any], ...] | None = None
     new_reader: Callable[[], MessageReader] = PlainReader
     has_grammar: bool = False
+    marks: Mapping[int, str] = field(default_factory=dict)
 
     def named(self, error: PagewireError) -> PagewireError:
         """Return `error`, which opening the request raised, with the field that is at fault."""
@@ -141,6 +144,18 @@ def plan_message(
             cannot call tools; names the field.
     """
     check_tool_use(tool_use)
+    harmony = model.formats.harmony
+    if harmony is not None:
+        answer = plan_harmony(
+            harmony, params, tool_use, prompt_end=prompt_end, opens_turn=opens_turn
+        )
+        return MessagePlan(
+            params=params.with_(structured_outputs=answer.outputs),
+            template_tools=_template_tools(tool_use),
+            new_reader=answer.new_reader,
+            has_grammar=answer.has_call_grammar,
+            marks=harmony.marks,
+        )
     style = model.formats.reasoning
     is_held = params.structured_outputs is not None
     # The client's grammar covers the whole answer, which leaves no room for a thought.

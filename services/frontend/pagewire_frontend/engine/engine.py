@@ -214,6 +214,7 @@ class Engine:
             arrived_at=arrived_at,
             deadline=arrived_at + seconds,
             selection=selection,
+            marks=request.marks,
         )
         session.meter.tokenize_seconds = tokenize_seconds
         return session

@@ -2,7 +2,7 @@
 express."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from google.protobuf import struct_pb2
@@ -133,7 +133,10 @@ async def chat_request(
         tools=plan.template_tools,
     )
     return GrpcStreamOptions(
-        request=_request(message.options, model, prompt, plan.params, timeout_seconds),
+        request=replace(
+            _request(message.options, model, prompt, plan.params, timeout_seconds),
+            marks=plan.marks,
+        ),
         has_echo=message.options.echo,
         is_final_only=message.options.final_only,
         new_reader=plan.new_reader,

@@ -6,10 +6,11 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Final
 
 from pagewire_frontend.message.call_format import CallFormat
+from pagewire_frontend.message.harmony import HarmonyFormat, find_harmony, harmony_of
 from pagewire_frontend.message.hermes import HermesFormat
 from pagewire_frontend.message.llama_json import LlamaJsonFormat
 from pagewire_frontend.message.mistral import MistralFormat
@@ -28,6 +29,9 @@ CALL_FORMATS: Final[tuple[CallFormat, ...]] = (
     PythonicFormat(),
 )
 NONE: Final = "none"
+HARMONY_CALLS: Final = "openai"
+HARMONY_REASONING: Final = "openai_gptoss"
+"""vLLM's names for the two halves of harmony, which is one format here."""
 # The first marker that a chat template contains decides the format of a model.
 _MARKED_FORMATS: Final = (
     ("<tool_call>", "hermes"),
@@ -38,10 +42,12 @@ _MARKED_FORMATS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageFormats:
-    """Formats in which a model writes tool calls and reasoning; None for an unknown format."""
+    """Formats in which a model writes tool calls and reasoning; None for an unknown format. A model
+    of harmony has neither of the others."""
 
     calls: CallFormat | None = None
     reasoning: ReasoningFormat | None = None
+    harmony: HarmonyFormat | None = None
 
 
 NO_FORMATS: Final = MessageFormats()
@@ -61,10 +67,26 @@ class FormatChoice:
     reasoning: Mapping[str, str]
     known: Mapping[str, CallFormat]
 
-    def formats_of(self, model: str, template: str | None) -> MessageFormats:
-        """Return the formats of a model, found from its chat template where no flag names them."""
+    def formats_of(
+        self, model: str, template: str | None, ids: Mapping[str, int] = MappingProxyType({})
+    ) -> MessageFormats:
+        """Return the formats of a model, found from its chat template where no flag names them.
+
+        Args:
+            model: Its name.
+            template: Its chat template.
+            ids: The added tokens of its tokenizer, by spelling.
+
+        Raises:
+            StartupError: Flags name harmony and another format, or a model without its tokens.
+        """
         calls = self.calls.get(model, self.calls.get(""))
         reasoning = self.reasoning.get(model, self.reasoning.get(""))
+        if calls == HARMONY_CALLS or reasoning == HARMONY_REASONING:
+            return MessageFormats(harmony=_named_harmony(model, calls, reasoning, ids))
+        harmony = find_harmony(template or "", ids) if calls is reasoning is None else None
+        if harmony is not None:
+            return MessageFormats(harmony=harmony)
         found = _found_calls(template or "") if calls is None else calls
         thoughts = find_reasoning(template or "")
         if reasoning is not None:
@@ -91,8 +113,10 @@ def parse_formats(
         made = load_plugin(plugin)
         known[made.name] = made
     return FormatChoice(
-        calls=_by_model("tool-call-parser", parsers, [*known, NONE], models),
-        reasoning=_by_model("reasoning-parser", reasoning, [*REASONING_FORMATS, NONE], models),
+        calls=_by_model("tool-call-parser", parsers, [*known, HARMONY_CALLS, NONE], models),
+        reasoning=_by_model(
+            "reasoning-parser", reasoning, [*REASONING_FORMATS, HARMONY_REASONING, NONE], models
+        ),
         known=known,
     )
 
@@ -144,6 +168,22 @@ def _by_model(
             raise _invalid(flag, f"given twice for {model or 'all models'}")
         found[model] = name
     return found
+
+
+def _named_harmony(
+    model: str, calls: str | None, reasoning: str | None, ids: Mapping[str, int]
+) -> HarmonyFormat:
+    """Return the format that at least one of the flags names."""
+    is_for_calls = calls == HARMONY_CALLS
+    flag = "tool-call-parser" if is_for_calls else "reasoning-parser"
+    name = HARMONY_CALLS if is_for_calls else HARMONY_REASONING
+    other = reasoning if is_for_calls else calls
+    if other not in (None, HARMONY_CALLS, HARMONY_REASONING):
+        raise _invalid(flag, f"{name} is a format of whole answers, not to be used with {other}")
+    harmony = harmony_of(ids)
+    if harmony is None:
+        raise _invalid(flag, f"{name} needs tokens that the tokenizer of {model} does not have")
+    return harmony
 
 
 def _found_calls(template: str) -> str | None:

@@ -24,11 +24,18 @@ class ToolCallDelta:
 
 @dataclass(frozen=True, slots=True)
 class MessagePieces:
-    """The parts of a piece of text; empty while the text is ambiguous."""
+    """The parts of a piece of text; empty while the text is ambiguous.
+
+    Attributes:
+        begins: This is the beginning of another message of the answer.
+        parts: The same in the order of the answer, where a format has several messages.
+    """
 
     reasoning: str = ""
     content: str = ""
     calls: tuple[ToolCallDelta, ...] = ()
+    begins: bool = False
+    parts: "tuple[MessagePieces, ...]" = ()
 
     def __bool__(self) -> bool:
         return bool(self.reasoning or self.content or self.calls)
@@ -53,6 +60,7 @@ def merged(first: MessagePieces, second: MessagePieces) -> MessagePieces:
         first.reasoning + second.reasoning,
         first.content + second.content,
         joined([*first.calls, *second.calls]),
+        parts=first.parts + second.parts,
     )
 
 

@@ -161,16 +161,22 @@ def load_model(
     tokenizer = load_tokenizer(files.tokenizer_folder) if has_tokenizer else NoTokenizer()
     template = options.template(files.tokenizer_folder, tokenizer_config)
     choice = parse_formats((), (), (), ()) if choice is None else choice
+    source = template.source if template else None
+    formats = choice.formats_of(spec.name, source, tokenizer.added_tokens)
+    eos_token_ids = _eos_token_ids(config, generation, tokenizer_config, tokenizer)
+    if formats.harmony is not None:
+        # Not all generation_config.json of such models have both.
+        eos_token_ids = tuple(dict.fromkeys([*eos_token_ids, *formats.harmony.stop_ids]))
     return LoadedModel(
         name=spec.name,
         tokenizer=tokenizer,
         chat_template=template,
-        eos_token_ids=_eos_token_ids(config, generation, tokenizer_config, tokenizer),
+        eos_token_ids=eos_token_ids,
         tokenizer_fingerprint=tokenizer_fingerprint(files.tokenizer_folder),
         context_length=context_length(config, tokenizer_config),
         vocab_size=vocab_size(config) or tokenizer.vocab_size,
         defaults=options.overridden(_defaults(options.generation(folder))),
-        formats=choice.formats_of(spec.name, template.source if template else None),
+        formats=formats,
         aliases=tuple(options.aliases.get(spec.name, ())),
         max_logprobs=options.max_logprobs,
         tasks=read_tasks(folder, config),

@@ -1,7 +1,7 @@
 """A client's request: a prompt in one of three forms, and the parameters to go on from it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pagewire_frontend.models.model_registry import LoadedModel
@@ -56,6 +56,7 @@ class GenerationRequest:
     Attributes:
         params: Sampling; `max_tokens` None takes the rest of the context.
         pooling: Set when a vector is wanted and no text; `params` has no meaning then.
+        marks: What stands for tokens in the text of the answer, by token id.
     """
 
     model: LoadedModel
@@ -66,6 +67,7 @@ class GenerationRequest:
     cache_salt: str | None = None
     priority: int = 0
     timeout_seconds: float | None = None
+    marks: Mapping[int, str] = field(default_factory=dict)
 
 
 def check_continuation(add_generation_prompt: bool, continue_final_message: bool) -> None:

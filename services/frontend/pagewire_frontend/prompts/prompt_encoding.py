@@ -160,7 +160,7 @@ class PromptEncoder:
     ) -> str:
         """Return the text that the chat template writes before an answer. Empty for a model without
         a reasoning format, which does not need it."""
-        if model.formats.reasoning is None:
+        if model.formats.reasoning is None and model.formats.harmony is None:
             return ""
         return await self._templates.prompt_end(model, arguments, tenant)
 

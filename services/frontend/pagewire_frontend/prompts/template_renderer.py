@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import orjson
 
+from pagewire_frontend.chat.harmony_turns import harmony_tools, harmony_turns
 from pagewire_frontend.models.model_registry import LoadedModel
 from pagewire_frontend.prompts.fair_queue import FairTurns
 from pagewire_frontend.prompts.generation_request import ChatPrompt
@@ -165,14 +166,17 @@ class TemplateRenderer:
 
 
 def _question(model: LoadedModel, prompt: ChatPrompt) -> bytes:
+    turns, tools = prompt.messages, prompt.tools
+    if model.formats.harmony is not None:
+        turns, tools = harmony_turns(turns), harmony_tools(tools)
     asked = {
         "op": "render",
         "model": model.name,
-        "messages": prompt.messages,
+        "messages": turns,
         "add_generation_prompt": prompt.add_generation_prompt,
         "arguments": prompt.template_arguments,
         "continue_final_message": prompt.continue_final_message,
-        "tools": prompt.tools,
+        "tools": tools,
     }
     try:
         return orjson.dumps(asked)

@@ -1,12 +1,17 @@
 """Turns the tokens of one choice into shown text and finds its stop string. Owns the detokenizer
 and the stop matcher of the choice, not its tokens."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from pagewire_frontend.models.detokenizer import Detokenizer, StreamTokenizer
+from pagewire_frontend.models.marked_detokenizer import MarkedDetokenizer
 from pagewire_frontend.session.events import FinishReason
 from pagewire_shared.sampling.params import SamplingParams
+
+NO_MARKS: Final[Mapping[int, str]] = MappingProxyType({})
 
 
 class StopMatch(NamedTuple):
@@ -91,9 +96,14 @@ class ChoiceText:
         prompt_token_ids: Sequence[int],
         params: SamplingParams,
         eos_token_ids: Sequence[int],
+        *,
+        marks: Mapping[int, str] = NO_MARKS,
     ) -> None:
-        self._detokenizer = Detokenizer(
-            tokenizer, prompt_token_ids, skip_special_tokens=params.skip_special_tokens
+        opened = partial(Detokenizer, tokenizer, skip_special_tokens=params.skip_special_tokens)
+        self._detokenizer = (
+            MarkedDetokenizer(prompt_token_ids, marks, opened)
+            if marks
+            else opened(prompt_token_ids)
         )
         self._matcher = StopMatcher(params.stop, is_kept=params.include_stop_str_in_output)
         self._has_stops = bool(params.stop)

@@ -6,12 +6,12 @@ The link sends messages to the scheduler, not this module.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Protocol
 
 from pagewire_frontend.access.key_usage import Ticket
 from pagewire_frontend.models.detokenizer import StreamTokenizer
-from pagewire_frontend.session.choice_text import ChoiceText, natural_end
+from pagewire_frontend.session.choice_text import NO_MARKS, ChoiceText, natural_end
 from pagewire_frontend.session.events import (
     Closed,
     Delta,
@@ -68,6 +68,7 @@ class Session:
         arrived_at: float,
         deadline: float | None,
         selection: Selection | None = None,
+        marks: Mapping[int, str] = NO_MARKS,
     ) -> None:
         """Create the session.
 
@@ -75,6 +76,7 @@ class Session:
             arrived_at: Time of arrival, in seconds of time.monotonic().
             deadline: End of the time for the request, likewise; None without one.
             selection: Holds everything back until all choices have ended.
+            marks: What stands for tokens in the text, by token id.
         """
         self.entry = entry
         self.carrier: SessionLink | None = None
@@ -83,6 +85,7 @@ class Session:
         self._deadline = deadline
         self._tokenizer = tokenizer
         self._selection = selection
+        self._marks = marks
         self._texts = self._new_texts()
         self._output = OutputBuffer(selection)
         self._error: PagewireError | None = None
@@ -332,7 +335,7 @@ class Session:
     def _new_texts(self) -> list[ChoiceText]:
         entry, ids = self.entry, self.entry.prompt_token_ids
         return [
-            ChoiceText(self._tokenizer, ids, entry.params, entry.eos_token_ids)
+            ChoiceText(self._tokenizer, ids, entry.params, entry.eos_token_ids, marks=self._marks)
             for _ in entry.choices
         ]
 

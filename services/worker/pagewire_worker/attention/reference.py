@@ -5,7 +5,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pagewire_worker.backend.attention import AttentionKind, AttentionMetadata, StepAttention
+from pagewire_worker.backend.attention import (
+    AttentionKind,
+    AttentionMetadata,
+    StepAttention,
+    empty_output,
+)
 from pagewire_worker.kv.kv_cache import LayerCache
 
 
@@ -30,7 +35,7 @@ class _ReferenceStep:
     kind: AttentionKind
 
     def __call__(self, query: Tensor, cache: LayerCache, sinks: Tensor | None = None) -> Tensor:
-        output = torch.empty_like(query)
+        output = empty_output(query, cache)
         starts = self.metadata.query_starts.tolist()
         first_visible = self.metadata.first_visible(self.kind.window).tolist()
         for index, seq_len in enumerate(self.metadata.seq_lens.tolist()):
@@ -53,7 +58,7 @@ def _attend(
 
     Args:
         query: [n, heads, d], the last n positions.
-        key, value: [length, kv_heads, d], the last `length` positions.
+        key, value: [length, kv_heads, d of each], the last `length` positions.
         sinks: float32 [heads], or None.
     """
     num_new, num_heads, head_dim = query.shape
@@ -75,4 +80,4 @@ def _attend(
         scores = torch.cat((scores, column), dim=-1)
     weights = scores.softmax(-1)[..., :length]
     attended = torch.einsum("kgnl,lkd->nkgd", weights, value.float())
-    return attended.reshape(num_new, num_heads, head_dim).to(query.dtype)
+    return attended.reshape(num_new, num_heads, -1).to(query.dtype)

@@ -12,7 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from pagewire_worker.backend.attention import AttentionMetadata, Int64Array, StepAttention
+from pagewire_worker.backend.attention import (
+    AttentionMetadata,
+    Int64Array,
+    StepAttention,
+    empty_output,
+)
 from pagewire_worker.kv.kv_cache import LayerCache
 
 # Sequences share a group if the longest is at most this much longer than the shortest: padding
@@ -134,7 +139,7 @@ class _SdpaStep:
 
     def __call__(self, query: Tensor, cache: LayerCache, sinks: Tensor | None = None) -> Tensor:
         assert sinks is None
-        output = torch.empty_like(query)
+        output = empty_output(query, cache)
         for group in self.groups:
             attended = _attend_decodes(query.index_select(0, group.rows), cache, group, self.scale)
             output.index_copy_(0, group.rows, attended)
@@ -148,23 +153,23 @@ class _SdpaStep:
 def _attend_decodes(
     query: Tensor, cache: LayerCache, group: _DecodeGroup, scale: float | None
 ) -> Tensor:
-    """Return [size, heads, d] for one query token per sequence."""
+    """Return [size, heads, value d] for one query token per sequence."""
     size, num_heads, head_dim = query.shape
     key, value = cache.gather(group.blocks)  # [size * padded, kv_heads, d]
     num_kv_heads = key.shape[1]
-    shape = (size, -1, num_kv_heads, head_dim)
+    keys, values = (one.view(size, -1, num_kv_heads, one.shape[-1]) for one in (key, value))
     attended = scaled_dot_product_attention(
         query.view(size, num_kv_heads, num_heads // num_kv_heads, head_dim),
-        key.view(shape)[:, : group.longest].transpose(1, 2),
-        value.view(shape)[:, : group.longest].transpose(1, 2),
+        keys[:, : group.longest].transpose(1, 2),
+        values[:, : group.longest].transpose(1, 2),
         attn_mask=group.bias,
         scale=scale,
     )
-    return attended.reshape(size, num_heads, head_dim)
+    return attended.reshape(size, num_heads, -1)
 
 
 def _attend_chunk(query: Tensor, cache: LayerCache, chunk: _Chunk, scale: float | None) -> Tensor:
-    """Return [tokens, heads, d] for a chunk of one sequence."""
+    """Return [tokens, heads, value d] for a chunk of one sequence."""
     group = query.shape[1] // cache.num_kv_heads
     key, value = cache.gather(chunk.blocks)
     attended = scaled_dot_product_attention(

@@ -9,7 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pagewire_worker.backend.attention import AttentionKind, AttentionMetadata, Int64Array
+from pagewire_worker.backend.attention import (
+    AttentionKind,
+    AttentionMetadata,
+    Int64Array,
+    empty_output,
+)
 from pagewire_worker.backend.backend import DecodeBounds
 from pagewire_worker.backend.device_copy import rows_to_device
 from pagewire_worker.kv.kv_cache import LayerCache
@@ -20,6 +25,11 @@ from pagewire_worker.triton_kernels.decode_attention import (
     Partials,
     decode_attention,
     first_splits,
+)
+from pagewire_worker.triton_kernels.latent.latent_attention import (
+    heads_per_tile,
+    latent_chunks,
+    latent_decodes,
 )
 from pagewire_worker.triton_kernels.paged_sequences import (
     FREE_SPLITS,
@@ -227,8 +237,9 @@ class TritonDecodes:
 
     def __call__(self, query: Tensor, cache: LayerCache, sinks: Tensor | None = None) -> Tensor:
         """Attend over one layer, [tokens, heads, head_dim]."""
-        attended = torch.empty_like(query)
-        decode_attention(
+        attended = empty_output(query, cache)
+        attend = latent_decodes if cache.is_latent else decode_attention
+        attend(
             query,
             PagedLayer(cache, sinks=sinks),
             self.sequences,
@@ -275,10 +286,11 @@ class TritonStep:
         query = query.contiguous()
         if self._tiles is None or self._partials is None:
             self._tiles, self._partials = self._plan(query, cache)
-        attended = torch.empty_like(query)
+        attended = empty_output(query, cache)
         layer = PagedLayer(cache, sinks=sinks)
+        attend_decodes = latent_decodes if cache.is_latent else decode_attention
         for decodes in self._passes:
-            decode_attention(
+            attend_decodes(
                 query,
                 layer,
                 self._sequences,
@@ -291,21 +303,24 @@ class TritonStep:
         if self._is_free and fits(query, layer):
             prompt_attention(query, layer, self._sequences, self._tiles, attended, self._kind)
         else:
-            chunk_attention(
+            attend_chunks = latent_chunks if cache.is_latent else chunk_attention
+            attend_chunks(
                 query, layer, self._sequences, self._tiles, attended, self._kind, self._chunk_plan
             )
         return attended
 
     def _plan(self, query: Tensor, cache: LayerCache) -> tuple[QueryTiles, Partials]:
         """Build the data that all layers share, once the shape of the queries is known."""
-        _, num_heads, head_dim = query.shape
+        num_heads, width = query.shape[1], cache.value.shape[3]
         group = num_heads // cache.num_kv_heads
         num_rows = fit_rows(self._chunk_rows, query)
         if self._is_free and fits(query, PagedLayer(cache)):
             num_rows = PROMPT_TILES.rows
+        if cache.is_latent:
+            group, num_rows = heads_per_tile(num_heads), LEAST_ROWS
         tiles = QueryTiles.of(self._metadata, self._chunks, group, num_rows, self._device)
         counts = self._attention.seen_splits(self._metadata.seq_lens[self._which])
-        partials = self._attention.scratch_for(int(counts.sum()), num_heads, head_dim)
+        partials = self._attention.scratch_for(int(counts.sum()), num_heads, width)
         self._passes = [
             self._decodes(self._which[begin:end], counts[begin:end])
             for begin, end in cut_passes(counts, partials.num_splits)

@@ -76,9 +76,14 @@ class StepAttention(Protocol):
             sinks: Of a kind that has them, float32 [heads]; else None.
 
         Returns:
-            [tokens, heads, head_dim] of the type of `query`.
+            [tokens, heads, numbers of a value] of the type of `query`.
         """
         ...
+
+
+def empty_output(query: Tensor, cache: LayerCache) -> Tensor:
+    """Return memory for what heads see: [tokens, heads, numbers of a value]."""
+    return query.new_empty((*query.shape[:2], cache.value.shape[-1]))
 
 
 class AttentionBackend(Protocol):

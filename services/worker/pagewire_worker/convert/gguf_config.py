@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pagewire_shared.errors import StartupError
+from pagewire_worker.convert.gguf_experts import EXPERTS
 from pagewire_worker.families.registry import GGUF
 
 Metadata = Mapping[str, Any]
@@ -63,10 +64,13 @@ def config_of(
         StartupError: The architecture, or something that it does, is not converted.
     """
     name = metadata.get("general.architecture")
-    architecture = GGUF.get(str(name))
+    has_experts = bool(metadata.get(f"{name}.expert_count"))
+    architecture = GGUF.get((str(name), has_experts))
     if architecture is None:
+        with_experts = " with experts" if has_experts else ""
+        known = ", ".join(one for one, experts in GGUF if experts == has_experts)
         raise StartupError(
-            f"GGUF files of the architecture {name!r} are not converted; {', '.join(GGUF)} are"
+            f"GGUF files of the architecture {name!r}{with_experts} are not converted; {known} are"
         )
 
     def value(key: str, default: Any = None) -> Any:
@@ -79,8 +83,6 @@ def config_of(
 
     num_heads, hidden = value("attention.head_count"), value("embedding_length")
     head_dim = value("attention.key_length", hidden // num_heads)
-    if value("expert_count", 0):
-        raise StartupError("GGUF files of mixtures of experts are not converted")
     if value("attention.sliding_window", 0):
         raise StartupError("GGUF files of models with attention windows are not converted")
     if value("rope.dimension_count", head_dim) != head_dim:
@@ -93,7 +95,8 @@ def config_of(
         "hidden_act": "silu",
         "vocab_size": len(metadata.get("tokenizer.ggml.tokens", ())),
         "hidden_size": hidden,
-        "intermediate_size": value("feed_forward_length"),
+        # Files of models in which all layers have experts may leave it out.
+        "intermediate_size": value("feed_forward_length", hidden if has_experts else None),
         "num_hidden_layers": value("block_count"),
         "num_attention_heads": num_heads,
         "num_key_value_heads": value("attention.head_count_kv", num_heads),
@@ -103,6 +106,7 @@ def config_of(
         "rope_scaling": _rope_scaling(metadata, str(name), theta, head_dim, rope_factors),
         "max_position_embeddings": value("context_length"),
         "tie_word_embeddings": is_tied,
+        **(EXPERTS[str(name)].config(value) if has_experts else {}),
     }
 
 

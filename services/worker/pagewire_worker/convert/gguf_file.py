@@ -19,6 +19,7 @@ from torch import Tensor
 from pagewire_shared.errors import StartupError
 from pagewire_shared.model_files.folder import INDEX_NAME, SINGLE_NAME
 from pagewire_worker.convert.gguf_config import Metadata, config_of, eos_of, tensor_name
+from pagewire_worker.convert.gguf_experts import EXPERTS, NamedTensor, named, single_experts
 
 MAGIC: Final = b"GGUF"
 DTYPE: Final = torch.bfloat16
@@ -56,24 +57,29 @@ class GgufModel:
     tensors: dict[str, Any]
     config: dict[str, Any]
 
-    def named_tensors(self) -> Iterator[tuple[str, Any, int]]:
-        """Yield tensors with the names of transformers, and heads whose rows were moved or 0.
+    def named_tensors(self) -> Iterator[NamedTensor]:
+        """Yield tensors with the names of transformers, those of experts one by one.
 
         Raises StartupError for a tensor that the architecture does not have.
         """
-        is_llama = self.metadata["general.architecture"] == "llama"
+        architecture = self.metadata["general.architecture"]
+        experts = EXPERTS.get(architecture)
         for name, tensor in self.tensors.items():
-            wanted = tensor_name(name)
+            stacked = None if experts is None else experts.stacked(name)
+            if stacked is not None and len(tensor.shape) == 3:
+                yield from single_experts(*stacked, tensor)
+                continue
+            wanted = tensor_name(name) or (None if experts is None else experts.single(name))
             if wanted is None:
                 raise StartupError(
                     f"{self.file} holds the tensor {name}, which its architecture lacks"
                 )
             heads = 0
-            if is_llama and name.endswith("attn_q.weight"):
+            if architecture == "llama" and name.endswith("attn_q.weight"):
                 heads = self.config["num_attention_heads"]
-            elif is_llama and name.endswith("attn_k.weight"):
+            elif architecture == "llama" and name.endswith("attn_k.weight"):
                 heads = self.config["num_key_value_heads"]
-            yield wanted, tensor, heads
+            yield named(wanted, tensor, heads)
 
     def write_texts(self, target: Path, config: dict[str, Any]) -> None:
         """Write `config`, the tokenizer and the tokens that end an answer into a folder."""
@@ -136,15 +142,15 @@ def _tensors(model: GgufModel) -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors under the names of transformers."""
     from gguf.quants import dequantize
 
-    for name, tensor, num_heads in model.named_tensors():
+    for one in model.named_tensors():
         try:
             # A copy: floats are views of the mapped file.
-            data = dequantize(tensor.data, tensor.tensor_type).copy()
+            data = dequantize(one.data, one.tensor_type).copy()
         except (NotImplementedError, ValueError) as error:
-            kind = tensor.tensor_type.name
-            raise StartupError(f"{model.file}: the tensor {name} is {kind}: {error}") from error
+            kind = one.tensor_type.name
+            raise StartupError(f"{model.file}: the tensor {one.name} is {kind}: {error}") from error
         values = torch.from_numpy(data).to(DTYPE)
-        yield name, _halves(values, num_heads) if num_heads else values
+        yield one.name, _halves(values, one.num_heads) if one.num_heads else values
 
 
 def _halves(weight: Tensor, num_heads: int) -> Tensor:

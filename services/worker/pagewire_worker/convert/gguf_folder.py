@@ -22,7 +22,7 @@ def describe_gguf(file: Path, target: Path, *, is_linked: bool) -> None:
     """
     model = open_gguf(file)
     model.write_texts(target, {**model.config, "quantization_config": {"quant_method": "gguf"}})
-    places = {name: place_of(tensor, heads) for name, tensor, heads in model.named_tensors()}
+    places = {one.name: place_of(one, one.num_heads) for one in model.named_tensors()}
     whole, held = file.resolve(), target / GGUF_NAME
     if is_linked:
         held.symlink_to(whole)
@@ -35,7 +35,7 @@ def describe_gguf(file: Path, target: Path, *, is_linked: bool) -> None:
 
 
 def place_of(tensor: Any, num_heads: int = 0) -> TensorPlace:
-    """Return the place of a tensor of the package gguf.
+    """Return the place of a tensor of the package gguf, or of a NamedTensor.
 
     Args:
         num_heads: Heads whose rows llama.cpp has moved; 0 for none.

@@ -74,6 +74,7 @@ class RouterArgs(ctypes.Structure):
 
     _fields_ = (
         ("choice_bias", ctypes.c_void_p),
+        ("counts", ctypes.c_void_p),
         ("num_experts", ctypes.c_int32),
         ("num_chosen", ctypes.c_int32),
         ("num_groups", ctypes.c_int32),
@@ -121,6 +122,7 @@ NUM_BUFFERS = 14
 
 NORM, ROUND, ADD_NORM, PREPARE, STORE, ADD, GATE, ACTIVATE, ROTATE, ATTEND = range(10)
 ROUTE, SORT, SPREAD, EXPERT_PREPARE, EXPERT_STORE, EXPERT_GATE, COLLECT = range(10, 17)
+LATENT_KEY, LATENT_QUERY, ABSORB, EXPAND = range(17, 21)
 """Kinds of operations."""
 
 
@@ -159,6 +161,8 @@ class Model(ctypes.Structure):
         ("num_heads", ctypes.c_int32),
         ("num_kv_heads", ctypes.c_int32),
         ("head_dim", ctypes.c_int32),
+        ("latent_dim", ctypes.c_int32),
+        ("plain_dim", ctypes.c_int32),
         ("block_size", ctypes.c_int32),
         ("embedding_factor", ctypes.c_float),
         ("norm", NormArgs),

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pagewire_worker.backend.attention import Int64Array
 from pagewire_worker.backend.backend import StepBatch
+from pagewire_worker.backend.expert_counts import ExpertCounts
 from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.cpu_kernels import abi
 from pagewire_worker.cpu_kernels.library import TYPES, KernelPool, pointer
@@ -52,6 +53,8 @@ class FusedBackend:
         self._scratch = StepScratch(decoder, 0)
         self._prepared_states = torch.empty(0, dtype=torch.uint8)
         self._work = LayerWork.of(decoder.layers[-1])
+        # Held while the kernels write them.
+        self._expert_counts: ExpertCounts | None = None
 
     @property
     def kv_cache(self) -> KvCache:
@@ -97,6 +100,13 @@ class FusedBackend:
             for _ in range(first, last):
                 self._on_layer()
         return states
+
+    def count_experts(self) -> ExpertCounts:
+        """Count the tokens of each expert from now on."""
+        self._expert_counts = ExpertCounts.of(self._decoder.plan.expert_sizes, torch.device("cpu"))
+        for layer, tokens in self._expert_counts.tokens.items():
+            self._operations[layer].count_experts(tokens)
+        return self._expert_counts
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits [rows, vocab] in float32 for hidden states [rows, hidden]."""
@@ -175,7 +185,7 @@ class BatchArrays:
 def _model_structure(
     decoder: FusedDecoder, kv_cache: KvCache, layers: "ctypes.Array[abi.Layer]"
 ) -> abi.Model:
-    plan = decoder.plan
+    plan, latent = decoder.plan, decoder.plan.attention.latent
     return abi.Model(
         type=TYPES[decoder.dtype],
         num_layers=len(plan.layers),
@@ -183,6 +193,8 @@ def _model_structure(
         num_heads=plan.attention.num_heads,
         num_kv_heads=plan.attention.num_kv_heads,
         head_dim=plan.attention.head_dim,
+        latent_dim=0 if latent is None else latent.rank,
+        plain_dim=0 if latent is None else latent.plain_dim,
         block_size=kv_cache.block_size,
         embedding_factor=embedding_factor(plan, decoder.dtype),
         norm=decoder.norm.structure(),

@@ -20,6 +20,7 @@ from pagewire_worker.cpu_kernels.library import TYPES, KernelPool
 from pagewire_worker.cpu_kernels.packed_layers import (
     FusedDecoder,
     FusedExperts,
+    FusedLatent,
     FusedLayer,
     FusedMlp,
     FusedNorm,
@@ -35,6 +36,7 @@ from pagewire_worker.cpu_kernels.packing import (
     pack,
 )
 from pagewire_worker.families.plan import (
+    AttentionSpec,
     BranchNorms,
     ExpertsSpec,
     LayerSpec,
@@ -44,7 +46,13 @@ from pagewire_worker.families.plan import (
     NormSpec,
 )
 from pagewire_worker.layers.rotary import query_scales, rotary_tables, shared_tables
-from pagewire_worker.models.load_parts import RouterTensors, in_order, load_router, load_sinks
+from pagewire_worker.models.load_parts import (
+    RouterTensors,
+    in_order,
+    load_latent,
+    load_router,
+    load_sinks,
+)
 
 PIECE_BYTES = 256 * 1024**2
 """Bytes that are reserved at once for matrices."""
@@ -139,6 +147,9 @@ class _Packer:
             None if one is None else self.norm(one, attention.order_of(one.size))
             for one in (attention.query_norm, attention.key_norm)
         )
+        if attention.latent is not None:
+            low, key_norm = attention.latent.query_norm, self.norm(attention.latent.norm)
+            query_norm = None if low is None else self.norm(low)
         order = attention.order_of(attention.qkv.num_outputs)
         return FusedLayer(
             spec=spec,
@@ -153,6 +164,22 @@ class _Packer:
             else self._mlp(spec.mlp),
             rotary=rotary,
             sinks=load_sinks(attention, self._weights, torch.device("cpu")),
+            latent=self._latent(attention),
+        )
+
+    def _latent(self, spec: AttentionSpec) -> FusedLatent | None:
+        if spec.latent is None:
+            return None
+        tensors, up = load_latent(spec, self._weights), spec.latent.query_up
+
+        def packed(matrix: Tensor) -> PackedWeights:
+            storage = Storage.of(self._kinds.values, *matrix.shape)
+            return pack(self._pool, self._arena, storage, [Part(matrix)])
+
+        return FusedLatent(
+            query_up=None if up is None else self._linear(up, spec.query_order),
+            query=tuple(map(packed, tensors.query)),
+            value=tuple(map(packed, tensors.value)),
         )
 
     def _mlp(self, spec: MlpSpec) -> FusedMlp:

@@ -3,6 +3,8 @@
 import ctypes
 from collections.abc import Sequence
 
+from torch import Tensor
+
 from pagewire_worker.cpu_kernels import abi
 from pagewire_worker.cpu_kernels.library import pointer
 from pagewire_worker.cpu_kernels.packed_layers import (
@@ -26,13 +28,13 @@ class LayerOperations:
     def __init__(self, layer: FusedLayer, cache: LayerCache, multiplier: float) -> None:
         self._multiplier = multiplier
         self._made: list[abi.Operation] = []
+        self._router: abi.RouterArgs | None = None
         self.attention = attention_structure(layer, cache)
         self._enter(layer.attention_norms, layer.qkv)
         self._add(abi.STORE, abi.NORMED, abi.PRODUCTS, linear=layer.qkv)
-        self._add(abi.ROTATE, abi.PRODUCTS, abi.QUERY, attention=self.attention)
-        self._add(abi.ATTEND, abi.QUERY, abi.ATTENDED, attention=self.attention)
-        self._prepare(abi.ATTENDED, layer.output)
-        self._leave(layer.attention_norms, abi.ATTENDED, layer.output)
+        attended = self._attend() if layer.latent is None else self._attend_latent(layer)
+        self._prepare(attended, layer.output)
+        self._leave(layer.attention_norms, attended, layer.output)
         if isinstance(layer.mlp, FusedMlp):
             self._enter(layer.mlp_norms, layer.mlp.up)
             self._activate(layer.mlp)
@@ -44,6 +46,38 @@ class LayerOperations:
     def structure(self) -> abi.Layer:
         """Return the structure for the kernels; valid while this object lives."""
         return abi.Layer(self._array, len(self._array))
+
+    def _attend(self) -> int:
+        """Attend with the products; return the buffer of what heads see."""
+        self._add(abi.ROTATE, abi.PRODUCTS, abi.QUERY, attention=self.attention)
+        self._add(abi.ATTEND, abi.QUERY, abi.ATTENDED, attention=self.attention)
+        return abi.ATTENDED
+
+    def _attend_latent(self, layer: FusedLayer) -> int:
+        """Do the same with a latent."""
+        latent, queries = layer.latent, layer.qkv
+        assert latent is not None
+        place = abi.PRODUCTS, abi.NORMED
+        self._add(abi.LATENT_KEY, *place, linear=queries, attention=self.attention)
+        if latent.query_up is not None:
+            queries = latent.query_up
+            self._prepare(abi.NORMED, queries)
+            self._add(abi.STORE, abi.NORMED, abi.PRODUCTS, linear=queries)
+        place = abi.PRODUCTS, abi.ATTENDED
+        self._add(abi.LATENT_QUERY, *place, linear=queries, attention=self.attention)
+        absorbing, expanding = linear_array(latent.query), linear_array(latent.value)
+        self._add(abi.ABSORB, abi.ATTENDED, abi.QUERY, linears=absorbing)
+        self._add(abi.ATTEND, abi.QUERY, abi.ATTENDED, attention=self.attention)
+        self._add(abi.EXPAND, abi.ATTENDED, abi.QUERY, linears=expanding)
+        return abi.QUERY
+
+    def count_experts(self, counts: Tensor) -> None:
+        """Add the tokens of each expert to `counts`, int64 [experts], in all steps to come.
+
+        It must live as long as this object.
+        """
+        assert self._router is not None
+        self._router.counts = pointer(counts)
 
     def _activate(self, mlp: FusedMlp) -> None:
         """Compute an MLP up to the input of its last matrix."""
@@ -60,6 +94,7 @@ class LayerOperations:
         """Add a mixture of experts to the residual."""
         assert norms.after is None
         router, first = router_structure(experts), experts.experts[0]
+        self._router = router
         ups = linear_array([one.up for one in experts.experts])
         downs = linear_array([one.down for one in experts.experts])
         self._enter(norms, first.up)
@@ -188,7 +223,7 @@ def attention_structure(layer: FusedLayer, cache: LayerCache) -> abi.AttentionAr
         sines=pointer(sines),
         query_scales=pointer(query_scales),
         key=pointer(cache.key),
-        value=pointer(cache.value),
+        value=None if cache.is_latent else pointer(cache.value),
         sinks=pointer(layer.sinks),
         window=spec.kind.window or 0,
         group=cache.group,

@@ -83,10 +83,30 @@ class FusedExperts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FusedLatent:
+    """Matrices of latent attention beside qkv and output; see LatentTensors.
+
+    Attributes:
+        query, value: Of each head; of the model's type, whatever others have.
+    """
+
+    query_up: PackedWeights | None
+    query: tuple[PackedWeights, ...]
+    value: tuple[PackedWeights, ...]
+
+    @property
+    def linears(self) -> tuple[PackedWeights, ...]:
+        """All of them."""
+        own = () if self.query_up is None else (self.query_up,)
+        return *own, *self.query, *self.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FusedLayer:
     """Weights of one layer.
 
     Attributes:
+        query_norm, key_norm: With a latent, of what queries are made of, and of the latent.
         rotary: None for no rotation.
         sinks: Of attention, float32 [heads]; None for none.
     """
@@ -101,11 +121,12 @@ class FusedLayer:
     mlp: FusedMlp | FusedExperts
     rotary: Rotary | None
     sinks: Tensor | None
+    latent: FusedLatent | None = None
 
     @property
     def linears(self) -> tuple[PackedWeights, ...]:
         """All matrices of which every token is an input."""
-        own = (self.qkv, self.output)
+        own = (self.qkv, self.output, *(self.latent.linears if self.latent else ()))
         if isinstance(self.mlp, FusedMlp):
             return *own, self.mlp.up, self.mlp.down
         shared = self.mlp.shared

@@ -15,7 +15,7 @@ from pagewire_worker.cpu_kernels.library import (
     instruction_sets,
 )
 from pagewire_worker.cpu_kernels.packing import PANEL
-from pagewire_worker.families.plan import ModelPlan
+from pagewire_worker.families.plan import AttentionSpec, ModelPlan
 from pagewire_worker.host.kept_facts import cache_folder
 from pagewire_worker.models.variants import FUSED, TRITON, decoders_with, variants_of
 
@@ -24,7 +24,10 @@ MEASURED_LOSS = "a token takes 1.4 times as long, and a prompt 1.7 times"
 tables."""
 
 MAX_HEAD_DIM = 512
-MAX_QUERY_GROUPS = 64
+"""Of heads that are rotated; latents are not."""
+
+MAX_HEADS = MOST_EXPERTS
+"""With a latent: each head has matrices, as an expert has."""
 
 _logger = logging.getLogger(__name__)
 
@@ -118,7 +121,7 @@ def _why_not(plan: ModelPlan, settings: LoadSettings) -> str | None:
         ("--block-size", settings.block_size),
         ("hidden_size", plan.hidden_size),
         *(("intermediate_size", size) for size in sorted(plan.inner_sizes)),
-        ("head_dim", attention.head_dim),
+        *_head_sizes(attention),
     ]
     for name, size in sizes:
         if size % PANEL:
@@ -126,9 +129,24 @@ def _why_not(plan: ModelPlan, settings: LoadSettings) -> str | None:
     num_experts = max((len(one.experts.experts) for one in plan.layers if one.experts), default=0)
     if num_experts > MOST_EXPERTS:
         return f"{num_experts} experts are more than {MOST_EXPERTS}"
-    if attention.head_dim > MAX_HEAD_DIM or attention.num_query_groups > MAX_QUERY_GROUPS:
-        return (
-            f"head_dim ({attention.head_dim}) or query heads per KV head "
-            f"({attention.num_query_groups}) are more than {MAX_HEAD_DIM} or {MAX_QUERY_GROUPS}"
-        )
+    rotated = attention.head_dim - (0 if attention.latent is None else attention.latent.rank)
+    if rotated > MAX_HEAD_DIM:
+        return f"head_dim ({rotated}) is more than {MAX_HEAD_DIM}"
+    if attention.latent is not None and attention.num_heads > MAX_HEADS:
+        return f"num_attention_heads ({attention.num_heads}) are more than {MAX_HEADS}"
     return None
+
+
+def _head_sizes(attention: AttentionSpec) -> list[tuple[str, int]]:
+    """Return the sizes that are read in panels, by their names in config.json."""
+    latent = attention.latent
+    if latent is None:
+        return [("head_dim", attention.head_dim)]
+    low = [] if latent.query_norm is None else [("q_lora_rank", latent.query_norm.size)]
+    return [
+        *low,
+        ("kv_lora_rank", latent.rank),
+        ("qk_rope_head_dim", attention.head_dim - latent.rank),
+        ("qk_nope_head_dim", latent.plain_dim),
+        ("v_head_dim", latent.value_dim),
+    ]

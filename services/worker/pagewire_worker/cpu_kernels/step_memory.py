@@ -18,18 +18,27 @@ class StepScratch:
 
     def __init__(self, decoder: FusedDecoder, num_tokens: int) -> None:
         plan, dtype = decoder.plan, decoder.dtype
-        hidden, sizes, chosen = plan.hidden_size, plan.attention.sizes, plan.num_chosen
+        attention, latent = plan.attention, plan.attention.latent
+        hidden, sizes, chosen = plan.hidden_size, attention.sizes, plan.num_chosen
+        heads = attention.num_heads
+        normed, query, attended = hidden, sizes[0], sizes[0]
+        stored = [sum(sizes)]
+        if latent is not None:
+            stored = [one.num_outputs for one in (attention.qkv, latent.query_up) if one]
+            normed = max(hidden, latent.query_norm.size if latent.query_norm else 0)
+            query = heads * max(attention.head_dim, latent.value_dim)
+            attended = heads * max(latent.rank, latent.plain_dim)
         linears = [linear for layer in decoder.layers for linear in layer.linears]
         experts = [linear for layer in decoder.layers for linear in layer.expert_linears]
         row_bytes = max(one.storage.prepared_row_bytes for one in (*linears, *experts))
-        products = max(hidden, sum(sizes), *(one.storage.num_outputs for one in _routers(decoder)))
+        products = max(hidden, *stored, *(one.storage.num_outputs for one in _routers(decoder)))
         inner = max(plan.inner_sizes)
         row_sizes = {
             abi.RESIDUAL: (hidden, torch.float32),
             abi.PRODUCTS: (products, torch.float32),
-            abi.NORMED: (hidden, dtype),
-            abi.QUERY: (sizes[0], dtype),
-            abi.ATTENDED: (sizes[0], dtype),
+            abi.NORMED: (normed, dtype),
+            abi.QUERY: (query, dtype),
+            abi.ATTENDED: (attended, dtype),
             abi.ACTIVATED: (inner, dtype),
             abi.PREPARED: (row_bytes, torch.uint8),
         }

@@ -14,6 +14,7 @@ from pagewire_worker.backend.attention import StepAttention
 from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.checkpoint.dtypes import FP8
 from pagewire_worker.checkpoint.weights import WeightReader
+from pagewire_worker.cuda.triton_latent import TritonLatent, load_triton_latent
 from pagewire_worker.cuda.triton_mlp import TritonExperts, TritonMlp, load_mlp
 from pagewire_worker.families.plan import (
     AttentionSpec,
@@ -77,6 +78,7 @@ class TritonLayer:
     whole_norms: tuple[AddNorm, AddNorm] | None
     rotary: RotaryTable | None
     sinks: Tensor | None
+    latent: TritonLatent | None = None
 
 
 class ResidualStream:
@@ -179,7 +181,10 @@ class TritonDecoder:
         Args:
             slots: The slot mapping of the layer's cache group, [tokens].
         """
-        qkv = layer.linears.qkv(stream.enter(layer.attention_norms.before))
+        x = stream.enter(layer.attention_norms.before)
+        if layer.latent is not None:
+            return layer.latent(x, cache, batch, slots, attend)
+        qkv = layer.linears.qkv(x)
         if layer.whole_norms is not None:
             query_key = qkv.split(layer.spec.attention.sizes, dim=1)[:2]
             for part, norm in zip(query_key, layer.whole_norms, strict=True):
@@ -227,9 +232,10 @@ def _load_layer(
 ) -> TritonLayer:
     norms = _load_head_norms(spec.attention, weights)
     is_whole = norms is not None and spec.attention.has_whole_norms
+    parts = linears.load_attention(spec.attention)
     return TritonLayer(
         spec=spec,
-        linears=linears.load_attention(spec.attention),
+        linears=parts,
         mlp=load_mlp(spec.mlp, linears),
         attention_norms=_load_pair(spec.attention_norms, weights),
         mlp_norms=_load_pair(spec.mlp_norms, weights),
@@ -241,6 +247,7 @@ def _load_layer(
         whole_norms=norms if is_whole else None,
         rotary=rotary,
         sinks=linears.load_sinks(spec.attention),
+        latent=load_triton_latent(spec.attention, weights, parts, rotary),
     )
 
 

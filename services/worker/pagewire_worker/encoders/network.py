@@ -21,7 +21,7 @@ from pagewire_worker.encoders.spec import (
     EncoderSpec,
     HeadSpec,
 )
-from pagewire_worker.families.plan import RopeSpec
+from pagewire_worker.families.specs.rope_spec import RopeSpec
 from pagewire_worker.layers.rotary import RotaryTable, Rotation
 
 Map = Callable[[Tensor], Tensor]

@@ -31,9 +31,9 @@ from pagewire_worker.families.plan import (
     LogitsSpec,
     ModelPlan,
     NormSpec,
-    RopeSpec,
 )
 from pagewire_worker.families.rope import read_rope
+from pagewire_worker.families.specs.rope_spec import RopeSpec
 from pagewire_worker.families.windows import FULL, SLIDING, Windows, window_of, windows_by_type
 
 DEFAULTS: Mapping[str, Any] = {

@@ -18,8 +18,9 @@ from pagewire_worker.families.parts import (
     read_sizes,
     rms_norms,
 )
-from pagewire_worker.families.plan import ModelPlan, RopeSpec
+from pagewire_worker.families.plan import ModelPlan
 from pagewire_worker.families.rope import read_rope, rope_settings
+from pagewire_worker.families.specs.rope_spec import RopeSpec
 from pagewire_worker.families.windows import (
     FULL,
     SLIDING,

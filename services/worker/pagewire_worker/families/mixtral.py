@@ -49,4 +49,6 @@ def _read(data: Data) -> ModelPlan:
     return model_plan(data, layers, norm("model.norm"))
 
 
-FAMILIES = (Family(architecture="MixtralForCausalLM", read=_read, has_experts=True),)
+FAMILIES = (
+    Family(architecture="MixtralForCausalLM", read=_read, gguf=("llama",), has_experts=True),
+)

@@ -18,9 +18,9 @@ from pagewire_worker.families.plan import (
     MlpSpec,
     ModelPlan,
     NormSpec,
-    RopeSpec,
 )
 from pagewire_worker.families.rope import DEFAULT_POSITIONS
+from pagewire_worker.families.specs.rope_spec import RopeSpec
 
 DEFAULT_EPSILON = 1e-6
 OUTPUT = "lm_head"

@@ -4,68 +4,17 @@ The other modules of this folder make it from config.json. Backends compute the 
 family.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from pagewire_worker.backend.attention import AttentionKind
 from pagewire_worker.checkpoint.expert_stacks import ExpertStacks
+from pagewire_worker.families.specs.rope_spec import RopeSpec
 from pagewire_worker.kv.cache_groups import layer_groups
 from pagewire_worker.kv.kv_cache import CacheShape
 
 Activation = Literal["silu", "gelu", "gelu_tanh"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RopeSpec:
-    """Rotary embedding (Su et al., 2021).
-
-    Attributes:
-        settings: Further numbers of the type, with the names that config.json has for them.
-        rotary_dim: Dimensions of a head that are rotated, the first ones; the rest stays.
-        is_interleaved: Dimension 2i is paired with 2i + 1, and not i with i + rotary_dim / 2.
-        max_positions: Longest context.
-        rounds_late: Tables are float32, and only the rotated values are rounded.
-        query_growth: (b, n) of 1 + b ln(1 + floor(position / n)), by which rotated queries are
-            multiplied, as in Llama 4; None for 1.
-    """
-
-    head_dim: int
-    rotary_dim: int
-    max_positions: int
-    theta: float = 10000.0
-    rope_type: str = "default"
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    is_interleaved: bool = False
-    rounds_late: bool = False
-    query_growth: tuple[float, float] | None = None
-
-    @property
-    def first_context(self) -> int | None:
-        """Positions within which frequencies are other ones than in a longer context.
-
-        None where they are the same in any. The choice is made once for all positions: keys that
-        are in the cache have been rotated.
-        """
-        if self.rope_type != "longrope":
-            return None
-        return int(self.settings["original_max_position_embeddings"])
-
-    @property
-    def head_order(self) -> tuple[int, ...] | None:
-        """The published place of each dimension of a head, as backends order them.
-
-        Backends rotate all pairs of i and i + head_dim / 2, some of them by nothing. Queries and
-        keys are in the same order, so their products stay. None: the order is the published one.
-        """
-        rotated, whole = self.rotary_dim, self.head_dim
-        if rotated == whole and not self.is_interleaved:
-            return None
-        step, distance = (2, 1) if self.is_interleaved else (1, rotated // 2)
-        firsts = [pair * step for pair in range(rotated // 2)]
-        seconds = [first + distance for first in firsts]
-        middle = (rotated + whole) // 2
-        return (*firsts, *range(rotated, middle), *seconds, *range(middle, whole))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +56,32 @@ class LinearSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LatentSpec:
+    """Latent attention (DeepSeek-AI, 2024) in its absorbed form: attention with one KV head.
+
+    The key of a token is its normed latent, and behind it numbers that are rotated; its value is
+    the latent. The query of a head is the product of its plain part with the rows of `expand` for
+    keys, and behind it its rotated part. What a head sees is multiplied with the rows for values.
+
+    Attributes:
+        rank: Numbers of a latent.
+        plain_dim: First numbers of the query of a head, which are not rotated.
+        value_dim: Numbers of a head behind attention.
+        norm: Of the latent.
+        expand: Name of the matrix from a latent to the plain_dim + value_dim numbers of each head.
+        query_norm, query_up: From the first outputs of qkv to queries; None: these are queries.
+    """
+
+    rank: int
+    plain_dim: int
+    value_dim: int
+    norm: NormSpec
+    expand: str
+    query_norm: NormSpec | None = None
+    query_up: LinearSpec | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionSpec:
     """Grouped-query attention (Ainslie et al., 2023).
 
@@ -114,8 +89,10 @@ class AttentionSpec:
         qkv: Queries, keys and values of all heads.
         output: From all heads to the hidden state.
         query_norm, key_norm: Of each head, or of all heads together: their size says it.
-        rope: None for no rotation.
+        rope: None for no rotation; of the last numbers of heads where there is a latent.
         sinks: Name of the tensor of the heads' sinks, for a kind that has them.
+        latent: None where keys and values are those of heads. With it qkv are queries, or what
+            they are made of, and the key of one head.
     """
 
     num_heads: int
@@ -128,6 +105,7 @@ class AttentionSpec:
     query_norm: NormSpec | None = None
     key_norm: NormSpec | None = None
     sinks: str | None = None
+    latent: LatentSpec | None = None
 
     @property
     def num_query_groups(self) -> int:
@@ -139,6 +117,11 @@ class AttentionSpec:
         """Values of queries, keys and values of a token."""
         key = self.num_kv_heads * self.head_dim
         return self.num_heads * self.head_dim, key, key
+
+    @property
+    def seen_dim(self) -> int:
+        """Numbers that attention returns for a head."""
+        return self.head_dim if self.latent is None else self.latent.rank
 
     @property
     def has_whole_norms(self) -> bool:
@@ -154,11 +137,32 @@ class AttentionSpec:
         order = None if self.rope is None else self.rope.head_order
         if order is None:
             return None
+        if self.latent is not None:
+            num_queries = self.qkv.num_outputs - self.head_dim
+            own = self.latent.query_up is None
+            queries: Sequence[int] = (self.query_order if own else None) or range(num_queries)
+            return [*queries, *_turned(num_queries, self.latent.rank, order)][:num_values]
         num_rotated = min(num_values, sum(self.sizes[:2]))
         heads = range(0, num_rotated, self.head_dim)
         return [head + place for head in heads for place in order] + [
             *range(num_rotated, num_values)
         ]
+
+    @property
+    def query_order(self) -> list[int] | None:
+        """The published place of each number of the queries of a latent; None for the same."""
+        order = None if self.rope is None else self.rope.head_order
+        if self.latent is None or order is None:
+            return None
+        plain = self.latent.plain_dim
+        firsts = range(0, self.num_heads * (plain + len(order)), plain + len(order))
+        return [place for first in firsts for place in _turned(first, plain, order)]
+
+
+def _turned(first: int, num_plain: int, order: Sequence[int]) -> list[int]:
+    """Return the places of a head from `first` on whose last numbers are in `order`."""
+    begin = first + num_plain
+    return [*range(first, begin), *(begin + place for place in order)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +342,9 @@ class ModelPlan:
         groups = layer_groups(windows, self.max_positions)
         window = windows[0] if len(set(windows)) == 1 else None
         heads, size = self.attention.num_kv_heads, self.attention.head_dim
-        return CacheShape(len(self.layers), heads, size, window, groups)
+        latent = self.attention.latent
+        rank = None if latent is None else latent.rank
+        return CacheShape(len(self.layers), heads, size, window, groups, rank)
 
     @property
     def first_context(self) -> int | None:
@@ -356,6 +362,12 @@ class ModelPlan:
     def has_experts(self) -> bool:
         """Whether any layer is a mixture of experts."""
         return any(layer.experts is not None for layer in self.layers)
+
+    @property
+    def expert_sizes(self) -> Mapping[int, int]:
+        """How many experts a layer has, by its number; without layers that have none."""
+        found = {number: layer.experts for number, layer in enumerate(self.layers)}
+        return {number: one.router.num_experts for number, one in found.items() if one is not None}
 
     @property
     def num_chosen(self) -> int:

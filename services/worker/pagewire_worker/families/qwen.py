@@ -17,8 +17,9 @@ from pagewire_worker.families.parts import (
     read_sizes,
     rms_norms,
 )
-from pagewire_worker.families.plan import AttentionSpec, ModelPlan, RopeSpec
+from pagewire_worker.families.plan import AttentionSpec, ModelPlan
 from pagewire_worker.families.rope import read_rope
+from pagewire_worker.families.specs.rope_spec import RopeSpec
 from pagewire_worker.families.windows import (
     FULL,
     SLIDING,

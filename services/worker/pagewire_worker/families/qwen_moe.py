@@ -102,11 +102,13 @@ FAMILIES = (
     Family(
         architecture="Qwen2MoeForCausalLM",
         read=lambda data: _plan(data, _windows2(data), is_third=False),
+        gguf=("qwen2moe",),
         has_experts=True,
     ),
     Family(
         architecture="Qwen3MoeForCausalLM",
         read=lambda data: _plan(data, _windows3(data), is_third=True),
+        gguf=("qwen3moe",),
         has_experts=True,
     ),
 )

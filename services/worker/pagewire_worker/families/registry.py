@@ -5,6 +5,7 @@ from types import ModuleType
 from typing import Final
 
 from pagewire_worker.families import (
+    deepseek,
     gemma,
     glm,
     glm_moe,
@@ -39,6 +40,7 @@ MODULES: Final[tuple[ModuleType, ...]] = (
     qwen_moe,
     olmoe,
     glm_moe,
+    deepseek,
     gpt_oss,
 )
 """A new family is a module here."""
@@ -53,7 +55,9 @@ NESTED: Final[dict[str, NestedFamily]] = {
 }
 """Architectures with a text model of a family, by their name in config.json."""
 
-GGUF: Final[Mapping[str, str]] = {
-    name: family.architecture for family in FAMILIES.values() for name in family.gguf
+GGUF: Final[Mapping[tuple[str, bool], str]] = {
+    (name, family.has_experts): family.architecture
+    for family in FAMILIES.values()
+    for name in family.gguf
 }
-"""`general.architecture` of GGUF files to the name in config.json."""
+"""`general.architecture` of GGUF files and whether they have experts, to that of config.json."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from pagewire_shared.errors import StartupError
 from pagewire_worker.families.fields import Data, UnsupportedModelError, integer
-from pagewire_worker.families.plan import RopeSpec
+from pagewire_worker.families.specs.rope_spec import RopeSpec
 
 DEFAULT_THETA = 10000.0
 DEFAULT_POSITIONS = 2048

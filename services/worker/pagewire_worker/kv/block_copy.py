@@ -1,9 +1,9 @@
 """Copies whole blocks between the paged cache and flat payloads.
 
-A payload has, per layer, the block's keys and then its values, each [block_size, kv_heads,
-head_dim] in the cache's type. This is the memory of a whole block on CUDA. Copies between a device
-and pinned host memory are enqueued on the current stream for the device's copy engine, one per run
-of adjacent blocks. The caller orders them (see device_copies).
+A payload has, per layer, the block's keys and then its values, or its latents alone, each
+[block_size, kv_heads, head_dim] in the cache's type. This is the memory of a whole block on CUDA.
+Copies between a device and pinned host memory are enqueued on the current stream for the device's
+copy engine, one per run of adjacent blocks. The caller orders them (see device_copies).
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,7 +41,7 @@ def copy_out(cache: KvCache, blocks: Sequence[int], staging: Tensor) -> Tensor:
         return payloads
     index = torch.tensor(blocks, dtype=torch.int64, device=cache.device)
     for layer, part in zip(cache.stored, _parts(cache, payloads), strict=True):
-        for side, rows in zip(map(movable, (layer.key, layer.value)), part, strict=True):
+        for side, rows in zip(map(movable, layer.parts), part, strict=True):
             torch.index_select(side, 0, index, out=rows)
     return payloads
 
@@ -69,7 +69,7 @@ def write_blocks(cache: KvCache, blocks: Sequence[int], payloads: Tensor) -> Non
         return
     index = torch.tensor(blocks, dtype=torch.int64, device=cache.device)
     for layer, part in zip(cache.stored, _parts(cache, payloads), strict=True):
-        for side, data in zip(map(movable, (layer.key, layer.value)), part, strict=True):
+        for side, data in zip(map(movable, layer.parts), part, strict=True):
             side.index_copy_(0, index, data)
 
 
@@ -91,13 +91,13 @@ def _payload_bytes(
     return data
 
 
-def _parts(cache: KvCache, payloads: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Return views of uint8 `payloads` [n, bytes]: keys and values per layer.
+def _parts(cache: KvCache, payloads: Tensor) -> list[Tensor]:
+    """Return views of uint8 `payloads` [n, bytes]: the parts of each layer.
 
-    Each is [n, block_size, kv_heads, head_dim] in the cache's type, or in bytes where torch cannot
-    move that type.
+    Each is [parts, n, block_size, kv_heads, head_dim] in the cache's type, or in bytes where torch
+    cannot move that type.
     """
     key = movable(cache.stored[0].key)
-    shape = (len(payloads), len(cache.stored), 2, *key.shape[1:])
+    shape = (len(payloads), len(cache.stored), cache.shape.num_parts, *key.shape[1:])
     whole = payloads.view(key.dtype).view(shape)
-    return [(whole[:, i, 0], whole[:, i, 1]) for i in range(len(cache.stored))]
+    return [whole[:, i].transpose(0, 1) for i in range(len(cache.stored))]

@@ -8,7 +8,7 @@ lies whole, its layers one after the other, so it moves to and from hosts in one
 import bisect
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -35,6 +35,8 @@ class CacheShape:
     Attributes:
         window: As in LayerGroup, of all layers; read where there are no `groups`.
         groups: The layers by cache group, those without a window first. Empty: one group of all.
+        latent_dim: Values are the first numbers of keys, so many, and take no memory of their own
+            (docs/adr/0039-latent-cache.md); None for values of the shape of keys.
     """
 
     num_layers: int
@@ -42,6 +44,12 @@ class CacheShape:
     head_dim: int
     window: int | None = None
     groups: tuple[LayerGroup, ...] = ()
+    latent_dim: int | None = None
+
+    @property
+    def num_parts(self) -> int:
+        """Tensors of a layer that have memory: keys and values, or latents alone."""
+        return 2 if self.latent_dim is None else 1
 
     @property
     def layer_groups(self) -> tuple[LayerGroup, ...]:
@@ -93,6 +101,7 @@ class CacheGroup:
     bytes_per_block: int
     dtype: str
     window: int | None = None
+    is_latent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +110,27 @@ class LayerCache:
 
     If blocks lie whole, these are views: contiguous within a block, with gaps between blocks.
     Layers of different cache groups share this memory, each in the blocks of its own `group`.
+    With `is_latent` values are a view of the first numbers of keys.
     """
 
     key: Tensor
     value: Tensor
     group: int = 0
+    is_latent: bool = False
+
+    @classmethod
+    def of(cls, parts: Sequence[Tensor], latent_dim: int | None) -> "LayerCache":
+        """Return the cache of a layer with these `parts`; see CacheShape for `latent_dim`."""
+        if latent_dim is None:
+            key, value = parts
+            return cls(key, value)
+        (key,) = parts
+        return cls(key, key[..., :latent_dim], is_latent=True)
+
+    @property
+    def parts(self) -> tuple[Tensor, ...]:
+        """The tensors that have memory of their own."""
+        return (self.key,) if self.is_latent else (self.key, self.value)
 
     @property
     def block_size(self) -> int:
@@ -118,21 +143,24 @@ class LayerCache:
         return self.key.shape[2]
 
     def write(
-        self, slot_mapping: Tensor, key: Tensor, value: Tensor, faults: Tensor | None = None
+        self,
+        slot_mapping: Tensor,
+        key: Tensor,
+        value: Tensor | None,
+        faults: Tensor | None = None,
     ) -> None:
         """Store [tokens, kv_heads, head_dim] at slot_mapping [tokens], counted in positions.
 
-        With `faults` [tokens] int64, values that are not finite become 0 and their tokens are set.
+        Latents have no `value`. With `faults` [tokens] int64, values that are not finite become 0
+        and their tokens are set.
         """
-        if faults is not None:
-            key, value = _finite(key, faults), _finite(value, faults)
-        if self.key.is_contiguous():
-            self.key.flatten(0, 1).index_copy_(0, slot_mapping, key)
-            self.value.flatten(0, 1).index_copy_(0, slot_mapping, value)
-            return
-        places = self._places(slot_mapping)
-        self.key.index_put_(places, key)
-        self.value.index_put_(places, value)
+        states = (key,) if value is None else (key, value)
+        for part, given in zip(self.parts, states, strict=True):
+            state = given if faults is None else _finite(given, faults)
+            if part.is_contiguous():
+                part.flatten(0, 1).index_copy_(0, slot_mapping, state)
+            else:
+                part.index_put_(self._places(slot_mapping), state)
 
     def gather_positions(self, slot_mapping: Tensor) -> tuple[Tensor, Tensor]:
         """Return keys and values at slot_mapping [n], each [n, kv_heads, head_dim]."""
@@ -181,8 +209,8 @@ class KvCache:
         shape: Of the arguments.
         layers: Keys and values of each layer of the model.
         stored: Keys and values of each layer of a block; for one group the same.
-        blocks: [num_blocks, stored layers, 2, block_size, kv_heads, head_dim], keys before values;
-            None if layers lie by themselves.
+        blocks: [num_blocks, stored layers, parts, block_size, kv_heads, head_dim], keys before
+            values, or latents; None if layers lie by themselves.
     """
 
     def __init__(
@@ -196,23 +224,23 @@ class KvCache:
         has_whole_blocks: bool | None = None,
     ) -> None:
         size = (block_size, shape.num_kv_heads, shape.head_dim)
+        num_stored, num_parts = shape.num_stored_layers, shape.num_parts
         self.blocks: Tensor | None = None
-        self.stored: Sequence[LayerCache]
+        stored: Sequence[Sequence[Tensor]]
         if device.type == "cuda" if has_whole_blocks is None else has_whole_blocks:
-            blocks = _zeros((num_blocks, shape.num_stored_layers, 2, *size), device, dtype)
-            self.stored = [LayerCache(layer[:, 0], layer[:, 1]) for layer in blocks.unbind(1)]
-            self.blocks = blocks
+            self.blocks = _zeros((num_blocks, num_stored, num_parts, *size), device, dtype)
+            stored = [layer.unbind(1) for layer in self.blocks.unbind(1)]
         else:
-            whole = (num_blocks, *size)
-            self.stored = [
-                LayerCache(_zeros(whole, device, dtype), _zeros(whole, device, dtype))
-                for _ in range(shape.num_stored_layers)
+            stored = [
+                [_zeros((num_blocks, *size), device, dtype) for _ in range(num_parts)]
+                for _ in range(num_stored)
             ]
+        self.stored = [LayerCache.of(parts, shape.latent_dim) for parts in stored]
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.shape = shape
         places = {
-            layer: LayerCache(self.stored[place].key, self.stored[place].value, number)
+            layer: replace(self.stored[place], group=number)
             for number, group in enumerate(shape.layer_groups)
             for place, layer in enumerate(group.layers)
         }
@@ -249,7 +277,14 @@ class KvCache:
         """Return the cache groups, in block table order."""
         dtype = str(self.layers[0].key.dtype).removeprefix("torch.")
         return [
-            CacheGroup(len(self.stored), self.block_size, self.bytes_per_block, dtype, window)
+            CacheGroup(
+                num_layers=len(self.stored),
+                block_size=self.block_size,
+                bytes_per_block=self.bytes_per_block,
+                dtype=dtype,
+                window=window,
+                is_latent=self.shape.latent_dim is not None,
+            )
             for window in self.shape.windows
         ]
 
@@ -260,7 +295,7 @@ class KvCache:
             blocks.index_copy_(0, destinations, blocks.index_select(0, sources))
             return
         for layer in self.stored:
-            for side in map(movable, (layer.key, layer.value)):
+            for side in map(movable, layer.parts):
                 side.index_copy_(0, destinations, side.index_select(0, sources))
 
 
@@ -281,6 +316,6 @@ def _zeros(size: Sequence[int], device: torch.device, dtype: torch.dtype) -> Ten
 
 
 def bytes_per_block(shape: CacheShape, block_size: int, dtype: torch.dtype) -> int:
-    """Return the bytes of one block over its layers, keys and values."""
-    per_token = 2 * shape.num_stored_layers * shape.num_kv_heads * shape.head_dim * dtype.itemsize
-    return per_token * block_size
+    """Return the bytes of one block over its layers, keys and values or latents."""
+    per_layer = shape.num_parts * shape.num_kv_heads * shape.head_dim * dtype.itemsize
+    return per_layer * shape.num_stored_layers * block_size

@@ -1,9 +1,9 @@
 """Copies single layers of blocks between the paged cache and flat payloads.
 
-A payload has, per layer, the keys of all its blocks and then their values, each [block_size,
-kv_heads, head_dim] per block in the cache's type. From whole blocks this is one gather on the
-device and one copy between device and host, enqueued on the current stream. The caller orders the
-copies (see device_copies).
+A payload has, per layer, the keys of all its blocks and then their values, or their latents alone,
+each [block_size, kv_heads, head_dim] per block in the cache's type. From whole blocks this is one
+gather on the device and one copy between device and host, enqueued on the current stream. The
+caller orders the copies (see device_copies).
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from pagewire_worker.kv.kv_cache import KvCache, movable
 
 
 def bytes_per_layer(cache: KvCache) -> int:
-    """Return the bytes of one layer of one block, keys and values."""
+    """Return the bytes of one layer of one block."""
     return cache.bytes_per_block // len(cache.stored)
 
 
@@ -62,12 +62,13 @@ def _parts(
     Both parts have the same shape except for the number of blocks.
     """
     key = movable(cache.stored[0].key)
-    whole = payload.view(key.dtype).view(num_layers, 2, num_blocks, *key.shape[1:])
+    num_parts = cache.shape.num_parts
+    whole = payload.view(key.dtype).view(num_layers, num_parts, num_blocks, *key.shape[1:])
     if cache.blocks is not None:
         by_layer = movable(cache.blocks).permute(1, 2, 0, 3, 4, 5)
         yield by_layer[first_layer : first_layer + num_layers], 2, whole
         return
     for number in range(num_layers):
-        layer = cache.stored[first_layer + number]
-        yield movable(layer.key), 0, whole[number, 0]
-        yield movable(layer.value), 0, whole[number, 1]
+        parts = cache.stored[first_layer + number].parts
+        for side, rows in zip(map(movable, parts), whole[number], strict=True):
+            yield side, 0, rows

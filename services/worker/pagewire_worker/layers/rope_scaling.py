@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pagewire_shared.errors import StartupError
-from pagewire_worker.families.plan import RopeSpec
+from pagewire_worker.families.specs.rope_spec import RopeSpec, yarn_scale
 
 BETA_FAST, BETA_SLOW = 32.0, 1.0
 """Rotations within the first context above which yarn keeps a frequency, and below which it scales
@@ -84,15 +84,10 @@ def _yarn(rope: RopeSpec, num_positions: int) -> Scaled:
 def _yarn_factor(settings: Mapping[str, float]) -> float:
     if "attention_factor" in settings:
         return settings["attention_factor"]
-    scales = settings.get("mscale"), settings.get("mscale_all_dim")
-
-    def scale_of(multiplier: float) -> float:
-        factor = settings["factor"]
-        return 0.1 * multiplier * math.log(factor) + 1.0 if factor > 1 else 1.0
-
+    scales, factor = (settings.get("mscale"), settings.get("mscale_all_dim")), settings["factor"]
     if scales[0] and scales[1]:
-        return scale_of(scales[0]) / scale_of(scales[1])
-    return scale_of(1.0)
+        return yarn_scale(factor, scales[0]) / yarn_scale(factor, scales[1])
+    return yarn_scale(factor, 1.0)
 
 
 def _longrope(rope: RopeSpec, num_positions: int) -> Scaled:

@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from pagewire_worker.families.plan import RopeSpec
+from pagewire_worker.families.specs.rope_spec import RopeSpec
 from pagewire_worker.layers.rope_scaling import scaled_frequencies
 
 Table = TypeVar("Table")

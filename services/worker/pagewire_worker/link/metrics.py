@@ -7,6 +7,8 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from pagewire_shared.steps.plan import StepPlan
 from pagewire_shared.steps.result import StepResult
+from pagewire_worker.backend.expert_counts import ExpertCounts
+from pagewire_worker.link.expert_metrics import EXPERTS
 from pagewire_worker.loading.replica import ReplicaInfo
 
 _SECONDS = Histogram(
@@ -59,7 +61,15 @@ class StepMeter:
         self._sampled.inc(len(result.token_ids))
 
 
-def show_replica(info: ReplicaInfo, attached: asyncio.Event) -> None:
-    """Show the number of blocks, and from now on whether the worker is attached."""
+def show_replica(
+    info: ReplicaInfo, attached: asyncio.Event, expert_counts: ExpertCounts | None
+) -> None:
+    """Show the number of blocks, and from now on whether the worker is attached.
+
+    Args:
+        expert_counts: Shown from now on, too, if there are any.
+    """
+    if expert_counts is not None:
+        EXPERTS.show(info.served_model_name, expert_counts)
     _BLOCKS.labels(info.served_model_name).set(info.num_blocks)
     _ATTACHED.labels(info.served_model_name).set_function(lambda: float(attached.is_set()))

@@ -15,6 +15,7 @@ from pagewire_shared.identity.model_files import ModelFiles
 from pagewire_shared.kv.arena import boot_id
 from pagewire_shared.kv.transport import KvTransport
 from pagewire_worker.backend.backend import ModelBackend
+from pagewire_worker.backend.expert_counts import CountsExperts, ExpertCounts, no_expert_counts
 from pagewire_worker.backend.source import LoadedReplicaModel, LoadSettings
 from pagewire_worker.batch.slots import SlotLimits, SlotTable
 from pagewire_worker.config import WorkerConfig
@@ -74,7 +75,7 @@ TRANSPORTS = {
 @dataclass(frozen=True, slots=True)
 class Replica:
     """A loaded model, ready to run plans; `offloader` is absent where blocks do not go to stores,
-    `sharer` where they do not go to other workers."""
+    `sharer` where they do not go to other workers, `expert_counts` where none are asked for."""
 
     info: ReplicaInfo
     model_runner: ModelRunner
@@ -82,6 +83,7 @@ class Replica:
     copies: DeviceCopies
     offloader: BlockOffloader | None = None
     sharer: BlockSharer | None = None
+    expert_counts: ExpertCounts | None = None
 
 
 @torch.inference_mode()
@@ -112,10 +114,9 @@ def load_replica(
     model.reserve(shape.bounds)
     slots = _slots(config, shape, model)
     sampler = pick_sampler(shape.device, device_capability(shape.device), shape.model.vocab_size)
-    sampling = MostSampling(sampler, slots.tokens)
-    settings = _cache_settings(config, shape, model, sampling)
-    fixed = encoder_cache(shape, config.block_size)
-    cache = fixed or make_cache(model, settings, LayerCalls(on_layer))
+    settings = _cache_settings(config, shape, model, MostSampling(sampler, slots.tokens))
+    cache = encoder_cache(shape, config.block_size)
+    cache = cache or make_cache(model, settings, LayerCalls(on_layer))
     slots.limits = limits = _with_blocks(slots.limits, cache)
     copies = make_copies(shape.device)
     names = BlockNames()
@@ -143,7 +144,17 @@ def load_replica(
     warm_up(model_runner, limits, step_tokens.shared, is_encoder=shape.model.is_encoder)
     on_progress(1.0, "loaded")
     info = _describe(config, shape, model, backend, step_tokens, limits.max_model_len)
-    return Replica(info, model_runner, grammars.compiler, copies, offloader, sharer)
+    counts = _count_experts(config, backend)
+    return Replica(info, model_runner, grammars.compiler, copies, offloader, sharer, counts)
+
+
+def _count_experts(config: WorkerConfig, backend: ModelBackend) -> ExpertCounts | None:
+    """Begin to count, if that is on: what ran before is no work of requests."""
+    if not config.expert_metrics:
+        return None
+    if not isinstance(backend, CountsExperts):
+        raise no_expert_counts(backend.kernel_set)
+    return backend.count_experts()
 
 
 def _load_model(

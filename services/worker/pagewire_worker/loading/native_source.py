@@ -85,7 +85,7 @@ class NativeModel(Uncaptured):
         shape = self.decoder.plan.attention
         for attention in self.attentions.values():
             if isinstance(attention, ReservingAttention):
-                attention.reserve(shape.num_heads, shape.head_dim, bounds)
+                attention.reserve(shape.num_heads, shape.seen_dim, bounds)
 
     def backend(self, kv_cache: KvCache, on_layer: LayerWatch) -> ModelBackend:
         """Return the decoder over `kv_cache`."""
@@ -185,6 +185,10 @@ class NativeSource:
 
     def load(self, settings: LoadSettings) -> LoadedReplicaModel:
         """Read the weights. Raises StartupError naming the tensor at fault."""
+        if settings.cache_dtype == FP8 and self.plan.attention.latent is not None:
+            raise StartupError(
+                "--kv-cache-dtype: fp8_e4m3 is not for a cache of latents", field="kv_cache_dtype"
+            )
         pool = choose_kernels(self.plan, settings)
         if pool is not None:
             return self._load_fused(pool, settings)

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from pagewire_worker.backend.attention import AttentionKind, StepAttention
 from pagewire_worker.backend.backend import StepBatch
+from pagewire_worker.backend.expert_counts import ExpertCounts
 from pagewire_worker.checkpoint.weights import WeightReader
 from pagewire_worker.families.plan import (
     AttentionSpec,
@@ -29,23 +30,15 @@ from pagewire_worker.layers.logits import finish_logits
 from pagewire_worker.layers.norm import LayerNorm, Norm, RmsNorm
 from pagewire_worker.layers.rotary import RotaryTable, Rotation, shared_tables
 from pagewire_worker.models.experts import Experts
+from pagewire_worker.models.latent_attention import LatentAttention
+from pagewire_worker.models.layer_inputs import LayerInputs
 from pagewire_worker.models.linear_loader import AttentionLinears, LinearLoader, MlpLinears
 from pagewire_worker.models.load_parts import (
     embedding_factor,
     load_embedding,
+    load_latent,
     load_norm_tensors,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class LayerInputs:
-    """What a layer reads besides the hidden states; `faults` as in StepBatch."""
-
-    rotation: Rotation | None
-    slot_mapping: Tensor
-    cache: LayerCache
-    attend: StepAttention
-    faults: Tensor | None = None
 
 
 class SelfAttention:
@@ -136,7 +129,7 @@ class DecoderLayer:
         rotary: None for no rotation.
     """
 
-    attention: SelfAttention
+    attention: SelfAttention | LatentAttention
     attention_branch: ResidualBranch
     mlp: Mlp | Experts
     mlp_branch: ResidualBranch
@@ -200,6 +193,15 @@ class Decoder:
             on_layer()
         return self._norm(hidden.index_select(0, batch.output_rows))
 
+    def count_experts(self) -> ExpertCounts:
+        """Count the tokens of each expert from now on."""
+        counts = ExpertCounts.of(self.plan.expert_sizes, self._embedding.device)
+        for layer, tokens in counts.tokens.items():
+            mlp = self._layers[layer].mlp
+            assert isinstance(mlp, Experts)
+            mlp.counts = tokens
+        return counts
+
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits [rows, vocab] in float32 for hidden states that `forward` returned."""
         return self.narrow_logits(hidden).float()
@@ -244,32 +246,45 @@ def _load_layer(
     linears: LinearLoader,
     rotary: RotaryTable | None,
 ) -> DecoderLayer:
-    attention = spec.attention
-    parts = linears.load_attention(attention)
-
     def branch(norms: BranchNorms) -> ResidualBranch:
         before, after = (
             None if one is None else _load_norm(one, weights) for one in (norms.before, norms.after)
         )
         return ResidualBranch(before, after, plan.residual_multiplier)
 
-    query_norm, key_norm = (
-        None if one is None else _load_norm(one, weights, attention.order_of(one.size))
-        for one in (attention.query_norm, attention.key_norm)
-    )
     return DecoderLayer(
-        attention=SelfAttention(
-            spec=attention,
-            linears=parts,
-            query_norm=query_norm,
-            key_norm=key_norm,
-            sinks=linears.load_sinks(attention),
-        ),
+        attention=_load_attention(spec.attention, weights, linears),
         attention_branch=branch(spec.attention_norms),
         mlp=_load_mlp(spec.mlp, linears),
         mlp_branch=branch(spec.mlp_norms),
-        kind=attention.kind,
+        kind=spec.attention.kind,
         rotary=rotary,
+    )
+
+
+def _load_attention(
+    spec: AttentionSpec, weights: WeightReader, linears: LinearLoader
+) -> SelfAttention | LatentAttention:
+    parts, latent = linears.load_attention(spec), spec.latent
+    if latent is not None:
+        low = latent.query_norm
+        return LatentAttention(
+            spec=spec,
+            linears=parts,
+            tensors=load_latent(spec, weights),
+            norm=_load_norm(latent.norm, weights),
+            query_norm=None if low is None else _load_norm(low, weights),
+        )
+    query_norm, key_norm = (
+        None if one is None else _load_norm(one, weights, spec.order_of(one.size))
+        for one in (spec.query_norm, spec.key_norm)
+    )
+    return SelfAttention(
+        spec=spec,
+        linears=parts,
+        query_norm=query_norm,
+        key_norm=key_norm,
+        sinks=linears.load_sinks(spec),
     )
 
 

@@ -54,9 +54,12 @@ class Experts:
 
     Args:
         experts, shared: Map [tokens, hidden] to [tokens, hidden].
+
+    Attributes:
+        counts: int64 [experts], to which the tokens of each are added; None for no counting.
     """
 
-    __slots__ = ("_experts", "_router", "_shared", "_spec")
+    __slots__ = ("_experts", "_router", "_shared", "_spec", "counts")
 
     def __init__(
         self,
@@ -70,12 +73,15 @@ class Experts:
         self._router = router
         self._experts = experts
         self._shared = shared
+        self.counts: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map [tokens, hidden] to [tokens, hidden]; the sum is float32."""
         spec = self._spec.router
         values = functional.linear(x.float(), self._router.weight, self._router.bias)
         weights, chosen = route(spec, values[:, : spec.num_experts], self._router.choice_bias)
+        if self.counts is not None:
+            self.counts += chosen.flatten().bincount(minlength=spec.num_experts)
         rows = x.new_zeros((*chosen.shape, x.shape[1]), dtype=torch.float32)
         for number in chosen.unique().tolist():
             tokens, places = (chosen == number).nonzero(as_tuple=True)

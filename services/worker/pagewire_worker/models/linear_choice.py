@@ -86,13 +86,26 @@ def _fp8(plan: ModelPlan, settings: LoadSettings, capability: Capability | None)
 
 def _sizes(plan: ModelPlan) -> list[tuple[str, int]]:
     """Return what inputs and outputs of the layers are made of."""
+    attention, latent = plan.attention, plan.attention.latent
+    up = None if latent is None else latent.query_up
     return [
         ("hidden_size", plan.hidden_size),
         *(("intermediate_size", size) for size in sorted(plan.inner_sizes)),
-        ("num_attention_heads * head_dim", plan.attention.sizes[0]),
+        ("num_attention_heads * head_dim", attention.output.num_inputs),
         (
-            "(num_attention_heads + 2 * num_key_value_heads) * head_dim",
-            sum(plan.attention.sizes),
+            "(num_attention_heads + 2 * num_key_value_heads) * head_dim"
+            if latent is None
+            else "q_lora_rank or num_attention_heads * qk_head_dim, + kv_lora_rank + "
+            "qk_rope_head_dim",
+            attention.qkv.num_outputs,
+        ),
+        *(
+            ()
+            if up is None
+            else (
+                ("q_lora_rank", up.num_inputs),
+                ("num_attention_heads * qk_head_dim", up.num_outputs),
+            )
         ),
     ]
 

@@ -52,10 +52,12 @@ class AttentionLinears:
     Attributes:
         qkv: Queries, keys and values of all heads.
         output: From all heads to the hidden state.
+        query_up: As in LatentSpec.
     """
 
     qkv: Linear
     output: Linear
+    query_up: Linear | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +103,11 @@ class LinearLoader:
     def load_attention(self, spec: AttentionSpec) -> AttentionLinears:
         """Load the matrices of attention. Raises StartupError naming the tensor at fault."""
         order = spec.order_of(spec.qkv.num_outputs)
+        query_up = None if spec.latent is None else spec.latent.query_up
         return AttentionLinears(
-            qkv=self._load_linear(spec.qkv, order), output=self._load_linear(spec.output)
+            qkv=self._load_linear(spec.qkv, order),
+            output=self._load_linear(spec.output),
+            query_up=None if query_up is None else self._load_linear(query_up, spec.query_order),
         )
 
     def load_mlp(self, spec: MlpSpec) -> MlpLinears:

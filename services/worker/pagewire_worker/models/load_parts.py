@@ -102,3 +102,28 @@ def load_router(spec: RouterSpec, weights: WeightReader, device: torch.device) -
         with weights.borrow(spec.choice_bias, (spec.num_experts,)) as tensor:
             choice_bias = tensor.to(device, torch.float32, copy=True)
     return RouterTensors(parts("weight", linear.num_inputs), bias, choice_bias)
+
+
+@dataclass(frozen=True, slots=True)
+class LatentTensors:
+    """The matrices of latent attention in its absorbed form, of the model's type.
+
+    Attributes:
+        query: From the plain part of a head's query to what it reads of a latent, [heads, rank,
+            plain_dim].
+        value: From what a head sees of latents to its values, [heads, value_dim, rank].
+    """
+
+    query: Tensor
+    value: Tensor
+
+
+def load_latent(spec: AttentionSpec, weights: WeightReader) -> LatentTensors:
+    """Load the matrices of a latent. Raises StartupError naming the tensor at fault."""
+    latent = spec.latent
+    assert latent is not None
+    size = latent.plain_dim + latent.value_dim
+    stored = weights.take(f"{latent.expand}.weight", (spec.num_heads * size, latent.rank))
+    heads = stored.view(spec.num_heads, size, latent.rank)
+    plain, value = heads.split((latent.plain_dim, latent.value_dim), dim=1)
+    return LatentTensors(plain.transpose(1, 2).contiguous(), value.contiguous())

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from pagewire_worker.backend.attention import AttentionBackend, AttentionKind, StepAttention
 from pagewire_worker.backend.backend import StepBatch
+from pagewire_worker.backend.expert_counts import CountsExperts, ExpertCounts, no_expert_counts
 from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.checkpoint.dtypes import FP8
 from pagewire_worker.families.plan import ModelPlan
@@ -125,6 +126,12 @@ class TorchBackend:
             lambda kind, group: attentions[kind].prepare(groups[group].attention),
         )
         return self._model.forward(batch, self._kv_cache.layers, attends, self._on_layer)
+
+    def count_experts(self) -> ExpertCounts:
+        """Count the tokens of each expert from now on. Raises StartupError if it cannot."""
+        if not isinstance(self._model, CountsExperts):
+            raise no_expert_counts(self.kernel_set)
+        return self._model.count_experts()
 
     def greedy(self, hidden: Tensor) -> SampledTokens:
         """Return the most likely token per row of [rows, hidden], the lowest id of equal ones."""

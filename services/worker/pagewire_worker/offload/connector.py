@@ -1,7 +1,7 @@
 """Interface to a store of KV blocks: data classes and a protocol. See docs/connectors.md.
 
-The payload of a block has, per layer, in order, its keys and then its values. Each is
-[block_size, kv_heads, head_dim] in the cache's type, contiguous.
+The payload of a block has, per layer, in order, its keys and then its values, or its latents alone.
+Each is [block_size, kv_heads, head_dim] in the cache's type, contiguous.
 """
 
 from collections.abc import AsyncGenerator, Sequence

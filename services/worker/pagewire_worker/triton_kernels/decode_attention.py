@@ -125,7 +125,7 @@ def decode_attention(
         return
     split_plan = split_plan.fit_to(query)
     _launch_splits(query, layer, sequences, decodes, partials, kind, split_plan)
-    _launch_merge(attended, layer, sequences, decodes, partials, kind.window or 0, split_plan)
+    launch_merge(attended, layer, sequences, decodes, partials, kind.window or 0, split_plan)
 
 
 def _launch_splits(
@@ -177,7 +177,7 @@ def _launch_splits(
     )
 
 
-def _launch_merge(
+def launch_merge(
     attended: Tensor,
     layer: PagedLayer,
     sequences: PagedSequences,
@@ -186,6 +186,7 @@ def _launch_merge(
     window: int,
     split_plan: SplitPlan,
 ) -> None:
+    """Merge the splits of `decodes` into `attended`, [tokens, heads, numbers of a value]."""
     num_heads, head_dim = attended.shape[1:]
     _merge_splits[(len(decodes.which), num_heads)](
         decodes.which,

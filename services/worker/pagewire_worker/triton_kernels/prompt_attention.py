@@ -52,10 +52,11 @@ PROMPT_TILES = PromptTiles()
 def fits(query: Tensor, layer: PagedLayer) -> bool:
     """Return whether the kernel takes queries [tokens, heads, head_dim] and such a cache.
 
-    It needs tensor cores, so float32 and a cache of another type go in splits.
+    It needs tensor cores, so float32 and a cache of another type go in splits, and so do latents.
     """
     is_narrow = query.dtype in (torch.float16, torch.bfloat16) and query.shape[2] <= WIDEST_HEAD
-    return is_narrow and layer.cache.key.dtype == query.dtype
+    is_plain = layer.cache.key.dtype == query.dtype and not layer.cache.is_latent
+    return is_narrow and is_plain
 
 
 def prompt_attention(

@@ -23,7 +23,7 @@ from pagewire_worker.checkpoint.gguf.blocks import BLOCKS, read_blocks
 from pagewire_worker.convert.gguf_folder import describe_gguf
 from support.cells.worker_driver import Driver, load
 from support.checkpoints.checkpoints import make_checkpoint
-from support.checkpoints.gguf_files import rounded, write_blocks, write_gguf
+from support.checkpoints.gguf_files import make_source, rounded, write_blocks, write_gguf
 from support.oracles.family_checkpoints import make_family_checkpoint
 
 SHAPE = {"heads": 4, "kv_heads": 2, "hidden": 64}
@@ -71,7 +71,7 @@ def test_rows_of_another_size_are_refused() -> None:
 
 def described(folder: Path, architecture: str, kind: str) -> tuple[Path, Path]:
     """Return folders of one model: the GGUF file as it is, and its values in float32."""
-    checkpoint = make_checkpoint(folder / "checkpoint", architecture=architecture, **SHAPE)
+    checkpoint = make_source(folder / "checkpoint", architecture)
     write_gguf(folder / "m.gguf", checkpoint, kind)
     made = folder / "made"
     made.mkdir()
@@ -90,6 +90,9 @@ def described(folder: Path, architecture: str, kind: str) -> tuple[Path, Path]:
         ("Qwen3ForCausalLM", "Q5_1"),
         ("LlamaForCausalLM", "Q4_1"),
         ("Qwen2ForCausalLM", "F16"),
+        ("mixtral", "Q4_0"),
+        ("qwen2_moe", "Q8_0"),
+        ("qwen3_moe", "Q4_1"),
     ],
 )
 def test_a_model_computes_with_the_values_of_the_file(

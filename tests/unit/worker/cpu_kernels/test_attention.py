@@ -103,6 +103,30 @@ def test_a_token_does_not_depend_on_its_chunk(
 
 @pytest.mark.parametrize("pool", pools(2))
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("num_heads", [3, 72])
+def test_latents_are_keys_and_values(pool: KernelPool, dtype: torch.dtype, num_heads: int) -> None:
+    """Many heads share one, also more than a tile holds; each token has the same bits alone."""
+    torch.manual_seed(num_heads)
+    shape = Shape(num_heads, 1, 80, 16, 0, dtype, scale=0.2, latent_dim=48)
+    chunks = [(0, 535, list(range(34))[::-1]), (0, 1, [35]), (0, 40, [40, 36, 38])]
+    batch = Batch(chunks, 16)
+    keys = torch.randn(batch.num_tokens, 80).to(dtype)
+    query = torch.randn(batch.num_tokens, num_heads, 80).to(dtype)
+    paged = PagedAttention(pool, shape, 41)
+    attended = paged.attend_latents(batch, query, keys)
+    for (begin, end, table), first in zip(chunks, batch.starts.tolist(), strict=False):
+        rows = slice(first, first + end)
+        key = keys[rows].unsqueeze(1)
+        exact = plain_attention(query[rows], key, key[..., :48], begin, shape)
+        assert ((attended[rows].double() - exact).abs() <= TOLERANCE[dtype]).all()
+        alone = Batch([(end - 1, end, table)], 16)
+        last = slice(rows.stop - 1, rows.stop)
+        again = paged.attend_latents(alone, query[last].clone(), keys[last])
+        assert torch.equal(again, attended[last])
+
+
+@pytest.mark.parametrize("pool", pools(2))
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_what_left_the_window_is_not_read(pool: KernelPool, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     shape = Shape(4, 2, 16, 16, 24, dtype)

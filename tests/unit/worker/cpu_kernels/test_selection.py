@@ -75,7 +75,6 @@ REASONS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"intermediate_size": 200}, {}, "intermediate_size (200)"),
     ({"head_dim": 24}, {}, "head_dim (24)"),
     ({"head_dim": 528}, {}, "head_dim (528)"),
-    ({"num_attention_heads": 130}, {}, "query heads per KV head (65)"),
 ]
 
 

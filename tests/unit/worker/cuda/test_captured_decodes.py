@@ -9,8 +9,13 @@ from pagewire_worker.backend.attention import AttentionKind
 from pagewire_worker.backend.backend import DecodeBounds
 from pagewire_worker.triton_kernels.paged_sequences import SplitPlan
 from support.cells.worker_driver import GREEDY, PROMPT, Driver, Running, load, request
+from support.checkpoints.fallback_checkpoints import make_fallback_checkpoint
 from support.kernels.captured_decodes import capture_decodes
-from support.oracles.family_checkpoints import WINDOW, make_family_checkpoint
+from support.oracles.family_checkpoints import (
+    FAMILY_CHECKPOINTS,
+    WINDOW,
+    make_family_checkpoint,
+)
 
 SETTINGS = {"max_num_seqs": 5, "max_model_len": 64, "kv_cache_memory": 2**20}
 PROMPTS = [PROMPT[:length] for length in (3, 17, 40, 9, 26)]
@@ -52,6 +57,19 @@ def test_kinds_of_attention_share_their_scratch_memory(tmp_path):
     graphs = capture_decodes(replica.model_runner)
     assert Driver.of(replica).generate(PROMPTS, max_tokens=4) == expected
     assert graphs.num_steps > 0
+
+
+def test_latents_of_padded_batches(tmp_path):
+    """Without experts, which take most of the time in the interpreter."""
+    model_type, fields = FAMILY_CHECKPOINTS["deepseek-v2"]
+    fields = {**fields, "first_k_dense_replace": 1, "num_hidden_layers": 1}
+    folder = make_fallback_checkpoint(tmp_path, model_type, fields)
+    prompts = [PROMPT[:1], PROMPT[4:6], PROMPT[7:8]]
+    expected = Driver.of(load(folder, **SETTINGS)).generate(prompts, max_tokens=2)
+    replica = load(folder, attention_backend="triton", **SETTINGS)
+    graphs = capture_decodes(replica.model_runner)
+    assert Driver.of(replica).generate(prompts, max_tokens=2) == expected
+    assert graphs.num_steps == 1
 
 
 def test_random_tokens_are_those_of_torch(driver, captured):

@@ -11,8 +11,8 @@ from transformers.models.olmo2.modeling_olmo2 import apply_rotary_pos_emb as wid
 from transformers.models.phi3.modeling_phi3 import apply_rotary_pos_emb as partial
 
 from pagewire_shared.errors import StartupError
-from pagewire_worker.families.plan import RopeSpec
 from pagewire_worker.families.rope import NEEDED, read_rope
+from pagewire_worker.families.specs.rope_spec import RopeSpec
 from pagewire_worker.layers.rotary import RotaryTable, rotary_tables, shared_tables
 
 CPU = torch.device("cpu")

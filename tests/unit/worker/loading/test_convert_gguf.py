@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,16 +14,30 @@ from pagewire_shared.errors import StartupError
 from pagewire_worker.convert import gguf_file
 from pagewire_worker.convert.gguf_config import config_of, eos_of, tensor_name
 from pagewire_worker.convert.gguf_file import convert_gguf, find_gguf
-from support.checkpoints.checkpoints import LLAMA3_ROPE, make_checkpoint
-from support.checkpoints.gguf_files import rounded, write_gguf
+from support.checkpoints.checkpoints import LLAMA3_ROPE
+from support.checkpoints.gguf_files import MIXTURES, make_source, rounded, write_gguf
 
-SHAPE = {"heads": 4, "kv_heads": 2, "hidden": 64}
+EXPERT_FIELDS = (
+    "model_type",
+    "num_experts_per_tok",
+    "moe_intermediate_size",
+    "shared_expert_intermediate_size",
+    "norm_topk_prob",
+)
 
 
-@pytest.fixture(scope="module", params=["LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"])
+def expert_fields(config: dict[str, Any]) -> list[Any]:
+    """Return the fields of experts; transformers writes their number under one of two names."""
+    count = config.get("num_experts", config.get("num_local_experts"))
+    return [count, *(config.get(name) for name in EXPERT_FIELDS)]
+
+
+SOURCES = ["LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", *MIXTURES]
+
+
+@pytest.fixture(scope="module", params=SOURCES)
 def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("checkpoint")
-    return make_checkpoint(folder, architecture=request.param, **SHAPE)
+    return make_source(tmp_path_factory.mktemp("checkpoint"), request.param)
 
 
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q5_1", "F16"])
@@ -36,6 +51,10 @@ def test_weights_are_those_of_the_file(checkpoint: Path, kind: str, tmp_path: Pa
     for name, values in wanted.items():
         expected = torch.from_numpy(values).to(torch.bfloat16)
         assert torch.equal(found[name], expected), name
+    own, made = (
+        json.loads((f / "config.json").read_text()) for f in (checkpoint, tmp_path / "out")
+    )
+    assert expert_fields(own) == expert_fields(made)
 
 
 def test_a_file_is_converted_and_can_be_served(
@@ -115,7 +134,10 @@ def test_the_scaling_of_llama_3_is_found_in_its_factors() -> None:
     ("changes", "text"),
     [
         ({"general.architecture": "gemma3"}, "'gemma3' are not converted; llama, qwen2, qwen3 are"),
-        ({"llama.expert_count": 8}, "mixtures of experts"),
+        (
+            {"general.architecture": "qwen3", "qwen3.expert_count": 8},
+            "'qwen3' with experts are not converted; llama, qwen2moe, qwen3moe are",
+        ),
         ({"llama.attention.head_count_kv": [2, 4]}, "head_count_kv per layer"),
         ({"llama.attention.sliding_window": 4096}, "attention windows"),
         ({"llama.rope.dimension_count": 32}, "rotate a part of a head"),

@@ -12,12 +12,15 @@ from torch import Tensor
 
 from pagewire_shared.errors import StartupError
 from pagewire_worker.families.plan import LinearSpec, RouterSpec
+from pagewire_worker.link.expert_metrics import EXPERTS
 from pagewire_worker.models.experts import route
 from pagewire_worker.models.registry import native_plan
 from support.cells.worker_driver import Driver, load
 from support.checkpoints.fallback_checkpoints import VOCAB
 from support.kernels.fused_kernels import needs_kernels
 from support.oracles.family_checkpoints import MAX_POSITIONS, make_family_checkpoint
+
+TINY: dict[str, Any] = {"max_num_batched_tokens": 8, "max_num_seqs": 2, "max_model_len": 16}
 
 CONFIG: dict[str, Any] = {
     "architectures": ["Glm4MoeForCausalLM"],
@@ -94,6 +97,38 @@ def test_quantized_experts_are_exact(tmp_path: Path, name: str, quantization: st
     plain = states_of(folder, [prompts[0]], 256, dtype="float32")[-1]
     near = torch.nn.functional.cosine_similarity(alone[0], plain)
     assert near.item() > (0.999 if quantization == "int8" else 0.9)
+
+
+@needs_kernels
+@torch.inference_mode()
+def test_tokens_of_experts_are_counted(tmp_path: Path) -> None:
+    """Layer 1 has no experts; each other token has 4 experts in a layer, and none comes twice."""
+    folder = make_family_checkpoint(tmp_path, "qwen2-moe")
+    prompts, max_tokens = [[7, 9, 11, 40], [5] * 30], 3
+    num_tokens = sum(map(len, prompts)) + len(prompts) * (max_tokens - 1)
+    found = []
+    for backend in ("fused", "torch"):
+        settings = {"cpu_backend": backend, "dtype": "float32", "expert_metrics": True}
+        replica = load(folder, max_model_len=MAX_POSITIONS, **settings)
+        assert replica.expert_counts is not None
+        assert not any(one.any() for one in replica.expert_counts.tokens.values())
+        Driver.of(replica).generate(prompts, max_tokens=max_tokens, budget=16)
+        found.append({n: one.tolist() for n, one in replica.expert_counts.tokens.items()})
+        assert replica.expert_counts.imbalance(2) == max(found[-1][2]) * 9 / (4 * num_tokens)
+    assert found[0] == found[1]
+    assert found[0].keys() == {0, 2}
+    assert all(sum(one) == 4 * num_tokens for one in found[0].values())
+    EXPERTS.show("it", replica.expert_counts)
+    tokens, imbalance = EXPERTS.collect()
+    assert sum(sample.value for sample in tokens.samples) == 2 * 4 * num_tokens
+    assert {sample.labels["layer"] for sample in imbalance.samples} == {"0", "2"}
+
+
+def test_kernels_that_do_not_count_are_named(tmp_path: Path) -> None:
+    folder = make_family_checkpoint(tmp_path, "qwen3-moe")
+    with pytest.raises(StartupError, match=r"--expert-metrics: .* does not count") as caught:
+        load(folder, attention_backend="triton", expert_metrics=True, **TINY)
+    assert caught.value.field == "expert_metrics"
 
 
 def test_routes_of_groups_follow_the_formula() -> None:

@@ -12,6 +12,7 @@ from pagewire_worker.offload.kv_store_client import KvStoreConnector
 from pagewire_worker.runner.model_thread import ModelThread
 from support.cells.worker_driver import PROMPT, Driver, load, request
 from support.fakes.kv_fake_store import FakeStore, storing
+from support.oracles.family_checkpoints import make_family_checkpoint
 
 NAMES = [b"1" * 16, b"2" * 16]
 SECONDS = 20.0
@@ -77,7 +78,15 @@ async def store(tmp_path):
 
 @pytest.fixture
 def worker(checkpoint, store):
-    return lambda **settings: working(checkpoint("qwen3"), store.address, **settings)
+    return lambda folder=None, **settings: working(
+        folder or checkpoint("qwen3"), store.address, **settings
+    )
+
+
+@pytest.fixture(scope="module")
+def latents(tmp_path_factory):
+    """A model whose cache keeps latents."""
+    return make_family_checkpoint(tmp_path_factory.mktemp("model"), "deepseek-v3")
 
 
 async def stored(store, count=2):
@@ -100,8 +109,12 @@ def order(store, /, blocks=(9, 4), names=NAMES, **fields):
 
 
 @pytest.mark.parametrize("kv_offload", ["writethrough", "writeback"])
-async def test_a_second_executor_goes_on_with_equal_tokens(worker, store, kv_offload):
-    async with worker(kv_offload=kv_offload) as first:
+@pytest.mark.parametrize("is_latent", [False, True])
+async def test_a_second_executor_goes_on_with_equal_tokens(
+    worker, store, latents, kv_offload, is_latent
+):
+    folder = latents if is_latent else None
+    async with worker(folder, kv_offload=kv_offload) as first:
         begun = list(await first.prompt([5, 2, 7], tenant="a"))
         expected = begun + await first.decode(7)
         if kv_offload == "writeback":
@@ -109,7 +122,7 @@ async def test_a_second_executor_goes_on_with_equal_tokens(worker, store, kv_off
             await first.run([], freed_slots=[0])
         await stored(store)
     assert store.tenants == dict.fromkeys(NAMES, "a")
-    async with worker() as second:
+    async with worker(folder) as second:
         answer = await second.offload.begin_load(order(store))
         assert (answer.num_blocks, answer.outcome) == (2, LoadOutcome.COMPLETE)
         assert answer.tiers == (("disk", 2),)
@@ -117,7 +130,8 @@ async def test_a_second_executor_goes_on_with_equal_tokens(worker, store, kv_off
         assert held == {9: NAMES[0], 4: NAMES[1]}
         # Only the tail is computed.
         row = (0, 32, len(PROMPT) - 32, 1, 0)
-        step = await second.run([row], new_sequences=[request(0, blocks=[9, 4, 0])])
+        new = request(0, blocks=[9, 4, 0])
+        step = await second.run([row], new_sequences=[new])
         assert list(step.token_ids) + await second.decode(7) == expected
         # What came from the store is not sent back to it.
         assert store.got_chunks == 2

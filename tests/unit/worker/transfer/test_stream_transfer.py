@@ -14,6 +14,7 @@ from support.cells.kv_peers import BLOCK_SIZE, LOADED_BLOCKS, NAMES, PROMPT, eve
 from support.cells.worker_driver import request
 from support.checkpoints.checkpoints import make_checkpoint
 from support.kernels.fake_streams import PumpedStreams
+from support.oracles.family_checkpoints import make_family_checkpoint
 
 WAYS = {"device to device": (True, True), "to a CPU": (True, False), "from a CPU": (False, True)}
 
@@ -21,6 +22,12 @@ WAYS = {"device to device": (True, True), "to a CPU": (True, False), "from a CPU
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return make_checkpoint(tmp_path_factory.mktemp("model"), layers=4, with_tokenizer=False)
+
+
+@pytest.fixture(scope="module")
+def latents(tmp_path_factory):
+    """A model whose cache keeps latents."""
+    return make_family_checkpoint(tmp_path_factory.mktemp("model"), "deepseek-v2")
 
 
 @pytest.fixture
@@ -48,10 +55,17 @@ async def device(monkeypatch):
         streams.close()
 
 
-@pytest.fixture(params=itertools.product(("grpc", "auto"), WAYS), ids=lambda p: f"{p[0]}, {p[1]}")
-async def pair(request, tmp_path, folder, device):
+PAIRS = [
+    *itertools.product(("grpc", "auto"), WAYS, ("folder",)),
+    *(("grpc", way, "latents") for way in WAYS),
+]
+
+
+@pytest.fixture(params=PAIRS, ids=lambda p: ", ".join(p))
+async def pair(request, tmp_path, device):
     """A holder and a receiver, and the streams of the holder where it has any."""
-    transport, way = request.param
+    transport, way, model = request.param
+    folder = request.getfixturevalue(model)
     settings = {"transport": transport, "cpu_backend": "torch"}
     holds, receives = WAYS[way]
     made = device(holds)

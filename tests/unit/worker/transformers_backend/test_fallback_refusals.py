@@ -48,7 +48,21 @@ REFUSED = {
         "s_aux",
     ),
     "latent": (
-        "deepseek_v2",
+        "glm4_moe_lite",
+        {
+            **SMALL,
+            "mlp_layer_types": ["dense", "dense"],
+            "kv_lora_rank": 8,
+            "q_lora_rank": 8,
+            "qk_nope_head_dim": 8,
+            "qk_rope_head_dim": 8,
+            "v_head_dim": 8,
+        },
+        "Glm4MoeLiteForCausalLM",
+        "different size",
+    ),
+    "selected latents": (
+        "deepseek_v32",
         {
             **SMALL,
             "first_k_dense_replace": 2,
@@ -58,7 +72,7 @@ REFUSED = {
             "qk_rope_head_dim": 8,
             "v_head_dim": 8,
         },
-        "DeepseekV2ForCausalLM",
+        "DeepseekV32ForCausalLM",
         "different size",
     ),
     "chunked": (

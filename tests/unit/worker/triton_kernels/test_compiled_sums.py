@@ -62,6 +62,13 @@ def test_exact_chunks_are_summed_as_decodes(variant, compiled):
     assert exact["attend_tiles"]["sums"] == exact["decode_splits"]["sums"]
 
 
+def test_chunks_of_latents_are_summed_as_decodes(compiled):
+    latent = compiled["90 128/1x576 latent bf16"]
+    # Keys are multiplied in two parts.
+    assert len(latent["latent_tiles"]["sums"]) == NUM_PRODUCTS_AND_REDUCTIONS + 1
+    assert latent["latent_tiles"]["sums"] == latent["latent_splits"]["sums"]
+
+
 @pytest.mark.parametrize("variant", EXACT)
 def test_decodes_are_the_same_in_both_modes_and_over_other_tables(variant, compiled):
     plain, exact, wide = (compiled[variant + words] for words in ("", " exact", " exact wide"))

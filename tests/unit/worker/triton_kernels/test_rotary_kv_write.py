@@ -19,7 +19,7 @@ from unit.worker.triton_kernels.rotary_cases import (
     to_fp8,
 )
 
-from pagewire_worker.families.plan import RopeSpec
+from pagewire_worker.families.specs.rope_spec import RopeSpec
 from pagewire_worker.kv.kv_cache import LayerCache
 from pagewire_worker.layers.norm import RmsNorm
 from pagewire_worker.layers.rotary import RotaryTable

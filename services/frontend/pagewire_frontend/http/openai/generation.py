@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from pagewire_frontend.access.api_keys import current_tenant
+from pagewire_frontend.chat.effort import check_effort
 from pagewire_frontend.chat.plan import plan_message
 from pagewire_frontend.engine.engine import Engine
 from pagewire_frontend.http.openai import options, response_options
@@ -49,6 +50,7 @@ def make_router(engine: Engine, streams: Streams, *, bodies: Bodies) -> APIRoute
         try:
             model = engine.models.find(body.model)
             params = options.chat_params(body, model.defaults)
+            check_effort(body.reasoning_effort, model.formats, "reasoning_effort")
             prompt = options.chat_prompt(body, body.messages)
             note_ignored(request.scope, unread_values(body, model.chat_template))
             plan = plan_message(
@@ -59,7 +61,7 @@ def make_router(engine: Engine, streams: Streams, *, bodies: Bodies) -> APIRoute
                 opens_turn=prompt.add_generation_prompt,
             )
             prompt = replace(prompt, tools=plan.template_tools)
-            asked = [_request(body, model, prompt=prompt, params=plan.params)]
+            asked = [_request(body, model, prompt=prompt, params=plan.params, marks=plan.marks)]
             shown = response_options.of_chat(body)
             form = partial(ChatFormat, new_reader=plan.new_reader)
             try:

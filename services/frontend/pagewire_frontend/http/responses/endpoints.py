@@ -7,6 +7,7 @@ from typing import Any, Final
 from fastapi import APIRouter, Request, Response
 
 from pagewire_frontend.access.api_keys import current_tenant
+from pagewire_frontend.chat.effort import check_effort
 from pagewire_frontend.chat.plan import MessagePlan, plan_message
 from pagewire_frontend.chat.tool_use import ToolUse
 from pagewire_frontend.engine.engine import Engine
@@ -113,6 +114,7 @@ async def _pending_response(
         raise InvalidRequestError("background: this server keeps no responses", field="background")
     model = engine.models.find(body.model)
     params = options.sampling(body, model.defaults)
+    check_effort(options.effort(body), model.formats, "reasoning.effort")
     if body.previous_response_id is not None:
         said = [*await _conversation(directory, body.previous_response_id, tenant), *said]
     arguments = options.template_arguments(body)
@@ -130,6 +132,7 @@ async def _pending_response(
         tenant=tenant,
         cache_salt=body.cache_salt,
         priority=body.priority or 0,
+        marks=plan.marks,
     )
     pending = PendingResponse(
         response_id=mint_response_id(responses.tag),

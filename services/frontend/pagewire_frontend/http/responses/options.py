@@ -89,14 +89,13 @@ def tool_use(body: ResponsesBody, shapes: Shapes) -> ToolUse:
 
 def template_arguments(body: ResponsesBody) -> Mapping[str, Any]:
     """Return values for the chat template; what the client names wins over the effort."""
-    effort = _effort(body)
     given = checked_arguments("chat_template_kwargs", body.chat_template_kwargs)
-    return {**effort_arguments(effort), **(given or {})}
+    return {**effort_arguments(effort(body)), **(given or {})}
 
 
 def unread_values(body: ResponsesBody, template: ChatTemplate | None) -> Iterator[str]:
     """Yield the fields whose values change nothing, with dots for nesting."""
-    if unread_effort(_effort(body), template):
+    if unread_effort(effort(body), template):
         yield "reasoning.effort"
     for name in unread_arguments(body.chat_template_kwargs, template):
         yield f"chat_template_kwargs.{name}"
@@ -104,7 +103,8 @@ def unread_values(body: ResponsesBody, template: ChatTemplate | None) -> Iterato
         yield "parallel_tool_calls"
 
 
-def _effort(body: ResponsesBody) -> str | None:
+def effort(body: ResponsesBody) -> str | None:
+    """Return the effort of reasoning, or None."""
     return body.reasoning.effort if body.reasoning is not None else None
 
 

@@ -36,7 +36,7 @@ class Output:
 
     def push(self, pieces: MessagePieces, logprobs: Sequence[Item] = ()) -> list[Event]:
         """Take the next pieces; `logprobs` are those of their content, ready to be shown."""
-        events: list[Event] = []
+        events = self._close("completed") if pieces.begins else []
         if pieces.reasoning:
             events += self._think(pieces.reasoning)
         if pieces.content:

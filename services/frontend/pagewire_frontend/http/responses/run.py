@@ -182,12 +182,15 @@ class ResponseRun:
             self._engine.close(self._session)
 
     def _take(self, pieces: MessagePieces) -> list[Event]:
-        self._logprobs.take(pieces.reasoning)
-        shown = []
-        if self.pending.has_logprobs:
-            tokens = self._logprobs.take(pieces.content)
-            shown = chat_logprobs(tokens, self._namer)["content"]
-        return self._numbered(self._output.push(pieces, shown))
+        events: list[Event] = []
+        for part in pieces.parts or (pieces,):
+            self._logprobs.take(part.reasoning)
+            shown = []
+            if self.pending.has_logprobs:
+                tokens = self._logprobs.take(part.content)
+                shown = chat_logprobs(tokens, self._namer)["content"]
+            events += self._output.push(part, shown)
+        return self._numbered(events)
 
     def _end(self, reason: FinishReason) -> list[Event]:
         is_cut = reason is FinishReason.LENGTH

@@ -44,12 +44,13 @@ typedef struct {
 // Attention of one layer; the shape of its heads is the model's.
 typedef struct {
   const PwNorm* query_norm;  // of each head or of all heads together, by its size; null for none
-  const PwNorm* key_norm;
-  const float* cosines;  // [positions, head_dim / 2]; null for no rotation
+  const PwNorm* key_norm;    // with latents the norms are of what queries are made of, and of latents
+  // [positions, head_dim / 2], with latents [positions, (head_dim - latent_dim) / 2]; null for no rotation
+  const float* cosines;
   const float* sines;
   const float* query_scales;  // [positions], factors of rotated queries; null for 1
   void* key;  // the layer's part of the KV cache, see attention/kv.h
-  void* value;
+  void* value;  // null with latents
   const float* sinks;  // [heads], scores without a position and a value in the softmax; null for none
   int32_t window;  // positions that a token sees, itself included; 0 for all
   int32_t group;   // cache group of the layer
@@ -64,6 +65,7 @@ typedef struct {
 // equal ones, the first. A choice is a score plus its bias.
 typedef struct {
   const float* choice_bias;  // [experts]; null for 0
+  int64_t* counts;           // [experts], the tokens of each are added; null for no counting
   int32_t num_experts;       // the first products of a token; at most PW_MOST_EXPERTS
   int32_t num_chosen;
   int32_t num_groups;  // of equal size
@@ -94,9 +96,9 @@ typedef struct {
 enum {
   PW_RESIDUAL = 0,   // float32 [T, hidden]
   PW_PRODUCTS = 1,   // float32 [T, the most outputs of a product that is stored]
-  PW_NORMED = 2,     // X [T, hidden]
-  PW_QUERY = 3,      // X [T, heads * head_dim]
-  PW_ATTENDED = 4,   // X [T, heads * head_dim]
+  PW_NORMED = 2,     // X [T, hidden]; with latents also what queries are made of
+  PW_QUERY = 3,      // X [T, heads * head_dim]; with latents also [T, values of all heads]
+  PW_ATTENDED = 4,   // X [T, heads * head_dim]; with latents [heads, T, plain_dim or latent_dim]
   PW_ACTIVATED = 5,  // X [T, intermediate]
   PW_PREPARED = 6,  // [T, most bytes of a prepared row of any input]; may be null if that is 0
   PW_WEIGHTS = 7,    // float32 [T, C + 1], of the chosen experts and of the shared one
@@ -127,7 +129,11 @@ enum {
   PW_EXPERT_PREPARE = 13,  // PW_PREPARE for the rows of experts
   PW_EXPERT_STORE = 14,    // PW_STORE for the rows of experts; `linear` is the first of all experts
   PW_EXPERT_GATE = 15,     // PW_GATE for the same
-  PW_COLLECT = 16  // y += factor * weighted sum of the rows x of experts, and of PW_PRODUCTS if shared
+  PW_COLLECT = 16,  // y += factor * weighted sum of the rows x of experts, and of PW_PRODUCTS if shared
+  PW_LATENT_KEY = 17,  // latents of the products x of `linear` are stored, y are normed parts of queries
+  PW_LATENT_QUERY = 18,  // queries in the products x of `linear`: plain parts to y, others to PW_QUERY
+  PW_ABSORB = 19,      // plain parts x times the matrix of each head, from `linear` on, to queries y
+  PW_EXPAND = 20       // what heads see, x, times the matrix of each head, from `linear` on
 };
 
 // One operation of a layer; each kind reads the fields that it needs.
@@ -156,6 +162,8 @@ typedef struct {
   int32_t num_heads;
   int32_t num_kv_heads;
   int32_t head_dim;
+  int32_t latent_dim;      // values are the first numbers of keys, so many; 0: values of their own
+  int32_t plain_dim;       // with latents: numbers of a query before its rotated part
   int32_t block_size;      // a multiple of 16
   float embedding_factor;  // of the rows that are looked up
   PwNorm norm;             // of the states behind the last layer

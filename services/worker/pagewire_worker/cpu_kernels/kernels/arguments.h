@@ -5,6 +5,18 @@
 
 static constexpr int64_t TILE_QUERIES = 64;  // most rows (tokens times heads of a KV head) of a tile
 
+// Numbers of a value.
+static inline int64_t value_dim(const PwModel& model) {
+  return model.latent_dim ? model.latent_dim : model.head_dim;
+}
+
+// Query heads that share a tile: those of a KV head, or a part of them if they are more than its rows.
+static inline int64_t tile_heads(const PwModel& model) {
+  int64_t heads = model.num_heads / model.num_kv_heads, size = least(heads, TILE_QUERIES);
+  while (heads % size) size--;
+  return size;
+}
+
 // Bytes before the weights of each group of an int4 matrix: the scales of its 16 rows.
 static constexpr int64_t GROUP_SCALES = PANEL * 4;
 

@@ -122,6 +122,7 @@ static inline void sort_rows(const PwRouter& router, int64_t num_tokens, const R
   int64_t first = 0;
   for (int64_t e = 0; e < router.num_experts; e++) {
     const int64_t size = next[e];
+    if (router.counts != nullptr) router.counts[e] += size;
     routes.starts[e] = next[e] = first;
     first += size;
   }

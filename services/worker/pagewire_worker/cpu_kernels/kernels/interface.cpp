@@ -123,7 +123,7 @@ struct Tiles {
   int64_t count;
 
   Tiles(const PwModel& model, const PwBatch& batch) : count(0) {
-    int64_t length = most(1, TILE_QUERIES / (model.num_heads / model.num_kv_heads));
+    int64_t length = TILE_QUERIES / tile_heads(model);
     tiles = new AttentionTile[(size_t)(batch.num_tokens / length + batch.num_seqs)];
     for (int64_t seq = 0; seq < batch.num_seqs; seq++) {
       int64_t end = batch.query_starts[seq + 1];

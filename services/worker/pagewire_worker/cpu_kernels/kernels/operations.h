@@ -39,7 +39,9 @@ static inline bool goes_by_rows(const PwOperation& operation) {
     case PW_ROTATE:
     case PW_ROUTE:
     case PW_SPREAD:
-    case PW_COLLECT: return true;
+    case PW_COLLECT:
+    case PW_LATENT_KEY:
+    case PW_LATENT_QUERY: return true;
     default: return false;
   }
 }
@@ -113,6 +115,10 @@ static void operation_share(PwPool* pool, int phase, int thread, const StepArgum
     case PW_ATTEND:
       return attend_share<T>(pool, phase, thread, *a.model, *o.attention, *a.batch, x, y, a.tiles,
                              a.num_tiles);
+    case PW_LATENT_KEY:
+    case PW_LATENT_QUERY:
+    case PW_ABSORB:
+    case PW_EXPAND: return latent_share<T>(pool, phase, thread, a, o);
     default: return expert_share<T>(pool, phase, thread, a, o);
   }
 }

@@ -145,7 +145,7 @@ static void score_rows(const AttentionMemory<T>& memory, int64_t begin, int64_t 
   }
 }
 
-// split_sums [rows, head_dim] of the values of a split with the weights
+// split_sums [rows, value_dim] of the values of a split with the weights
 template <class T>
 static void weigh_rows(const AttentionMemory<T>& memory, int64_t num_rows, int64_t d,
                        const SplitGroups<T>& groups) {
@@ -170,7 +170,7 @@ static void attend_split(Tiles& tiles, const PwModel& model, const PwAttention& 
                          const AttentionTile& tile, int64_t kv_head, int64_t first, int64_t end,
                          int64_t last) {
   typedef typename T::Element Element;
-  const int64_t d = model.head_dim, num_query = model.num_heads / model.num_kv_heads;
+  const int64_t d = model.head_dim, width = value_dim(model), num_query = tile_heads(model);
   const int64_t num_rows = tile.num_tokens * num_query;
   const int64_t table_row = attention.group * batch.num_seqs + tile.seq;
   const int64_t* table = batch.block_tables + table_row * batch.table_stride;
@@ -184,7 +184,7 @@ static void attend_split(Tiles& tiles, const PwModel& model, const PwAttention& 
     int64_t offset = group_offset(model, table[position / model.block_size], kv_head,
                                   position % model.block_size / PANEL);
     groups.keys[g] = (const Element*)attention.key + offset;
-    groups.values[g] = (const Element*)attention.value + offset;
+    groups.values[g] = model.latent_dim ? groups.keys[g] : (const Element*)attention.value + offset;
   }
   const int64_t num_ahead = least(GROUPS_AHEAD, groups.count);
   if (first < SPLIT)
@@ -199,7 +199,7 @@ static void attend_split(Tiles& tiles, const PwModel& model, const PwAttention& 
     else
       score_rows<T>(memory, begin, count, d, groups);
     if (begin == 0)
-      for (int64_t g = 0; g < num_ahead; g++) read_group<T>(groups.values[g], d);
+      for (int64_t g = 0; g < num_ahead; g++) read_group<T>(groups.values[g], width);
     for (int64_t row = begin; row < begin + count; row++) {
       int64_t position = batch.positions[tile.first_token + row / num_query];
       int64_t from = attention.window ? most(0, position + 1 - attention.window) : 0;
@@ -212,13 +212,14 @@ static void attend_split(Tiles& tiles, const PwModel& model, const PwAttention& 
     }
   }
   merge_totals(before, split, num_rows, scale);
+  if (model.latent_dim) turn_latents<T>(memory, width, groups);
   if constexpr (TileStorage<T>::EXISTS)
-    weigh_by_tiles<T>(tiles, memory, num_rows, d, groups);
+    weigh_by_tiles<T>(tiles, memory, num_rows, width, groups);
   else
-    weigh_rows<T>(memory, num_rows, d, groups);
+    weigh_rows<T>(memory, num_rows, width, groups);
   for (int64_t row = 0; row < num_rows; row++) {
     V old_factor = set1(before.factor[row]), split_factor = set1(split.factor[row]);
-    for (int64_t i = row * d; i < (row + 1) * d; i += PANEL)
+    for (int64_t i = row * width; i < (row + 1) * width; i += PANEL)
       store(memory.sums + i, fma(load(memory.sums + i), old_factor,
                                  mul(load(memory.split_sums + i), split_factor)));
   }
@@ -227,13 +228,14 @@ static void attend_split(Tiles& tiles, const PwModel& model, const PwAttention& 
 template <class T>
 static void attend_tile(PwPool* pool, int thread, Tiles& tiles, const PwModel& model,
                         const PwAttention& attention, const PwBatch& batch, const void* queries, void* attended,
-                        const AttentionTile& tile, int64_t kv_head) {
+                        const AttentionTile& tile, int64_t part) {
   typedef typename T::Element Element;
-  const int64_t d = model.head_dim, num_query = model.num_heads / model.num_kv_heads;
-  const int64_t num_rows = tile.num_tokens * num_query;
-  AttentionMemory<T> memory(pool, thread, TILE_QUERIES, d);
+  const int64_t d = model.head_dim, width = value_dim(model), num_query = tile_heads(model);
+  const int64_t num_rows = tile.num_tokens * num_query, first_head = part * num_query;
+  const int64_t kv_head = first_head / (model.num_heads / model.num_kv_heads);
+  AttentionMemory<T> memory(pool, thread, model);
   for (int64_t t = 0; t < tile.num_tokens; t++) {
-    int64_t head = (tile.first_token + t) * model.num_heads + kv_head * num_query;
+    int64_t head = (tile.first_token + t) * model.num_heads + first_head;
     __builtin_memcpy(memory.query + t * num_query * d, (const Element*)queries + head * d,
                      (size_t)(num_query * d) * sizeof(Element));
   }
@@ -246,11 +248,11 @@ static void attend_tile(PwPool* pool, int thread, Tiles& tiles, const PwModel& m
     // Like a split before the first one that has a weight of 1 and a value of 0.
     const float scale = attention.softcap == 0.0f ? attention.score_scale : 1.0f;
     for (int64_t row = 0; row < num_rows; row++) {
-      memory.totals[0].greatest[row] = attention.sinks[kv_head * num_query + row % num_query] / scale;
+      memory.totals[0].greatest[row] = attention.sinks[first_head + row % num_query] / scale;
       memory.totals[0].total[row] = 1.0f;
     }
   }
-  for (int64_t i = 0; i < num_rows * d; i += PANEL) store(memory.sums + i, zero());
+  for (int64_t i = 0; i < num_rows * width; i += PANEL) store(memory.sums + i, zero());
   int64_t earliest = batch.positions[tile.first_token];
   int64_t end = batch.positions[tile.first_token + tile.num_tokens - 1] + 1;
   int64_t from = attention.window ? most(0, earliest + 1 - attention.window) : 0;
@@ -261,11 +263,13 @@ static void attend_tile(PwPool* pool, int thread, Tiles& tiles, const PwModel& m
                     least(end, split + SPLIT), end);
   }
   for (int64_t row = 0; row < num_rows; row++) {
-    int64_t head = (tile.first_token + row / num_query) * model.num_heads + kv_head * num_query +
-                   row % num_query;
+    const int64_t token = tile.first_token + row / num_query, head = first_head + row % num_query;
+    // Of latents, the rows of a head lie together: they are multiplied with its matrix.
+    const int64_t place = model.latent_dim ? head * batch.num_tokens + token
+                                           : token * model.num_heads + head;
     V scale = set1(1.0f / memory.totals[0].total[row]);
-    for (int64_t i = 0; i < d; i += PANEL)
-      store((Element*)attended + head * d + i, mul(load(memory.sums + row * d + i), scale));
+    for (int64_t i = 0; i < width; i += PANEL)
+      store((Element*)attended + place * width + i, mul(load(memory.sums + row * width + i), scale));
   }
 }
 
@@ -273,13 +277,13 @@ template <class T>
 static void attend_share(PwPool* pool, int phase, int thread, const PwModel& model,
                          const PwAttention& attention, const PwBatch& batch, const void* queries,
                          void* attended, const AttentionTile* tiles, int64_t num_tiles) {
-  int64_t num_items = num_tiles * model.num_kv_heads;
+  const int64_t num_parts = model.num_heads / tile_heads(model), num_items = num_tiles * num_parts;
   Tiles tile_registers;
   for (int64_t item; (item = pool->next(phase, thread, num_items)) < num_items;) {
     // The last tiles of a chunk see the most positions: long work comes first.
-    const AttentionTile& tile = tiles[num_tiles - 1 - item / model.num_kv_heads];
+    const AttentionTile& tile = tiles[num_tiles - 1 - item / num_parts];
     attend_tile<T>(pool, thread, tile_registers, model, attention, batch, queries, attended, tile,
-                   item % model.num_kv_heads);
+                   item % num_parts);
   }
 }
 

@@ -3,7 +3,7 @@
 // A block holds, per KV head, its tokens in groups of 16. The keys of a group are one panel whose
 // columns are its tokens, [head_dim / STEP][16 tokens][STEP]; its values are head_dim / 16 panels
 // whose rows are its tokens, [head_dim / 16][16 tokens / STEP][16 columns][STEP]. A block has as
-// many bytes as in any other order.
+// many bytes as in any other order. Latents are stored as keys.
 #pragma once
 
 namespace PW_ISA {
@@ -29,7 +29,7 @@ inline void store_element<BFloat16>(Bf16* p, float x) {
   p->bits = (uint16_t)((u + 0x7fffu + ((u >> 16) & 1)) >> 16);
 }
 
-// Write one head of the token at `slot`; key and value are [head_dim].
+// Write one head of the token at `slot`; key and value are [head_dim]. Without a value, none is stored.
 template <class T>
 static inline void write_kv(const PwModel& model, const PwAttention& attention, int64_t slot,
                             int64_t kv_head, const float* key, const float* value) {
@@ -39,11 +39,12 @@ static inline void write_kv(const PwModel& model, const PwAttention& attention, 
   int64_t group = group_offset(model, block, kv_head, offset / PANEL);
   int64_t token = offset % PANEL;
   Element* k = (Element*)attention.key + group + token * STEP;
-  Element* v = (Element*)attention.value + group + token / STEP * PANEL * STEP + token % STEP;
-  for (int64_t i = 0; i < model.head_dim; i++) {
+  for (int64_t i = 0; i < model.head_dim; i++)
     store_element<T>(k + i / STEP * PANEL * STEP + i % STEP, key[i]);
+  if (value == nullptr) return;
+  Element* v = (Element*)attention.value + group + token / STEP * PANEL * STEP + token % STEP;
+  for (int64_t i = 0; i < model.head_dim; i++)
     store_element<T>(v + i / PANEL * PANEL * PANEL + i % PANEL * STEP, value[i]);
-  }
 }
 
 }  // namespace PW_ISA

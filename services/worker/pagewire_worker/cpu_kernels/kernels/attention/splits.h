@@ -37,16 +37,18 @@ struct AttentionMemory {
   typename T::Element* query;    // [rows, head_dim]
   float* products;               // [SCORED_ROWS, SPLIT]
   typename T::Element* weights;  // [rows, SPLIT]
-  float* sums;                   // [rows, head_dim]
-  float* split_sums;             // [rows, head_dim]
+  float* sums;                   // [rows, value_dim]
+  float* split_sums;             // [rows, value_dim]
   char* value_tiles;             // of some panels of a split (tile_attention.h)
   Totals* totals;                // of all splits so far, and of one
+  typename T::Element* latents;  // of a split, as values (latent.h)
 
-  AttentionMemory(PwPool* pool, int thread, int64_t rows, int64_t head_dim) {
+  AttentionMemory(PwPool* pool, int thread, const PwModel& model) {
+    const int64_t rows = TILE_QUERIES, head_dim = model.head_dim, width = value_dim(model);
     int64_t element = sizeof(typename T::Element);
     int64_t sizes[] = {rows * head_dim * element, SCORED_ROWS * SPLIT * 4, rows * SPLIT * element,
-                       rows * head_dim * 4,       rows * head_dim * 4,     VALUE_TILE_BYTES,
-                       2 * sizeof(Totals)};
+                       rows * width * 4,          rows * width * 4,        VALUE_TILE_BYTES,
+                       2 * sizeof(Totals),        SPLIT * model.latent_dim * element};
     int64_t all = 0;
     for (int64_t& size : sizes) {
       size = ceil_div(size, 64) * 64;
@@ -60,6 +62,7 @@ struct AttentionMemory {
     split_sums = (float*)(memory += sizes[3]);
     value_tiles = memory += sizes[4];
     totals = (Totals*)(memory += sizes[5]);
+    latents = (typename T::Element*)(memory += sizes[6]);
   }
 };
 

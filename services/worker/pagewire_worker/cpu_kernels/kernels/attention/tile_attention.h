@@ -101,7 +101,7 @@ static void weigh_tiles(Tiles& tiles, const AttentionMemory<T>& memory, int64_t 
   }
 }
 
-// split_sums [rows, head_dim] of the values of a split with the weights
+// split_sums [rows, d] of the values of a split with the weights
 template <class T>
 static void weigh_by_tiles(Tiles& tiles, const AttentionMemory<T>& memory, int64_t num_rows,
                            int64_t d, const SplitGroups<T>& groups) {
