@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from parts import gpt_oss
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
@@ -23,13 +24,14 @@ STD = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A decoder shape: Qwen2's architecture (bias on q, k, v), or Qwen3's with experts.
+    """A decoder shape: Qwen2's architecture (bias on q, k, v), Qwen3's with experts, or gpt-oss.
 
     Attributes:
         intermediate: Values behind the activation of an MLP, or of one expert.
         experts: Experts of each layer; 0 for none.
         chosen: Experts of a token.
         width: Values of a head; 0 for hidden / heads.
+        is_gpt_oss: The architecture is that of gpt-oss.
     """
 
     hidden: int
@@ -43,6 +45,7 @@ class Shape:
     experts: int = 0
     chosen: int = 0
     width: int = 0
+    is_gpt_oss: bool = False
 
     @property
     def head_dim(self) -> int:
@@ -95,6 +98,21 @@ SHAPES = {
         chosen=8,
         width=64,
     ),
+    # 1.4 GB, of which a token reads 0.4 GB.
+    "gpt-oss-1.4gb": Shape(
+        hidden=1024,
+        layers=24,
+        heads=16,
+        kv_heads=4,
+        intermediate=1024,
+        vocab=32000,
+        context=32768,
+        tied=False,
+        experts=32,
+        chosen=4,
+        width=64,
+        is_gpt_oss=True,
+    ),
     # As little to compute per token as there can be, and a long context.
     "tiny-long": Shape(
         hidden=32,
@@ -124,6 +142,11 @@ def make_tensors(shape: Shape, seed: int) -> dict[str, torch.Tensor]:
         tensors["lm_head.weight"] = normal(shape.vocab, shape.hidden)
     for layer in range(shape.layers):
         prefix = f"model.layers.{layer}."
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            tensors[f"{prefix}{name}.weight"] = torch.ones(shape.hidden, dtype=torch.bfloat16)
+        if shape.is_gpt_oss:
+            tensors |= gpt_oss.layer_tensors(shape, prefix, generator)
+            continue
         tensors |= _attention(shape, f"{prefix}self_attn.", normal)
         if shape.experts:
             tensors[f"{prefix}mlp.gate.weight"] = normal(shape.experts, shape.hidden)
@@ -134,8 +157,6 @@ def make_tensors(shape: Shape, seed: int) -> dict[str, torch.Tensor]:
                     shape.intermediate, shape.hidden
                 )
             tensors[f"{prefix}{mlp}down_proj.weight"] = normal(shape.hidden, shape.intermediate)
-        for name in ("input_layernorm", "post_attention_layernorm"):
-            tensors[f"{prefix}{name}.weight"] = torch.ones(shape.hidden, dtype=torch.bfloat16)
     return tensors
 
 
@@ -160,7 +181,9 @@ def _attention(
 def make_config(shape: Shape) -> dict[str, object]:
     """Return config.json."""
     kind: dict[str, object] = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
-    if shape.experts:
+    if shape.is_gpt_oss:
+        kind = gpt_oss.config_fields(shape)
+    elif shape.experts:
         kind = {
             "architectures": ["Qwen3MoeForCausalLM"],
             "model_type": "qwen3_moe",

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         StructuredOutputsParams as StructuredOutputsParams,
     )
 
-__version__ = "0.22.0"
+__version__ = "0.23.0"
 
 _EXPORTS = {
     "LLMEngine": "pagewire.offline.llm_engine",

@@ -64,7 +64,7 @@ def test_a_row_has_a_cell_per_column():
 
 
 def test_every_kernel_is_in_the_page_for_every_capability(page):
-    sources = "\n".join(path.read_text() for path in KERNELS.glob("*.py"))
+    sources = "\n".join(path.read_text() for path in KERNELS.rglob("*.py"))
     launched = set(re.findall(r"^ +_(\w+)\[.+?\]\(", sources, re.MULTILINE)) - NEVER_LAUNCHED
     assert len(launched) > 8
     for capability in ("8.0", "8.9", "9.0"):
