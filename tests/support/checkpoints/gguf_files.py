@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +32,30 @@ MIXTURES: dict[str, dict[str, Any]] = {
     "qwen2_moe": {**_QWEN, "shared_expert_intermediate_size": 96},
     "qwen3_moe": {**_QWEN, "head_dim": 32, "norm_topk_prob": True},
 }
+GPT_OSS: dict[str, Any] = {
+    **{key: value for key, value in _MIXED.items() if key != "intermediate_size"},
+    **{"intermediate_size": 64, "head_dim": 32, "num_local_experts": 6, "sliding_window": 9},
+    "rope_parameters": {
+        "rope_type": "yarn",
+        "rope_theta": 1000.0,
+        "factor": 4.0,
+        "original_max_position_embeddings": 64,
+        "truncate": False,
+    },
+}
 """Fields of config.json of mixtures of experts by model type, in sizes that blocks of 32 fill."""
-_ARCHITECTURES = {"mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe"}
+_ARCHITECTURES = {
+    **{"mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe"},
+    "gpt_oss": "gpt-oss",
+}
 _EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(\w+\.weight)")
 
 
 def make_source(folder: Path, name: str) -> Path:
-    """Write a small checkpoint: one of MIXTURES, or of an architecture without experts."""
-    if name in MIXTURES:
-        return make_fallback_checkpoint(folder, name, MIXTURES[name], with_tokenizer=True)
+    """Write a small checkpoint: gpt_oss, one of MIXTURES, or an architecture without experts."""
+    fields = GPT_OSS if name == "gpt_oss" else MIXTURES.get(name)
+    if fields is not None:
+        return make_fallback_checkpoint(folder, name, fields, with_tokenizer=True)
     return make_checkpoint(folder, architecture=name, **_SHAPE)
 
 
@@ -64,6 +80,8 @@ def write_gguf(file: Path, checkpoint: Path, kind: str) -> None:
             heads = config["num_attention_heads" if is_query else "num_key_value_heads"]
             data = _permuted(data, heads)
         stored = f"{names.get_name(stem)}.{last}"
+        if name.endswith(".sinks"):
+            stored = f"{names.get_name(name)}.weight"
         if stays_plain(name, data):
             writer.add_tensor(stored, data.squeeze() if len(data) == 1 else data)
         else:
@@ -76,7 +94,8 @@ def write_gguf(file: Path, checkpoint: Path, kind: str) -> None:
 
 def stays_plain(name: str, data: np.ndarray) -> bool:
     """Return whether a tensor is not in blocks: vectors, and matrices of routers."""
-    return data.ndim == 1 or name.endswith(("gate.weight", "shared_expert_gate.weight"))
+    plain = ("gate.weight", "shared_expert_gate.weight", "router.weight", "bias")
+    return data.ndim == 1 or name.endswith(plain)
 
 
 def _add_sizes(writer: Any, config: dict[str, Any]) -> None:
@@ -91,7 +110,12 @@ def _add_sizes(writer: Any, config: dict[str, Any]) -> None:
     writer.add_value_length(head_dim)
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_rope_freq_base(float(config["rope_parameters"]["rope_theta"]))
-    if config["model_type"] in MIXTURES:
+    if config["model_type"] == "gpt_oss":
+        writer.add_sliding_window(config["sliding_window"])
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(4.0)
+        writer.add_rope_scaling_orig_ctx_len(64)
+    if config["model_type"] in _ARCHITECTURES:
         writer.add_expert_count(6)
         writer.add_expert_used_count(2)
     if "moe_intermediate_size" in config:
@@ -111,7 +135,23 @@ def _with_stacked_experts(checkpoint: Path) -> dict[str, np.ndarray]:
         else:
             experts.setdefault(f"{part[1]}.{part[3]}", {})[int(part[2])] = tensor.float().numpy()
     stacked = {name: np.stack([of[i] for i in sorted(of)]) for name, of in experts.items()}
-    return found | stacked
+    return dict(_cut_stacks(found | stacked))
+
+
+def _cut_stacks(tensors: dict[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield tensors as llama.cpp's converter cuts those of gpt-oss, outputs before inputs."""
+    for name, data in tensors.items():
+        stem, _, part = name.rpartition(".")
+        if not stem.endswith(".experts") or not part.startswith(("gate_up_proj", "down_proj")):
+            yield name, data
+            continue
+        end = "bias" if part.endswith("_bias") else "weight"
+        whole = data if end == "bias" else data.swapaxes(1, 2)
+        if part.startswith("down_proj"):
+            yield f"{stem}.down_proj.{end}", np.ascontiguousarray(whole)
+        else:
+            yield f"{stem}.gate_proj.{end}", np.ascontiguousarray(whole[:, ::2])
+            yield f"{stem}.up_proj.{end}", np.ascontiguousarray(whole[:, 1::2])
 
 
 def write_blocks(target: Path, checkpoint: Path, kind: str) -> Path:
@@ -166,9 +206,13 @@ def rounded(checkpoint: Path, kind: str) -> dict[str, np.ndarray]:
         name: tensor.float().numpy()
         for name, tensor in load_file(checkpoint / "model.safetensors").items()
     }
-    return {
-        name: data
-        if stays_plain(name, data)
-        else gguf.quants.dequantize(quantize(data, quantized), quantized)
-        for name, data in values.items()
-    }
+
+    def as_kept(name: str, data: np.ndarray) -> np.ndarray:
+        if stays_plain(name, data):
+            return data
+        # Stacks of gpt-oss have inputs before outputs.
+        rows = np.ascontiguousarray(data.swapaxes(1, 2)) if data.ndim == 3 else data
+        kept = gguf.quants.dequantize(quantize(rows, quantized), quantized)
+        return np.ascontiguousarray(kept.swapaxes(1, 2)) if data.ndim == 3 else kept
+
+    return {name: as_kept(name, data) for name, data in values.items()}

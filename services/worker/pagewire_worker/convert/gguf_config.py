@@ -39,6 +39,20 @@ _LLAMA3: Final = {
 """Of every Llama 3.1 to 3.3; files hold the factors that follow from it, one per frequency."""
 _TOLERANCE: Final = 1e-3
 
+_YARN: Final = {
+    "factor": "factor",
+    "original_context_length": "original_max_position_embeddings",
+    "yarn_beta_fast": "beta_fast",
+    "yarn_beta_slow": "beta_slow",
+}
+_YARN_LEFT_OUT: Final = {
+    "attn_factor": 1.0,
+    "yarn_ext_factor": 1.0,
+    "yarn_attn_factor": 1.0,
+    "yarn_log_multiplier": 0.0,
+}
+"""Keys, and the only value of each that is read."""
+
 
 def tensor_name(name: str) -> str | None:
     """Return the name that transformers has for a tensor; None for an unknown one."""
@@ -83,7 +97,9 @@ def config_of(
 
     num_heads, hidden = value("attention.head_count"), value("embedding_length")
     head_dim = value("attention.key_length", hidden // num_heads)
-    if value("attention.sliding_window", 0):
+    experts = EXPERTS[str(name)] if has_experts else None
+    has_windows = experts is not None and "sliding_window" in experts.fields
+    if value("attention.sliding_window", 0) and not has_windows:
         raise StartupError("GGUF files of models with attention windows are not converted")
     if value("rope.dimension_count", head_dim) != head_dim:
         raise StartupError("GGUF files of models that rotate a part of a head are not converted")
@@ -103,10 +119,12 @@ def config_of(
         "head_dim": head_dim,
         "rms_norm_eps": float(value("attention.layer_norm_rms_epsilon")),
         "rope_theta": theta,
-        "rope_scaling": _rope_scaling(metadata, str(name), theta, head_dim, rope_factors),
+        "rope_scaling": _rope_scaling(
+            metadata, str(name), theta, head_dim, rope_factors, experts.rope if experts else {}
+        ),
         "max_position_embeddings": value("context_length"),
         "tie_word_embeddings": is_tied,
-        **(EXPERTS[str(name)].config(value) if has_experts else {}),
+        **(experts.config(value) if experts is not None else {}),
     }
 
 
@@ -114,7 +132,12 @@ def eos_of(metadata: Metadata) -> list[int]:
     """Return the tokens that end an answer."""
     keys = ("eos_token_id", "eot_token_id")
     found = [metadata.get(f"tokenizer.ggml.{key}") for key in keys]
-    return sorted({int(one) for one in found if one is not None})
+    ends = {int(one) for one in found if one is not None}
+    experts = EXPERTS.get(str(metadata.get("general.architecture")))
+    if experts is not None and experts.ends:
+        tokens = metadata.get("tokenizer.ggml.tokens", ())
+        ends |= {number for number, token in enumerate(tokens) if token in experts.ends}
+    return sorted(ends)
 
 
 def _rope_scaling(
@@ -123,8 +146,11 @@ def _rope_scaling(
     theta: float,
     head_dim: int,
     factors: Sequence[float] | None,
+    unsaid: Mapping[str, Any],
 ) -> dict[str, Any] | None:
     kind = metadata.get(f"{name}.rope.scaling.type", "none")
+    if kind == "yarn":
+        return _yarn(metadata, f"{name}.rope.scaling.", unsaid)
     if kind == "linear":
         return {"rope_type": "linear", "factor": float(metadata[f"{name}.rope.scaling.factor"])}
     if kind != "none":
@@ -140,6 +166,19 @@ def _rope_scaling(
     if not is_equal:
         raise StartupError("the GGUF file scales rotary frequencies in a way of its own")
     return scaling
+
+
+def _yarn(metadata: Metadata, prefix: str, unsaid: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a scaling by YaRN; `unsaid` has fields that the file does not say."""
+    found = {key: metadata.get(prefix + key) for key in (*_YARN, *_YARN_LEFT_OUT)}
+    for key in ("factor", "original_context_length"):
+        if found[key] is None:
+            raise StartupError(f"the GGUF file does not say {prefix}{key}")
+    for key, default in _YARN_LEFT_OUT.items():
+        if found[key] not in (None, default):
+            raise StartupError(f"GGUF files with {prefix}{key} are not converted")
+    fields = {name: found[key] for key, name in _YARN.items() if found[key] is not None}
+    return {"rope_type": "yarn", **fields, **unsaid}
 
 
 def _llama3_factor(frequency: float, scaling: Mapping[str, Any]) -> float:

@@ -10,34 +10,35 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-_STACKED = re.compile(r"blk\.(\d+)\.ffn_(gate|up|down)_exps\.weight")
-_ROUTERS: Final = {
-    "ffn_gate_inp": "gate",
-    "ffn_gate_inp_shexp": "shared_expert_gate",
-    "ffn_gate_shexp": "shared_expert.gate_proj",
-    "ffn_up_shexp": "shared_expert.up_proj",
-    "ffn_down_shexp": "shared_expert.down_proj",
-}
-_OTHERS = re.compile(r"blk\.(\d+)\.(\w+)\.weight")
+_STACKED = re.compile(r"blk\.(\d+)\.ffn_(gate|up|down)_exps\.(weight|bias)")
+_SINGLE = re.compile(r"blk\.(\d+)\.(\w+\.(?:weight|bias))")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertNames:
-    """What transformers calls the experts of an architecture.
+    """What transformers calls the tensors of an architecture that others do not have.
 
     Attributes:
         model_type: In config.json.
-        module: The part of a layer that holds router and experts.
+        experts: The part of a layer that holds the experts.
         matrices: llama.cpp's names of an expert's matrices to those of transformers.
+        singles: Other tensors of a layer.
         fields: Fields of config.json to llama.cpp's keys; a field without its key is left out.
         constants: Fields that the files do not say.
+        rope: Fields of a rotary scaling that the files do not say.
+        ends: Tokens that end an answer beside those that the files name.
+        can_be_written: Single experts are a checkpoint of transformers, too.
     """
 
     model_type: str
-    module: str
+    experts: str
     matrices: Mapping[str, str]
+    singles: Mapping[str, str]
     fields: Mapping[str, str]
     constants: Mapping[str, Any] = field(default_factory=dict)
+    rope: Mapping[str, Any] = field(default_factory=dict)
+    ends: tuple[str, ...] = ()
+    can_be_written: bool = True
 
     def config(self, value: Callable[[str, Any], Any]) -> dict[str, Any]:
         """Return the fields of config.json that belong to experts.
@@ -50,22 +51,22 @@ class ExpertNames:
         return {"model_type": self.model_type, **kept, **self.constants}
 
     def stacked(self, name: str) -> tuple[str, str] | None:
-        """Return what stands before and behind an expert's number in the names of its matrices.
+        """Return what stands before and behind an expert's number in the names of its tensors.
 
-        None where `name`, of llama.cpp, is not one matrix of all experts.
+        None where `name`, of llama.cpp, is not one tensor of all experts.
         """
         found = _STACKED.fullmatch(name)
         if found is None:
             return None
-        before = f"model.layers.{found[1]}.{self.module}.experts."
-        return before, f".{self.matrices[found[2]]}.weight"
+        before = f"model.layers.{found[1]}.{self.experts}."
+        return before, f".{self.matrices[found[2]]}.{found[3]}"
 
     def single(self, name: str) -> str | None:
-        """Return the name of a router or of a shared expert's matrix; None for other tensors."""
-        found = _OTHERS.fullmatch(name)
-        if found is None or found[2] not in _ROUTERS:
+        """Return the name of a tensor among `singles`; None for others."""
+        found = _SINGLE.fullmatch(name)
+        if found is None or found[2] not in self.singles:
             return None
-        return f"model.layers.{found[1]}.{self.module}.{_ROUTERS[found[2]]}.weight"
+        return f"model.layers.{found[1]}.{self.singles[found[2]]}"
 
 
 _GATED: Final = {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}
@@ -75,18 +76,47 @@ _QWEN: Final = {
     "num_experts": "expert_count",
     "moe_intermediate_size": "expert_feed_forward_length",
 }
+_ROUTER: Final = {"ffn_gate_inp.weight": "mlp.gate.weight"}
 
 EXPERTS: Final[Mapping[str, ExpertNames]] = {
+    "gpt-oss": ExpertNames(
+        model_type="gpt_oss",
+        experts="mlp.experts",
+        matrices=_GATED,
+        singles={
+            "attn_sinks.weight": "self_attn.sinks",
+            "ffn_gate_inp.weight": "mlp.router.weight",
+            "ffn_gate_inp.bias": "mlp.router.bias",
+            "post_attention_norm.weight": "post_attention_layernorm.weight",
+        },
+        fields={
+            **_CHOSEN,
+            "num_local_experts": "expert_count",
+            "intermediate_size": "expert_feed_forward_length",
+            "sliding_window": "attention.sliding_window",
+        },
+        rope={"truncate": False},
+        ends=("<|return|>", "<|call|>"),
+        can_be_written=False,
+    ),
     "llama": ExpertNames(
         model_type="mixtral",
-        module="block_sparse_moe",
+        experts="block_sparse_moe.experts",
         matrices={"gate": "w1", "up": "w3", "down": "w2"},
+        singles={"ffn_gate_inp.weight": "block_sparse_moe.gate.weight"},
         fields={**_CHOSEN, "num_local_experts": "expert_count"},
     ),
     "qwen2moe": ExpertNames(
         model_type="qwen2_moe",
-        module="mlp",
+        experts="mlp.experts",
         matrices=_GATED,
+        singles={
+            **_ROUTER,
+            "ffn_gate_inp_shexp.weight": "mlp.shared_expert_gate.weight",
+            "ffn_gate_shexp.weight": "mlp.shared_expert.gate_proj.weight",
+            "ffn_up_shexp.weight": "mlp.shared_expert.up_proj.weight",
+            "ffn_down_shexp.weight": "mlp.shared_expert.down_proj.weight",
+        },
         fields={
             **_QWEN,
             "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
@@ -95,8 +125,9 @@ EXPERTS: Final[Mapping[str, ExpertNames]] = {
     ),
     "qwen3moe": ExpertNames(
         model_type="qwen3_moe",
-        module="mlp",
+        experts="mlp.experts",
         matrices=_GATED,
+        singles=_ROUTER,
         fields=_QWEN,
         constants={"norm_topk_prob": True},
     ),
@@ -143,8 +174,8 @@ def named(name: str, tensor: Any, num_heads: int = 0) -> NamedTensor:
 
 
 def single_experts(before: str, behind: str, tensor: Any) -> Iterator[NamedTensor]:
-    """Yield the matrix of each expert of a tensor of all experts of a layer."""
-    inputs, outputs, count = (int(size) for size in tensor.shape)
+    """Yield the part of each expert of a tensor of all experts of a layer."""
+    *sizes, count = (int(size) for size in tensor.shape)
     num_bytes = int(tensor.n_bytes) // count
     for number in range(count):
         yield NamedTensor(
@@ -153,5 +184,5 @@ def single_experts(before: str, behind: str, tensor: Any) -> Iterator[NamedTenso
             tensor_type=tensor.tensor_type,
             data_offset=int(tensor.data_offset) + number * num_bytes,
             n_bytes=num_bytes,
-            shape=(inputs, outputs),
+            shape=tuple(sizes),
         )

@@ -6,6 +6,7 @@ are converted one at a time; a file of the target is in memory until it is writt
 """
 
 import json
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -20,6 +21,7 @@ from pagewire_shared.errors import StartupError
 from pagewire_shared.model_files.folder import INDEX_NAME, SINGLE_NAME
 from pagewire_worker.convert.gguf_config import Metadata, config_of, eos_of, tensor_name
 from pagewire_worker.convert.gguf_experts import EXPERTS, NamedTensor, named, single_experts
+from pagewire_worker.convert.gguf_tokenizer import READ_APART, tokenizer_file
 
 MAGIC: Final = b"GGUF"
 DTYPE: Final = torch.bfloat16
@@ -66,7 +68,7 @@ class GgufModel:
         experts = EXPERTS.get(architecture)
         for name, tensor in self.tensors.items():
             stacked = None if experts is None else experts.stacked(name)
-            if stacked is not None and len(tensor.shape) == 3:
+            if stacked is not None:
                 yield from single_experts(*stacked, tensor)
                 continue
             wanted = tensor_name(name) or (None if experts is None else experts.single(name))
@@ -84,7 +86,11 @@ class GgufModel:
     def write_texts(self, target: Path, config: dict[str, Any]) -> None:
         """Write `config`, the tokenizer and the tokens that end an answer into a folder."""
         print(f"{self.file.name}: tokenizer", flush=True)
-        _write_tokenizer(self.file, target)
+        if self.metadata["general.architecture"] in READ_APART:
+            with tempfile.TemporaryDirectory() as place:
+                _write_tokenizer(tokenizer_file(self.metadata, Path(place)), target)
+        else:
+            _write_tokenizer(self.file, target)
         _write(target / "config.json", config)
         _write(target / "generation_config.json", {"eos_token_id": eos_of(self.metadata)})
 
@@ -121,6 +127,12 @@ def open_gguf(file: Path) -> GgufModel:
 def convert_gguf(file: Path, target: Path) -> None:
     """Write the model in `file` into `target`, an empty folder. Raises StartupError."""
     model = open_gguf(file)
+    architecture = model.metadata["general.architecture"]
+    if architecture in EXPERTS and not EXPERTS[architecture].can_be_written:
+        raise StartupError(
+            f"{file}: a model of {architecture} is not written as a checkpoint of bfloat16; serve "
+            "the file itself, or give --keep-blocks"
+        )
     model.write_texts(target, model.config)
     print(f"{file.name}: {len(model.tensors)} tensors", flush=True)
     write_shards(target, _tensors(model))

@@ -82,4 +82,6 @@ def _read(data: Data) -> ModelPlan:
     return model_plan(data, layers, norm("model.norm"), stacks=ExpertStacks(count))
 
 
-FAMILIES = (Family(architecture="GptOssForCausalLM", read=_read, has_experts=True),)
+FAMILIES = (
+    Family(architecture="GptOssForCausalLM", read=_read, gguf=("gpt-oss",), has_experts=True),
+)

@@ -36,7 +36,9 @@ def random_blocks(kind: str, rows: int, num_blocks: int) -> torch.Tensor:
     size = (rows, num_blocks, BLOCKS[kind].fields.itemsize)
     data = torch.randint(0, 256, size, dtype=torch.uint8, generator=generator)
     numbers = torch.randn((rows, num_blocks, 2), generator=generator).half().view(torch.uint8)
-    if kind == "Q6_K":
+    if kind == "MXFP4":
+        data[..., 0] = 120 + data[..., 0] % 16
+    elif kind == "Q6_K":
         data[..., -2:] = numbers[..., :2]
     else:
         is_pair = kind in ("Q4_1", "Q5_1", "Q4_K", "Q5_K")
@@ -93,6 +95,7 @@ def described(folder: Path, architecture: str, kind: str) -> tuple[Path, Path]:
         ("mixtral", "Q4_0"),
         ("qwen2_moe", "Q8_0"),
         ("qwen3_moe", "Q4_1"),
+        ("gpt_oss", "MXFP4"),
     ],
 )
 def test_a_model_computes_with_the_values_of_the_file(

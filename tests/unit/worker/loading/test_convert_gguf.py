@@ -14,6 +14,7 @@ from pagewire_shared.errors import StartupError
 from pagewire_worker.convert import gguf_file
 from pagewire_worker.convert.gguf_config import config_of, eos_of, tensor_name
 from pagewire_worker.convert.gguf_file import convert_gguf, find_gguf
+from pagewire_worker.convert.gguf_folder import describe_gguf
 from support.checkpoints.checkpoints import LLAMA3_ROPE
 from support.checkpoints.gguf_files import MIXTURES, make_source, rounded, write_gguf
 
@@ -77,6 +78,31 @@ def test_a_file_is_converted_and_can_be_served(
     assert json.loads((out / "generation_config.json").read_text()) == {"eos_token_id": [2]}
 
 
+def test_files_of_gpt_oss_are_described_and_not_written(tmp_path: Path) -> None:
+    checkpoint = make_source(tmp_path / "checkpoint", "gpt_oss")
+    write_gguf(tmp_path / "m.gguf", checkpoint, "MXFP4")
+    for place in ("out", "made"):
+        (tmp_path / place).mkdir()
+    with pytest.raises(StartupError, match=r"gpt-oss is not written .* --keep-blocks"):
+        convert_gguf(tmp_path / "m.gguf", tmp_path / "out")
+    describe_gguf(tmp_path / "m.gguf", tmp_path / "made", is_linked=True)
+    made = json.loads((tmp_path / "made" / "config.json").read_text())
+    assert made["rope_scaling"] == {
+        **{"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
+        "truncate": False,
+    }
+    assert (made["sliding_window"], made["num_local_experts"]) == (9, 6)
+    text = "one two <|im_end|> grüße"
+    ids = [AutoTokenizer.from_pretrained(f).encode(text) for f in (checkpoint, tmp_path / "made")]
+    assert ids[0] == ids[1]
+    metadata = {
+        "general.architecture": "gpt-oss",
+        "tokenizer.ggml.tokens": ["a", "<|return|>", "b", "<|call|>"],
+        "tokenizer.ggml.eos_token_id": 1,
+    }
+    assert eos_of(metadata) == [1, 3]
+
+
 def test_large_models_are_written_in_parts(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,12 +162,22 @@ def test_the_scaling_of_llama_3_is_found_in_its_factors() -> None:
         ({"general.architecture": "gemma3"}, "'gemma3' are not converted; llama, qwen2, qwen3 are"),
         (
             {"general.architecture": "qwen3", "qwen3.expert_count": 8},
-            "'qwen3' with experts are not converted; llama, qwen2moe, qwen3moe are",
+            "'qwen3' with experts are not converted; llama, qwen2moe, qwen3moe, gpt-oss are",
         ),
         ({"llama.attention.head_count_kv": [2, 4]}, "head_count_kv per layer"),
         ({"llama.attention.sliding_window": 4096}, "attention windows"),
         ({"llama.rope.dimension_count": 32}, "rotate a part of a head"),
-        ({"llama.rope.scaling.type": "yarn"}, "rotary scaling 'yarn'"),
+        ({"llama.rope.scaling.type": "longrope"}, "rotary scaling 'longrope'"),
+        ({"llama.rope.scaling.type": "yarn"}, "does not say llama.rope.scaling.factor"),
+        (
+            {
+                "llama.rope.scaling.type": "yarn",
+                "llama.rope.scaling.factor": 4.0,
+                "llama.rope.scaling.original_context_length": 64,
+                "llama.rope.scaling.yarn_log_multiplier": 0.1,
+            },
+            "with llama.rope.scaling.yarn_log_multiplier",
+        ),
         ({"llama.block_count": None}, "does not say llama.block_count"),
     ],
 )

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from pagewire_shared.errors import StartupError
 from pagewire_worker.checkpoint.coded_matrix import CodedMatrix, Offset
+from pagewire_worker.checkpoint.stored.mxfp4 import TABLE, powers
 
 Array = npt.NDArray[Any]
 
@@ -195,6 +196,14 @@ def _q6_k(blocks: Array) -> CodedMatrix:
     )
 
 
+def _mxfp4(blocks: Array) -> CodedMatrix:
+    return CodedMatrix(
+        codes=_tensor(_nibbles(blocks["qs"])),
+        table=torch.tensor(TABLE),
+        scales=powers(torch.from_numpy(np.ascontiguousarray(blocks["e"]))),
+    )
+
+
 def _block(*fields: tuple[Any, ...]) -> np.dtype[np.void]:
     return np.dtype(list(fields))
 
@@ -211,6 +220,7 @@ BLOCKS: Final[Mapping[str, BlockFormat]] = {
     "Q8_0": BlockFormat(32, _block(_D, ("qs", "V32")), _q8_0),
     "Q4_K": BlockFormat(256, _block(*_SCALES, ("qs", "<u8", (4, 4))), _q4_k),
     "Q5_K": BlockFormat(256, _block(*_SCALES, ("qh", "u1", 32), ("qs", "<u8", (4, 4))), _q5_k),
+    "MXFP4": BlockFormat(32, _block(("e", "u1"), ("qs", "<u8", 2)), _mxfp4),
     "Q6_K": BlockFormat(
         256, _block(("ql", "<u8", (2, 8)), ("qh", "u1", 64), ("scales", "i1", 16), _D), _q6_k
     ),

@@ -16,7 +16,8 @@ from pagewire_worker.checkpoint.stored.parts import StoredTensors, evenly, part
 
 _GROUP: Final = 32
 _SIZES: Final = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-_TABLE: Final = (*_SIZES, *(-size for size in _SIZES))
+TABLE: Final = (*_SIZES, *(-size for size in _SIZES))
+"""Values of the codes, e2m1."""
 _EXPONENT_OF_ONE: Final = 127
 
 
@@ -40,10 +41,14 @@ class Mxfp4Format:
             _check_bytes(f"{prefix}.scales", exponents)
             # The first of two values is in the low half.
             codes = unpacked(blocks.flatten(1), 4)
-            scales = torch.ldexp(torch.ones(groups), exponents.int() - _EXPONENT_OF_ONE)
-        return CodedMatrix(
-            codes=codes, table=torch.tensor(_TABLE), scales=scales.to(torch.bfloat16)
-        )
+            scales = powers(exponents)
+        return CodedMatrix(codes=codes, table=torch.tensor(TABLE), scales=scales)
+
+
+def powers(exponents: Tensor) -> Tensor:
+    """Return what e8m0 stands for, in bfloat16."""
+    whole = torch.ldexp(torch.ones(exponents.shape), exponents.int() - _EXPONENT_OF_ONE)
+    return whole.to(torch.bfloat16)
 
 
 def _check_bytes(name: str, tensor: Tensor) -> None:
