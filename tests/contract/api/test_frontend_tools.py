@@ -142,7 +142,8 @@ async def test_what_is_absent_is_left_out(models):
             assert {tuple(item["function"]) for item in rest} == {("arguments",)}
 
 
-async def test_earlier_calls_and_thoughts_come_back_to_the_model(models):
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+async def test_earlier_calls_and_thoughts_come_back_to_the_model(models, field):
     folder = models["hermes"]
     call = {
         "id": "call_1",
@@ -151,7 +152,7 @@ async def test_earlier_calls_and_thoughts_come_back_to_the_model(models):
     }
     turns = [
         *ASKED,
-        {"role": "assistant", "content": None, "tool_calls": [call], "reasoning_content": "hm"},
+        {"role": "assistant", "content": None, "tool_calls": [call], field: "hm"},
         {"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": "wet"}]},
     ]
     async with gateway(folder) as (client, attach, _):

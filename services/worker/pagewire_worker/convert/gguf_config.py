@@ -79,13 +79,7 @@ def config_of(
     """
     name = metadata.get("general.architecture")
     has_experts = bool(metadata.get(f"{name}.expert_count"))
-    architecture = GGUF.get((str(name), has_experts))
-    if architecture is None:
-        with_experts = " with experts" if has_experts else ""
-        known = ", ".join(one for one, experts in GGUF if experts == has_experts)
-        raise StartupError(
-            f"GGUF files of the architecture {name!r}{with_experts} are not converted; {known} are"
-        )
+    architecture = _architecture(name, has_experts=has_experts)
 
     def value(key: str, default: Any = None) -> Any:
         found = metadata.get(f"{name}.{key}", default)
@@ -126,6 +120,18 @@ def config_of(
         "tie_word_embeddings": is_tied,
         **(experts.config(value) if experts is not None else {}),
     }
+
+
+def _architecture(name: Any, *, has_experts: bool) -> str:
+    """Return the name that transformers has for an architecture of llama.cpp."""
+    found = GGUF.get((str(name), has_experts))
+    if found is None:
+        with_experts = " with experts" if has_experts else ""
+        known = ", ".join(one for one, experts in GGUF if experts == has_experts)
+        raise StartupError(
+            f"GGUF files of the architecture {name!r}{with_experts} are not converted; {known} are"
+        )
+    return found
 
 
 def eos_of(metadata: Metadata) -> list[int]:

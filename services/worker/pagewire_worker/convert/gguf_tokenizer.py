@@ -13,7 +13,7 @@ READ_APART: Final = ("gpt-oss",)
 """Architectures whose configuration transformers 5 fails to read: it takes keys for values."""
 
 _ARCHITECTURE: Final = "qwen2"
-"""In the place of the model's own: tokenizers are told apart by keys of their own."""
+"""In the place of the model's own: keys of the tokenizer itself say of which kind it is."""
 
 _WRITERS: Final[Mapping[str, Callable[[Any, Any], None]]] = {
     "ggml.model": lambda writer, value: writer.add_tokenizer_model(value),

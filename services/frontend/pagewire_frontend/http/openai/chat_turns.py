@@ -20,7 +20,7 @@ def _turn(where: str, message: ChatMessageBody) -> Turn:
             raise _invalid(f"{where}: {name} is not supported", code="unsupported_parameter")
     if message.role == "assistant":
         return _assistant_turn(where, message)
-    for name in ("tool_calls", "reasoning_content"):
+    for name in ("tool_calls", "reasoning_content", "reasoning"):
         if getattr(message, name):
             raise _invalid(f"{where}: {name} is for the role assistant")
     if message.content is None:
@@ -41,7 +41,8 @@ def _assistant_turn(where: str, message: ChatMessageBody) -> Turn:
         for call in message.tool_calls or ()
     ]
     content = None if message.content is None else _content(message.content)
-    turn = assistant_turn(content, calls, reasoning=message.reasoning_content, where=where)
+    thought = message.reasoning_content or message.reasoning
+    turn = assistant_turn(content, calls, reasoning=thought, where=where)
     return turn if message.name is None else {**turn, "name": message.name}
 
 

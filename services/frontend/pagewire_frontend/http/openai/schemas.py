@@ -110,6 +110,8 @@ class ChatMessageBody(StrictBody):
     tool_calls: Annotated[list[SaidCallBody], FIRST_ERROR] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
+    # vLLM's newer name for it.
+    reasoning: str | None = None
 
     @field_validator("role", mode="before")
     @classmethod
