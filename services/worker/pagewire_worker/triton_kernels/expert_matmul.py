@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pagewire_worker.triton_kernels.interpreter import INTERPRETED
 from pagewire_worker.triton_kernels.route_tokens import SortedRows
-from pagewire_worker.triton_kernels.tile_matmul import Tile
+from pagewire_worker.triton_kernels.tile_matmul import Tile, add_products
 
 _BLOCK = 1024
 
@@ -94,17 +94,9 @@ def _expert_matmul(
     lefts = x + source[:, None] * num_inputs + depths[None, :]
     rights = weights + (expert * num_outputs + columns[:, None]) * num_inputs + depths[None, :]
     sums = tl.zeros([ROWS, COLUMNS], tl.float32)
-    for begin in range(0, num_inputs, DEPTH):
-        is_left, is_right = is_row, is_column
-        if not IS_WHOLE:
-            is_input = depths[None, :] < num_inputs - begin
-            is_left, is_right = is_row & is_input, is_column & is_input
-        left = tl.load(lefts + begin, mask=is_left, other=0.0)
-        right = tl.load(rights + begin, mask=is_right, other=0.0)
-        if INTERPRETED:
-            left, right = left.to(tl.float32), right.to(tl.float32)
-        # By default float32 would be cut to 19 bits.
-        sums = tl.dot(left, tl.trans(right), sums, input_precision="ieee")
+    sums = add_products(
+        sums, lefts, rights, is_row, is_column, depths, num_inputs, DEPTH, IS_WHOLE, INTERPRETED
+    )
     if biases is not None:
         bias = biases + expert * num_outputs + columns
         sums += tl.load(bias, mask=columns < num_outputs, other=0.0).to(tl.float32)[None, :]

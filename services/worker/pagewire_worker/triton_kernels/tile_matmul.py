@@ -170,17 +170,18 @@ def _tile_matmul(
     rights = weight + columns[:, None] * weight_stride + depths[None, :]
     is_row, is_column = rows[:, None] < num_rows, columns[:, None] < num_outputs
     sums = tl.zeros([ROWS, COLUMNS], tl.float32 if row_scales is None else tl.int32)
-    for begin in range(0, num_inputs, DEPTH):
-        is_left, is_right = is_row, is_column
-        if not IS_WHOLE:
-            is_input = depths[None, :] < num_inputs - begin
-            is_left, is_right = is_row & is_input, is_column & is_input
-        left = tl.load(lefts + begin, mask=is_left, other=0.0)
-        right = tl.load(rights + begin, mask=is_right, other=0.0)
-        if INTERPRETED and row_scales is None:
-            left, right = left.to(tl.float32), right.to(tl.float32)
-        # By default float32 would be cut to 19 bits.
-        sums = tl.dot(left, tl.trans(right), sums, input_precision="ieee", out_dtype=sums.dtype)
+    sums = add_products(
+        sums,
+        lefts,
+        rights,
+        is_row,
+        is_column,
+        depths,
+        num_inputs,
+        DEPTH,
+        IS_WHOLE,
+        INTERPRETED and row_scales is None,
+    )
     is_inside = is_row & (columns[None, :] < num_outputs)
     if row_scales is not None:
         sums = _scaled(sums, row_scales, output_scales, rows, columns, num_rows, num_outputs)
@@ -189,6 +190,37 @@ def _tile_matmul(
         sums += added.to(tl.float32)[None, :]
     target = product + rows[:, None] * num_outputs + columns[None, :]
     tl.store(target, sums.to(product.dtype.element_ty), mask=is_inside)
+
+
+# One line per argument would hide the loop itself.
+# fmt: off
+@triton.jit
+def add_products(
+    sums, lefts, rights, is_row, is_column, depths, num_inputs, DEPTH: tl.constexpr,
+    IS_WHOLE: tl.constexpr, IS_WIDENED: tl.constexpr
+):
+    """Return `sums` [ROWS, COLUMNS] plus the products of rows and columns, over ascending inputs.
+
+    Args:
+        lefts, rights: Places of the first inputs, [ROWS, DEPTH] and [COLUMNS, DEPTH].
+        is_row, is_column: Which rows and columns there are, [ROWS, 1] and [COLUMNS, 1].
+        depths: 0 to DEPTH.
+        IS_WHOLE: The number of inputs is a multiple of DEPTH.
+        IS_WIDENED: Inputs become float32 first, for the interpreter.
+    """
+    for begin in range(0, num_inputs, DEPTH):
+        is_left, is_right = is_row, is_column
+        if not IS_WHOLE:
+            is_input = depths[None, :] < num_inputs - begin
+            is_left, is_right = is_row & is_input, is_column & is_input
+        left = tl.load(lefts + begin, mask=is_left, other=0.0)
+        right = tl.load(rights + begin, mask=is_right, other=0.0)
+        if IS_WIDENED:
+            left, right = left.to(tl.float32), right.to(tl.float32)
+        # By default float32 would be cut to 19 bits.
+        sums = tl.dot(left, tl.trans(right), sums, input_precision="ieee", out_dtype=sums.dtype)
+    return sums
+# fmt: on
 
 
 @triton.jit

@@ -5,7 +5,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pagewire_worker.triton_kernels.interpreter import INTERPRETED
-from pagewire_worker.triton_kernels.tile_matmul import Tile
+from pagewire_worker.triton_kernels.tile_matmul import Tile, add_products
 
 
 def head_matmul(x: Tensor, weights: Tensor, product: Tensor) -> None:
@@ -81,17 +81,9 @@ def _head_matmul(
     lefts = x + head * x_head_stride + rows[:, None] * x_stride + depths[None, :]
     rights = weights + (head * num_outputs + columns[:, None]) * num_inputs + depths[None, :]
     sums = tl.zeros([ROWS, COLUMNS], tl.float32)
-    for begin in range(0, num_inputs, DEPTH):
-        is_left, is_right = is_row, is_column
-        if not IS_WHOLE:
-            is_input = depths[None, :] < num_inputs - begin
-            is_left, is_right = is_row & is_input, is_column & is_input
-        left = tl.load(lefts + begin, mask=is_left, other=0.0)
-        right = tl.load(rights + begin, mask=is_right, other=0.0)
-        if INTERPRETED:
-            left, right = left.to(tl.float32), right.to(tl.float32)
-        # By default float32 would be cut to 19 bits.
-        sums = tl.dot(left, tl.trans(right), sums, input_precision="ieee")
+    sums = add_products(
+        sums, lefts, rights, is_row, is_column, depths, num_inputs, DEPTH, IS_WHOLE, INTERPRETED
+    )
     target = product + head * product_head_stride + rows[:, None] * product_stride
     tl.store(
         target + columns[None, :],
