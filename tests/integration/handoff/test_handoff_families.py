@@ -1,4 +1,4 @@
-"""Hand-offs between real processes of what gpt-oss and DeepSeek cache: blocks of windowed and of full
+"""Hand-offs between real processes of what gpt-oss and DeepSeek cache: blocks of windowed and full
 layers, and latents. Tokens and log-probabilities are the bits of one worker."""
 
 import asyncio
