@@ -5,7 +5,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from pagewire_worker.backend.adapter_rows import AdapterRows
+from pagewire_worker.backend.adapters import AdapterRows
 from pagewire_worker.backend.attention import AttentionMetadata
 from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.kv.kv_cache import KvCache

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from pagewire_shared.steps.plan import StepPlan
-from pagewire_worker.backend.adapter_rows import NO_ADAPTER, AdapterRows
+from pagewire_worker.backend.adapters import NO_ADAPTER, AdapterRows
 from pagewire_worker.backend.attention import AttentionMetadata, Int64Array
 from pagewire_worker.backend.backend import GroupBatch, StepBatch
 from pagewire_worker.backend.device_copy import rows_to_device, to_device

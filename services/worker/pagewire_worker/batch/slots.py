@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pagewire_shared.kv.arrays import Int64Array
 from pagewire_shared.steps.plan import GroupTable, NewSequence
-from pagewire_worker.backend.adapter_rows import NO_ADAPTER
+from pagewire_worker.backend.adapters import NO_ADAPTER
 from pagewire_worker.backend.device_copy import rows_to_device, to_device
 from pagewire_worker.backend.resident_tables import ResidentTables
 from pagewire_worker.batch.pooling_table import PoolingTable
