@@ -163,8 +163,8 @@ class _Run:
         self._replica.model_runner.drop_slots()
         with torch.inference_mode():
             for layer in self._replica.model_runner.backend.kv_cache.layers:
-                layer.key.fill_(float("nan"))
-                layer.value.fill_(float("nan"))
+                for part in layer.parts:
+                    part.view(torch.uint8).fill_(255)  # NaN in every type, scales of int8 too
         hello = hello_to_message(
             self._replica.info, incarnation=incarnation, highest_generation=0, held={}
         )
