@@ -13,7 +13,7 @@ DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTION_BACKENDS = ("auto", "reference", "sdpa", "triton")
 LINEAR_BACKENDS = ("auto", "torch", "packed", "fixed-tile")
-KV_CACHE_DTYPES = ("auto", "fp8_e4m3")
+KV_CACHE_DTYPES = ("auto", "fp8_e4m3", "int8")
 QUANTIZATIONS = ("none", "int8", "int4", "fp8")
 CPU_BACKENDS = ("auto", "fused", "torch")
 CPU_ISAS = ("auto", "amx", "avx512bf16", "avx512", "avx2", "amx_emulated")
@@ -69,7 +69,8 @@ class WorkerConfig(ModelFilesConfig):
     block_size: int = setting(16, "Tokens per KV block")
     kv_cache_dtype: str = setting(
         "auto",
-        "Type of the KV cache: the weights', or 8-bit floats with --attention-backend triton",
+        "Type of the KV cache: the weights', 8-bit floats with --attention-backend triton, or int8"
+        " with a scale per token and head on CPUs",
         choices=KV_CACHE_DTYPES,
     )
     kv_cache_memory: int | None = setting(

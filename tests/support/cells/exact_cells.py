@@ -173,8 +173,8 @@ class _Run:
         runner.drop_slots()
         with torch.inference_mode():
             for layer in runner.backend.kv_cache.layers:
-                layer.key.fill_(float("nan"))
-                layer.value.fill_(float("nan"))
+                for part in layer.parts:
+                    part.view(torch.uint8).fill_(255)  # NaN in every type, scales of int8 too
         runner.blocks.overwrite(list(runner.blocks.held_names()))
         if taken is not None:
             load_blocks(self._replica, taken)

@@ -156,6 +156,7 @@ class Model(ctypes.Structure):
 
     _fields_ = (
         ("type", ctypes.c_int32),
+        ("kv_type", ctypes.c_int32),
         ("num_layers", ctypes.c_int32),
         ("hidden", ctypes.c_int32),
         ("num_heads", ctypes.c_int32),

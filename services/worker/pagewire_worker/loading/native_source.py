@@ -1,7 +1,7 @@
 """Loads models with the native decoder: config.json, weights, CPU kernels or torch operations."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +21,9 @@ from pagewire_worker.backend.source import (
     ModelSummary,
     Uncaptured,
 )
-from pagewire_worker.checkpoint.dtypes import FP8
+from pagewire_worker.checkpoint.dtypes import FP8, cache_name
 from pagewire_worker.checkpoint.load_format import open_weights
+from pagewire_worker.checkpoint.stored.cache_scales import StoredScales
 from pagewire_worker.checkpoint.stored.reader import StoredReader
 from pagewire_worker.checkpoint.weights import WeightReader
 from pagewire_worker.cpu_kernels.backend import FusedBackend
@@ -30,9 +31,10 @@ from pagewire_worker.cpu_kernels.decoder import load_decoder as load_fused_decod
 from pagewire_worker.cpu_kernels.library import KernelPool
 from pagewire_worker.cpu_kernels.packed_layers import FusedDecoder
 from pagewire_worker.cpu_kernels.selection import choose_kernels
-from pagewire_worker.families.plan import ModelPlan
+from pagewire_worker.families.plan import LayerSpec, ModelPlan
 from pagewire_worker.kv.kv_cache import CacheShape, KvCache
 from pagewire_worker.kv.layer_watch import LayerWatch
+from pagewire_worker.kv.scaled_rows import SCALED
 from pagewire_worker.layers.fp8 import Capability, check_fp8_cache, device_capability
 from pagewire_worker.layers.linear import LinearKind
 from pagewire_worker.models.adapted_decoder import AdaptedDecoder
@@ -46,7 +48,7 @@ from pagewire_worker.models.forms import CheckpointForm
 from pagewire_worker.models.linear_choice import choose_linears
 from pagewire_worker.models.linear_loader import LinearLoader
 from pagewire_worker.models.torch_backend import DecoderModel, TorchBackend
-from pagewire_worker.models.variants import attention_names, find_variant
+from pagewire_worker.models.variants import TRITON, attention_names, find_variant
 
 _logger = logging.getLogger(__name__)
 
@@ -78,7 +80,11 @@ class NativeModel(Uncaptured):
     attentions: Mapping[AttentionKind, AttentionBackend]
     linears: LinearKind
     classifier: ClassificationHead | None
+<<<<<<< HEAD
     table: AdapterSlots | None = None
+=======
+    cache_scales: Sequence[StoredScales] = ()
+>>>>>>> kv27
 
     @property
     def head(self) -> ClassificationHead | None:
@@ -104,6 +110,8 @@ class NativeModel(Uncaptured):
 
     def backend(self, kv_cache: KvCache, on_layer: LayerWatch) -> ModelBackend:
         """Return the decoder over `kv_cache`."""
+        if self.cache_scales:
+            kv_cache.set_scales([(one.key, one.value) for one in self.cache_scales])
         is_exact = self.decoder.is_batch_invariant and self.linears.is_batch_invariant
         return TorchBackend(
             model=self.decoder,
@@ -221,24 +229,26 @@ class NativeSource:
     folder: Path
     plan: ModelPlan
     form: CheckpointForm | None = None
+    cache_scheme: str | None = None
 
     @property
     def summary(self) -> ModelSummary:
         """A description for the log."""
+        scheme = self.cache_scheme
+        if scheme is not None and self.plan.attention.latent is not None:
+            scheme = f"{scheme} for latents"
         return ModelSummary(
             architecture=self.form.architecture if self.form else self.plan.architecture,
             vocab_size=self.plan.vocab_size,
             max_positions=self.plan.max_positions,
             first_context=self.plan.first_context,
             dtype=self.plan.dtype,
+            cache_scheme=scheme,
         )
 
     def load(self, settings: LoadSettings) -> LoadedReplicaModel:
         """Read the weights. Raises StartupError naming the tensor at fault."""
-        if settings.cache_dtype == FP8 and self.plan.attention.latent is not None:
-            raise StartupError(
-                "--kv-cache-dtype: fp8_e4m3 is not for a cache of latents", field="kv_cache_dtype"
-            )
+        self._check_cache_type(settings)
         pool = choose_kernels(self.plan, settings)
         if pool is not None:
             return self._load_fused(pool, settings)
@@ -274,6 +284,7 @@ class NativeSource:
             decoder = AdaptedDecoder(decoder, store.step)
         table = _table(targets, settings, store)
         head = self._load_head(reader)
+        scales = self._load_cache_scales(reader) if settings.cache_dtype == FP8 else ()
         reader.finish()
         if linears.codes is not None and isinstance(reader, StoredReader):
             loader.log()
@@ -283,11 +294,53 @@ class NativeSource:
                 attentions=attentions,
                 linears=loader.kind,
                 classifier=head,
+<<<<<<< HEAD
                 table=table,
                 enforce_eager=settings.enforce_eager,
                 block_size=settings.block_size,
             )
         return NativeModel(decoder, attentions, loader.kind, head, table)
+=======
+                cache_scales=scales,
+                enforce_eager=settings.enforce_eager,
+                block_size=settings.block_size,
+            )
+        return NativeModel(decoder, attentions, loader.kind, head, scales)
+
+    def _check_cache_type(self, settings: LoadSettings) -> None:
+        """Raise StartupError if keys and values cannot be of the type that is asked for."""
+        wanted = cache_name(settings.cache_dtype)
+        if wanted == "auto":
+            return
+        reason = None
+        if self.plan.attention.latent is not None:
+            reason = "is not for a cache of latents"
+        elif settings.cache_dtype == SCALED and settings.device.type != "cpu":
+            reason = f"is for CPUs, the device is {settings.device.type}; it has fp8_e4m3"
+        elif settings.cache_dtype == SCALED and settings.attention_backend == TRITON:
+            reason = "does not go with --attention-backend triton, which has fp8_e4m3"
+        if reason is not None:
+            raise StartupError(f"--kv-cache-dtype: {wanted} {reason}", field="kv_cache_dtype")
+
+    def _load_cache_scales(self, reader: WeightReader) -> Sequence[StoredScales]:
+        """Return the scales of the layers' caches; none where the checkpoint has none.
+
+        Raises StartupError if only some layers have them.
+        """
+        if not isinstance(reader, StoredReader):
+            return ()
+        names = [_attention_of(layer) for layer in self.plan.layers]
+        found = {name: reader.cache_scales(name) for name in names}
+        scales = [one for one in found.values() if one is not None]
+        missing = next((name for name, one in found.items() if one is None), None)
+        if scales and missing is not None:
+            raise StartupError(
+                f"the checkpoint lacks the tensor {missing}.k_scale, other layers have it",
+                field="model",
+            )
+        _logger.info("the KV cache has %s", "scales of the checkpoint" if scales else "no scales")
+        return scales
+>>>>>>> kv27
 
     def _attention_name(self, settings: LoadSettings, capability: Capability | None) -> str:
         """Return the implementation of attention that is asked for, or for "auto" the fastest."""
@@ -324,3 +377,9 @@ class NativeSource:
 
     def _load_head(self, reader: WeightReader) -> ClassificationHead | None:
         return None if self.form is None else self.form.load_head(reader, self.plan.hidden_size)
+
+
+def _attention_of(layer: LayerSpec) -> str:
+    """Return the name of a layer's attention, such as "model.layers.0.self_attn"."""
+    name, _ = layer.attention.qkv.parts[0]
+    return name.rpartition(".")[0]
