@@ -27,7 +27,7 @@ from pagewire_scheduler.core.results.finish import (
     end_with_followers,
     stop_reason_of,
 )
-from pagewire_scheduler.core.routing.admission import admit, check_submission, error_of
+from pagewire_scheduler.core.routing.admission import admit, check_fits, check_submission
 from pagewire_scheduler.core.routing.draining import Draining
 from pagewire_scheduler.core.routing.placement import SoonestFirstToken
 from pagewire_scheduler.core.routing.queues import ModelQueues
@@ -117,11 +117,10 @@ class SchedulerCore:
     def attach_worker(self, info: WorkerInfo) -> list[Event]:
         """Add a worker with an empty batch; an earlier attach of it must have ended."""
         assert info.worker_id not in self.workers, "a worker attaches twice"
-        totals = self.counts.of(info.model.name)
         worker = WorkerState(
             info=info,
             waiting=self.queues.create_queue(),
-            totals=totals,
+            totals=self.counts.of(info.model.name),
             settings=self.settings,
             touched=self.due.touched,
         )
@@ -233,13 +232,11 @@ class SchedulerCore:
         worker.touch()
         return self._conclude(take_grammar(worker, grammar_id, error))
 
-    def note_adapter(
-        self, worker_id: bytes, load_id: int, error: PagewireError | None
-    ) -> list[Event]:
+    def note_adapter(self, worker_id: bytes, load: int, error: PagewireError | None) -> list[Event]:
         """Take the answer to the load of an adapter, as that about a grammar."""
         worker = self.workers[worker_id]
         worker.touch()
-        return self._conclude(take_adapter(worker, load_id, error, self.now))
+        return self._conclude(take_adapter(worker, load, error, self.now))
 
     # Frontends
 
@@ -342,9 +339,8 @@ class SchedulerCore:
 
     def _check_fits(self, submission: Submission) -> None:
         workers = self.queues.samples(submission.model)
-        error = error_of(submission, workers) if workers else None
-        if error is not None:
-            raise error
+        if workers:
+            check_fits(submission, workers)
 
     def _enter(self, sequences: list[Sequence]) -> list[Event]:
         """Queue sequences that are to run; end sequences that cannot or need not run."""

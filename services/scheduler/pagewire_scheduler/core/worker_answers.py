@@ -1,5 +1,5 @@
-"""Answers of workers on which sequences wait: compiled grammars and loaded adapters. An error ends the
-sequences that waited for it, and no others."""
+"""Answers of workers on which sequences wait: compiled grammars and loaded adapters. An error ends
+the sequences that waited for it, and no others."""
 
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.queueing.adapter_slots import take_loaded

@@ -1,7 +1,8 @@
-"""Lets a sequence into the waiting queue of its worker, or sets it aside until its adapter is loaded.
+"""Lets a sequence into the waiting queue of its worker, or sets it aside until its adapter is
+loaded.
 
-Every sequence in the queue can start as soon as there are slots and blocks: so no sequence that lacks
-an adapter delays others.
+Every sequence in the queue can start as soon as there are slots and blocks: so no sequence that
+lacks an adapter delays others.
 """
 
 from pagewire_scheduler.core.data.state_machine import State

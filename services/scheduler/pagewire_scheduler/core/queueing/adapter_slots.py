@@ -1,10 +1,11 @@
 """Gives the adapter slots of a worker to the adapters that are wanted, in turn.
 
-The adapter that has been wanted longest comes first. It gets an empty slot, or the one unused for the
-longest time. A slot with sequences that run, or that wait to start, is not taken away. Where sequences
-with other adapters keep coming, that would last for ever: after MAX_PASSED starts of them the slot
-that was filled first is closed. Nothing more starts there, so it comes free when its last sequence has
-ended, and the sequences that waited to start with its adapter wait for another turn.
+The adapter that has been wanted longest comes first. It gets an empty slot, or the one unused for
+the longest time. A slot with sequences that run, or that wait to start, is not taken away. New
+sequences with other adapters could thus hold it back for ever. So after MAX_PASSED starts of them
+the slot that was filled first is closed. No further sequence starts there, so the slot comes free
+when its last sequence has ended. The sequences that waited to start with its adapter wait for
+another turn.
 """
 
 from collections.abc import Iterator
@@ -91,7 +92,7 @@ def _suspected(worker: WorkerState) -> set[bytes]:
 
 
 def _free_slot(worker: WorkerState) -> AdapterSlot | None:
-    """Return the slot that another adapter may have now: an empty one, or the one unused longest."""
+    """Return the slot that another adapter may have: an empty one, or the one unused longest."""
     suspected = _suspected(worker) if worker.fault_isolation else None
     free = [slot for slot in worker.adapters.slots if _is_free(worker, slot, suspected)]
     return min(
@@ -103,7 +104,7 @@ def _is_free(worker: WorkerState, slot: AdapterSlot, suspected: set[bytes] | Non
     if slot.num_users or slot.state is SlotState.LOADING:
         return False
     if suspected is not None:
-        return slot.adapter not in suspected  # nobody else starts meanwhile
+        return slot.adapter not in suspected  # no other sequence starts meanwhile
     return not worker.waiting.num_of_adapter[slot.adapter]
 
 

@@ -1,7 +1,7 @@
 """The adapter slots of one worker: the adapter in each, and whether sequences use it.
 
-The scheduler gives the slots out, as it does with blocks. `core.queueing.adapter_slots` decides which
-adapter comes next and which one leaves.
+The scheduler gives the slots out, as it does with blocks. `core.queueing.adapter_slots` decides
+which adapter comes next and which one leaves.
 """
 
 import enum
