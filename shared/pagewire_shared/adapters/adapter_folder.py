@@ -23,6 +23,24 @@ _CHUNK: Final = 1 << 20
 _PICKLE: Final = "adapter_model.bin"
 
 
+@dataclass(frozen=True, slots=True)
+class AdapterContent:
+    """The files of one adapter, whose hash is its identity.
+
+    Attributes:
+        config: Content of adapter_config.json.
+        weights: Content of adapter_model.safetensors.
+    """
+
+    config: bytes
+    weights: bytes
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of both."""
+        return len(self.config) + len(self.weights)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterSummary:
     """What an adapter is made of.
@@ -83,7 +101,7 @@ def check_adapter(
 
 def read_adapter_files(
     folder: Path, bounds: AdapterBounds, *, root: Path | None = None
-) -> tuple[bytes, bytes]:
+) -> AdapterContent:
     """Return the content of both files, at most as much as `bounds` allow. Raises AdapterError."""
     root = (root or folder).resolve()
     with _open(folder, CONFIG_NAME, root) as (file, size):
@@ -93,18 +111,19 @@ def read_adapter_files(
             raise AdapterError(
                 f"{WEIGHTS_NAME}: {size} bytes are more than {bounds.max_bytes}", WEIGHTS_NAME
             )
-        return config, b"".join(_pieces(file, size))
+        return AdapterContent(config, b"".join(_pieces(file, size)))
 
 
-def check_content(config: bytes, weights: bytes, bounds: AdapterBounds) -> AdapterSummary:
+def check_content(content: AdapterContent, bounds: AdapterBounds) -> AdapterSummary:
     """Return what the adapter with this content is made of. Raises AdapterError."""
+    config, weights = content.config, content.weights
     settings = read_adapter_config(config, max_rank=bounds.max_rank)
     header = read_tensor_header(BytesIO(weights), len(weights), bounds)
     return AdapterSummary(
         adapter_id=adapter_id_of(config, weights),
         config=settings,
         modules=pair_tensors(settings, header),
-        num_bytes=len(config) + len(weights),
+        num_bytes=content.num_bytes,
     )
 
 

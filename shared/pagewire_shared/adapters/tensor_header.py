@@ -17,6 +17,10 @@ DTYPE_BYTES: Final[Mapping[str, int]] = {"F32": 4, "F16": 2, "BF16": 2}
 """Types of the tensors of adapters, with their bytes per value."""
 
 
+MAX_WEIGHT_BYTES: Final = 4 << 30
+"""Most bytes of the tensors of an adapter."""
+
+
 @dataclass(frozen=True, slots=True)
 class AdapterBounds:
     """Limits of what is read of an adapter.
@@ -29,7 +33,7 @@ class AdapterBounds:
     """
 
     max_rank: int = 256
-    max_bytes: int = 4 << 30
+    max_bytes: int = MAX_WEIGHT_BYTES
     max_tensors: int = 1 << 16
     max_header_bytes: int = 16 << 20
 

@@ -119,6 +119,11 @@ class TransformersSource:
                     "--kv-cache-dtype: fp8_e4m3 is for models of our own decoder",
                     field="kv_cache_dtype",
                 )
+            if settings.adapters is not None:
+                raise StartupError(
+                    "--enable-lora: adapters are for models of our own decoder",
+                    field="enable_lora",
+                )
             check_context(self.config, settings.max_model_len)
             settings.on_progress(0.0)
             causal = self._load_weights(settings)

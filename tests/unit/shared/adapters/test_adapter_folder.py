@@ -11,6 +11,7 @@ import pytest
 
 from pagewire_shared.adapters.adapter_error import AdapterError
 from pagewire_shared.adapters.adapter_folder import (
+    AdapterContent,
     check_adapter,
     check_content,
     read_adapter_files,
@@ -35,11 +36,11 @@ DOWN, UP = ENTRIES
 def test_a_whole_adapter(tmp_path: Path) -> None:
     folder = write_adapter(tmp_path / "a")
     summary = check_adapter(folder, BOUNDS)
-    config, weights = read_adapter_files(folder, BOUNDS)
-    assert summary.adapter_id == adapter_id_of(config, weights)
+    content = read_adapter_files(folder, BOUNDS)
+    assert summary.adapter_id == adapter_id_of(content.config, content.weights)
     assert len(summary.adapter_id) == 32
     assert (summary.rank, summary.targets) == (4, ("q_proj",))
-    assert summary.num_bytes == len(config) + len(weights)
+    assert summary.num_bytes == content.num_bytes
     (module,) = summary.modules
     assert (module.name, module.num_inputs, module.num_outputs, module.scaling) == (
         "model.layers.0.self_attn.q_proj",
@@ -47,7 +48,7 @@ def test_a_whole_adapter(tmp_path: Path) -> None:
         10,
         2.0,
     )
-    assert check_content(config, weights, BOUNDS) == summary
+    assert check_content(content, BOUNDS) == summary
 
 
 def test_the_identity_is_that_of_the_content(tmp_path: Path) -> None:
@@ -144,7 +145,7 @@ def test_hostile_tensors(case: str, tmp_path: Path) -> None:
     assert field in str(caught.value.field)
     assert len(caught.value.message) < 600
     with pytest.raises(AdapterError, match="adapter_model"):
-        check_content(json.dumps(CONFIG).encode(), weights, BOUNDS)
+        check_content(AdapterContent(json.dumps(CONFIG).encode(), weights), BOUNDS)
 
 
 def test_sizes_are_checked_before_anything_is_read(tmp_path: Path) -> None:
