@@ -23,7 +23,9 @@ TOLERANCE = 1e-3
 SAMPLING = SamplingParams(temperature=0.0, max_tokens=None, logprobs=4)
 SETTINGS: dict[str, Any] = {"enable_lora": True, "max_loras": 3, "max_lora_rank": 24}
 WAYS: dict[str, dict[str, Any]] = {
+    "fused": {"cpu_backend": "fused"},
     "torch": {"cpu_backend": "torch"},
+    "triton": {"attention_backend": "triton"},
 }
 
 
