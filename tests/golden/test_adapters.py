@@ -102,7 +102,7 @@ def logprobs(sequence: Running) -> list[float]:
 def loaded(case: Case, way: str, **settings: Any) -> Replica:
     replica = load(case.model, model_impl="native", **WAYS[way], **SETTINGS, **settings)
     for slot, adapter in enumerate(case.adapters):
-        adapter.fill(replica, slot + 1)
+        adapter.fill(replica.model_runner, slot + 1)
     return replica
 
 

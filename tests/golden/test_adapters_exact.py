@@ -37,7 +37,7 @@ def make_case(place: Path, name: str, **settings: Any) -> Case:
     targets = (None, ("q_proj", "v_proj"), ("down_proj",), None, ("o_proj", "up_proj"), None)
     for slot, (rank, only) in enumerate(zip(RANKS, targets, strict=True)):
         made = make_adapter(place / str(slot), folder, rank=rank, seed=slot, only=only)
-        made.fill(cell.replica, slot)
+        made.fill(cell.replica.model_runner, slot)
     slots = (None, *range(NUM_ADAPTERS))
     requests = [
         replace(request, adapter_slot=slots[number % len(slots)])

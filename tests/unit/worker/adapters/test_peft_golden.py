@@ -51,7 +51,7 @@ def test_logits_are_those_of_peft(way: str, monkeypatch: pytest.MonkeyPatch) -> 
     settings = {"enable_lora": True, "max_loras": len(NAMES)}
     replica = load(FOLDER / "model", cpu_backend=way, **settings)
     for slot, name in enumerate(NAMES):
-        MadeAdapter(FOLDER / name, {}).fill(replica, slot)
+        MadeAdapter(FOLDER / name, {}).fill(replica.model_runner, slot)
     found = logits_of(Driver.of(replica), [*range(len(NAMES)), None], monkeypatch)
     assert not torch.allclose(found[0], found[-1], atol=0.1)
     rows = [length - 1 for length in LENGTHS]
