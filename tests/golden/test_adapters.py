@@ -23,7 +23,9 @@ TOLERANCE = 1e-3
 SAMPLING = SamplingParams(temperature=0.0, max_tokens=None, logprobs=4)
 SETTINGS: dict[str, Any] = {"enable_lora": True, "max_loras": 3, "max_lora_rank": 24}
 WAYS: dict[str, dict[str, Any]] = {
+    "fused": {"cpu_backend": "fused"},
     "torch": {"cpu_backend": "torch"},
+    "triton": {"attention_backend": "triton"},
 }
 
 
@@ -100,7 +102,7 @@ def logprobs(sequence: Running) -> list[float]:
 def loaded(case: Case, way: str, **settings: Any) -> Replica:
     replica = load(case.model, model_impl="native", **WAYS[way], **SETTINGS, **settings)
     for slot, adapter in enumerate(case.adapters):
-        adapter.fill(replica, slot + 1)
+        adapter.fill(replica.model_runner, slot + 1)
     return replica
 
 

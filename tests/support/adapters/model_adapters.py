@@ -19,8 +19,8 @@ from pagewire_shared.adapters.adapter_folder import (
 )
 from pagewire_shared.adapters.tensor_header import AdapterBounds
 from pagewire_worker.adapters.targets import AdapterTargets
-from pagewire_worker.loading.loader import Replica
 from pagewire_worker.models.registry import read_plan
+from pagewire_worker.runner.model_runner import ModelRunner
 
 PREFIX = "base_model.model."
 
@@ -44,9 +44,9 @@ class MadeAdapter:
     def summary(self) -> AdapterSummary:
         return check_content(self.content, AdapterBounds())
 
-    def fill(self, replica: Replica, slot: int) -> None:
+    def fill(self, model_runner: ModelRunner, slot: int) -> None:
         """Load it into a slot, as a worker does beside its steps."""
-        slots = replica.model_runner._adapters
+        slots = model_runner._adapters
         assert slots is not None
         slots.fill(slot, self.content, self.summary)
 

@@ -38,10 +38,11 @@ _FRONTEND = b"exact---frontend"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A prompt and how it goes on."""
+    """A prompt and how it goes on; with the adapter of a slot that is filled already."""
 
     prompt: tuple[int, ...]
     sampling: SamplingParams
+    adapter_slot: int | None = None
 
 
 @dataclass(slots=True)
@@ -140,6 +141,7 @@ class _Run:
         self._weather = weather
         self._plans: deque[StepPlan] = deque()
         self._answers: list[Answer] = []
+        self._adapters: dict[RequestId, int | None] = {}
         self._num_open = 0
         self._num_steps = 0
         self.num_deaths = 0
@@ -186,8 +188,10 @@ class _Run:
 
     def _submit(self, handle: int, request: Request) -> None:
         self._num_open += 1
+        request_id = RequestId(handle.to_bytes(16, "little"))
+        self._adapters[request_id] = request.adapter_slot
         submission = Submission(
-            request_id=RequestId(handle.to_bytes(16, "little")),
+            request_id=request_id,
             epoch=0,
             handle=handle,
             model=self._info.model.name,
@@ -195,6 +199,8 @@ class _Run:
             emitted=((),),
             is_finished=(False,),
             sampling=request.sampling,
+            # Blocks of an adapter are its own.
+            salt=b"" if request.adapter_slot is None else bytes([request.adapter_slot]),
         )
         self._take(self.core.submit(_FRONTEND, submission, 0.0))
 
@@ -204,7 +210,7 @@ class _Run:
                 self._take(self.core.note_grammar(worker_id, grammar_id, None))
         while (plan := self.core.plan(self._info.worker_id)) is not None:
             self._plans.append(plan)
-        data = plan_to_message(self._plans.popleft()).SerializeToString()
+        data = plan_to_message(self._adapted(self._plans.popleft())).SerializeToString()
         received = plan_from_message(worker_attach_pb2.StepPlan.FromString(data))
         answer = result_to_message(self._replica.model_runner.run(received)).SerializeToString()
         result = result_from_message(worker_attach_pb2.StepResult.FromString(answer))
@@ -214,6 +220,14 @@ class _Run:
             self._die()
         else:
             self._take(self.core.apply(self._info.worker_id, result))
+
+    def _adapted(self, plan: StepPlan) -> StepPlan:
+        """Return a plan whose new sequences have their adapter slots."""
+        new = [
+            replace(one, adapter_slot=self._adapters[RequestId(one.request_id)])
+            for one in plan.new_sequences
+        ]
+        return replace(plan, new_sequences=new)
 
     def _die(self) -> None:
         """Lose the worker, and the result it was about to send; go on with another one."""

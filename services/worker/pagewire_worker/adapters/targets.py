@@ -16,11 +16,13 @@ class AdaptedLinear:
         layer: Number of its layer.
         spec: Its tensors.
         order: Published row of each output; None for the published order.
+        gate_size: Outputs that are gates, the first ones; None for none.
     """
 
     layer: int
     spec: LinearSpec
     order: tuple[int, ...] | None = None
+    gate_size: int | None = None
 
     @property
     def name(self) -> str:
@@ -97,5 +99,7 @@ def _linears(layer: int, spec: LayerSpec) -> list[AdaptedLinear]:
         found.append(AdaptedLinear(layer=layer, spec=attention.qkv, order=own))
         found.append(AdaptedLinear(layer=layer, spec=attention.output))
     if isinstance(spec.mlp, MlpSpec):
-        found += [AdaptedLinear(layer=layer, spec=one) for one in (spec.mlp.up, spec.mlp.down)]
+        gates = spec.mlp.size if spec.mlp.is_gated else None
+        found.append(AdaptedLinear(layer=layer, spec=spec.mlp.up, gate_size=gates))
+        found.append(AdaptedLinear(layer=layer, spec=spec.mlp.down))
     return found

@@ -7,7 +7,6 @@ second copy of the weights.
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -17,6 +16,7 @@ from pagewire_worker.checkpoint.coded_matrix import CodedMatrix
 from pagewire_worker.checkpoint.weights import WeightReader
 from pagewire_worker.cpu_kernels import abi
 from pagewire_worker.cpu_kernels.library import TYPES, KernelPool
+from pagewire_worker.cpu_kernels.matrix_pieces import matrix_pieces
 from pagewire_worker.cpu_kernels.packed_layers import (
     FusedDecoder,
     FusedExperts,
@@ -28,7 +28,6 @@ from pagewire_worker.cpu_kernels.packed_layers import (
     Rotary,
 )
 from pagewire_worker.cpu_kernels.packing import (
-    PANEL,
     PackedWeights,
     Part,
     Storage,
@@ -216,7 +215,7 @@ class _Packer:
         *,
         gate_size: int | None = None,
     ) -> PackedWeights:
-        pieces = _pieces(spec, order, gate_size)
+        pieces = matrix_pieces(spec, order, gate_size)
         with ExitStack() as borrowed:
 
             def parts(end: str, *inputs: int) -> list[Part]:
@@ -242,28 +241,6 @@ class _Packer:
         return self._weights.borrow(name, shape)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Piece:
-    """Rows of a tensor of the checkpoint, and the panels that they fill in a merged matrix.
-
-    Attributes:
-        tensor: Number of the tensor.
-        order: The rows within these, in the order of the panels; None for theirs.
-    """
-
-    tensor: int
-    rows: slice
-    order: Sequence[int] | None
-    first_panel: int
-    panel_step: int
-
-    def part(self, stored: Tensor | CodedMatrix) -> Part:
-        place = (self.first_panel, self.panel_step)
-        if isinstance(stored, CodedMatrix):
-            return Part(stored.select(lambda one: in_order(one[self.rows], self.order)), *place)
-        return Part(in_order(stored[self.rows], self.order), *place)
-
-
 def _check_same_storage(experts: Sequence[FusedMlp]) -> None:
     for part in ("up", "down"):
         storages: list[Storage] = [getattr(one, part).storage for one in experts]
@@ -275,26 +252,3 @@ def _check_same_storage(experts: Sequence[FusedMlp]) -> None:
                     "--attention-backend triton and --cpu-backend torch take both",
                     field="model",
                 )
-
-
-def _pieces(spec: LinearSpec, order: Sequence[int] | None, gate_size: int | None) -> list[_Piece]:
-    """Cut the tensors of a matrix at the end of its gates, if there are any."""
-    pieces, begin = [], 0
-    for number, (_, size) in enumerate(spec.parts):
-        end = begin + size
-        cuts = [begin, gate_size, end] if gate_size and begin < gate_size < end else [begin, end]
-        for first, last in pairwise(cuts):
-            moved = None if order is None else [row - first for row in order[first:last]]
-            is_up = gate_size is not None and first >= gate_size
-            half = first - gate_size if gate_size is not None and is_up else first
-            pieces.append(
-                _Piece(
-                    tensor=number,
-                    rows=slice(first - begin, last - begin),
-                    order=moved,
-                    first_panel=half // PANEL if gate_size is None else half // PANEL * 2 + is_up,
-                    panel_step=1 if gate_size is None else 2,
-                )
-            )
-        begin = end
-    return pieces

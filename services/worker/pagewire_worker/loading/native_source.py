@@ -25,6 +25,7 @@ from pagewire_worker.checkpoint.dtypes import FP8
 from pagewire_worker.checkpoint.load_format import open_weights
 from pagewire_worker.checkpoint.stored.reader import StoredReader
 from pagewire_worker.checkpoint.weights import WeightReader
+from pagewire_worker.cpu_kernels.adapter_store import FusedAdapterStore
 from pagewire_worker.cpu_kernels.backend import FusedBackend
 from pagewire_worker.cpu_kernels.decoder import load_decoder as load_fused_decoder
 from pagewire_worker.cpu_kernels.library import KernelPool
@@ -39,14 +40,14 @@ from pagewire_worker.models.adapted_decoder import AdaptedDecoder
 from pagewire_worker.models.adapter_tensors import (
     LowRankSum,
     TensorAdapterStore,
-    add_low_rank,
+    TorchSum,
 )
 from pagewire_worker.models.decoder import load_decoder
 from pagewire_worker.models.forms import CheckpointForm
 from pagewire_worker.models.linear_choice import choose_linears
 from pagewire_worker.models.linear_loader import LinearLoader
 from pagewire_worker.models.torch_backend import DecoderModel, TorchBackend
-from pagewire_worker.models.variants import attention_names, find_variant
+from pagewire_worker.models.variants import TRITON, attention_names, find_variant
 
 _logger = logging.getLogger(__name__)
 
@@ -128,7 +129,10 @@ class CudaModel(NativeModel):
 
         if self.enforce_eager:
             return 0
-        return graph_bytes(self.decoder.plan, bounds, self.block_size)
+        takes_adapters = self.table is not None
+        return graph_bytes(
+            self.decoder.plan, bounds, self.block_size, takes_adapters=takes_adapters
+        )
 
     def captured(
         self,
@@ -163,11 +167,18 @@ class FusedModel(Uncaptured):
     decoder: FusedDecoder
     pool: KernelPool
     classifier: ClassificationHead | None
+    store: FusedAdapterStore | None = None
+    table: AdapterSlots | None = None
 
     @property
     def head(self) -> ClassificationHead | None:
         """Its classification head."""
         return self.classifier
+
+    @property
+    def adapters(self) -> AdapterSlots | None:
+        """Its adapter slots."""
+        return self.table
 
     @property
     def cache_shape(self) -> CacheShape:
@@ -176,7 +187,7 @@ class FusedModel(Uncaptured):
 
     def backend(self, kv_cache: KvCache, on_layer: LayerWatch) -> ModelBackend:
         """Return the decoder over `kv_cache`."""
-        return FusedBackend(self.decoder, kv_cache, self.pool, on_layer)
+        return FusedBackend(self.decoder, kv_cache, self.pool, on_layer, adapters=self.store)
 
 
 def _targets(plan: ModelPlan, settings: LoadSettings) -> AdapterTargets | None:
@@ -195,14 +206,18 @@ def _targets(plan: ModelPlan, settings: LoadSettings) -> AdapterTargets | None:
 def _tensor_store(
     targets: AdapterTargets, settings: LoadSettings, decoder: str
 ) -> TensorAdapterStore:
-    add: LowRankSum = add_low_rank
+    sums: LowRankSum = TorchSum()
+    if decoder == TRITON:
+        from pagewire_worker.cuda.triton_adapters import TritonSum
+
+        sums = TritonSum()
     assert settings.adapters is not None
     return TensorAdapterStore(
         targets=targets,
         limits=settings.adapters,
         device=settings.device,
         dtype=settings.dtype,
-        add=add,
+        sums=sums,
     )
 
 
@@ -313,7 +328,11 @@ class NativeSource:
         )
         head = self._load_head(reader)
         reader.finish()
-        return FusedModel(decoder, pool, head)
+        targets, limits = _targets(self.plan, settings), settings.adapters
+        if targets is None or limits is None:
+            return FusedModel(decoder, pool, head)
+        store = FusedAdapterStore(targets, limits)
+        return FusedModel(decoder, pool, head, store, _table(targets, settings, store))
 
     def _open(self, settings: LoadSettings) -> WeightReader:
         names = None if self.form is None else self.form.names

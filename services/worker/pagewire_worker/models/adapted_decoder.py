@@ -44,11 +44,8 @@ class AdaptedDecoder:
         on_layer: Callable[[], None],
     ) -> Tensor:
         """Run one flat batch."""
-        self.step.rows = batch.adapters
-        try:
-            return self.inner.forward(batch, caches, attends, on_layer)
-        finally:
-            self.step.rows = None
+        self.step.begin(batch.adapters)
+        return self.inner.forward(batch, caches, attends, on_layer)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits [rows, vocab] in float32; no adapter changes them."""

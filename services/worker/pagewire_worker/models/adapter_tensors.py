@@ -5,9 +5,8 @@ summed in float32, the first one is not rounded, and their sum is added to the r
 float32, which is then rounded.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Final, Protocol
 
 import torch
 from torch import Tensor
@@ -19,6 +18,9 @@ from pagewire_worker.families.plan import LinearSpec
 from pagewire_worker.layers.linear import Linear
 from pagewire_worker.models.load_parts import in_order
 
+RANK_STEP: Final = 16
+"""Ranks are stored as multiples of this, as kernels read them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotTensors:
@@ -27,7 +29,7 @@ class SlotTensors:
     Attributes:
         bounds: First output of each part, and the one behind its last.
         down: [slots, parts * max_rank, inputs].
-        up: [slots, outputs, max_rank].
+        up: [slots, outputs, max_rank], a multiple of RANK_STEP.
         scalings: float32 [slots, parts].
         ranks: int32 [slots], the largest rank of the parts.
     """
@@ -45,18 +47,32 @@ class SlotTensors:
 
 
 class LowRankSum(Protocol):
-    """Adds the adapters of a step to the result of a base."""
+    """Adds the adapters of a step to the results of bases."""
 
-    def __call__(self, y: Tensor, x: Tensor, rows: AdapterRows, tensors: SlotTensors) -> Tensor:
+    def prepare(self, rows: AdapterRows, num_slots: int) -> Any:
+        """Return `rows` in the form that `add` takes, once per step."""
+        ...
+
+    def add(self, y: Tensor, x: Tensor, rows: Any, tensors: SlotTensors) -> Tensor:
         """Return y [tokens, outputs] with the adapters of `rows` for the inputs x added."""
         ...
 
 
 @dataclass(slots=True)
 class StepAdapters:
-    """The adapters of the step that runs; None for none. Set before the layers are called."""
+    """The adapters of the step that runs, as they were prepared. Set before layers are called.
 
-    rows: AdapterRows | None = None
+    Attributes:
+        rows: None for none.
+    """
+
+    sums: LowRankSum
+    num_slots: int
+    rows: Any = None
+
+    def begin(self, rows: AdapterRows | None) -> None:
+        """Prepare the adapters of a step."""
+        self.rows = None if rows is None else self.sums.prepare(rows, self.num_slots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +82,19 @@ class WithAdapters:
     base: Linear
     tensors: SlotTensors
     step: StepAdapters
-    add: LowRankSum
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map [tokens, in] to [tokens, out]."""
         y = self.base(x)
         rows = self.step.rows
-        return y if rows is None else self.add(y, x, rows, self.tensors)
+        return y if rows is None else self.step.sums.add(y, x, rows, self.tensors)
 
 
 class TensorAdapterStore:
     """Adapters of a model whose layers compute with torch's tensors.
 
     Args:
-        add: How they are added.
+        sums: How they are added.
 
     Attributes:
         step: The adapters of the step that runs.
@@ -92,12 +107,11 @@ class TensorAdapterStore:
         limits: AdapterLimits,
         device: torch.device,
         dtype: torch.dtype,
-        add: LowRankSum,
+        sums: LowRankSum,
     ) -> None:
         self._targets = targets
-        self._add = add
         self._device = device
-        self.step = StepAdapters()
+        self.step = StepAdapters(sums, limits.num_slots)
         self._tensors = [_slot_tensors(one, limits, device, dtype) for one in targets.linears]
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
@@ -106,7 +120,7 @@ class TensorAdapterStore:
         index = self._targets.index_of(spec)
         if index is None:
             return base
-        return WithAdapters(base, self._tensors[index], self.step, self._add)
+        return WithAdapters(base, self._tensors[index], self.step)
 
     @torch.inference_mode()
     def write(self, slot: int, parts: AdapterParts) -> None:
@@ -141,7 +155,8 @@ class TensorAdapterStore:
 def _slot_tensors(
     linear: AdaptedLinear, limits: AdapterLimits, device: torch.device, dtype: torch.dtype
 ) -> SlotTensors:
-    slots, rank, num_parts = limits.num_slots, limits.max_rank, len(linear.bounds)
+    slots, num_parts = limits.num_slots, len(linear.bounds)
+    rank = -(-limits.max_rank // RANK_STEP) * RANK_STEP
 
     def zeros(*shape: int, of: torch.dtype = dtype) -> Tensor:
         return torch.zeros(shape, dtype=of, device=device)
@@ -155,16 +170,23 @@ def _slot_tensors(
     )
 
 
-def add_low_rank(y: Tensor, x: Tensor, rows: AdapterRows, tensors: SlotTensors) -> Tensor:
-    """Add the adapters in plain torch: the reference of all other implementations."""
-    for slot in rows.used:
-        index = (rows.slots == slot).nonzero().squeeze(1)
-        low = x[index].float() @ tensors.down[slot].float().T
-        low = low.view(len(index), -1, tensors.max_rank) * tensors.scalings[slot][:, None]
-        y[index] = (y[index].float() + _raised(low, tensors, slot)).to(y.dtype)
-    return y
+class TorchSum:
+    """Adds adapters in plain torch: the reference of all other implementations."""
+
+    def prepare(self, rows: AdapterRows, num_slots: int) -> AdapterRows:
+        """Return `rows`."""
+        return rows
+
+    def add(self, y: Tensor, x: Tensor, rows: AdapterRows, tensors: SlotTensors) -> Tensor:
+        """Return y [tokens, outputs] with the adapters of `rows` for the inputs x added."""
+        for slot in rows.used:
+            index = (rows.slots == slot).nonzero().squeeze(1)
+            low = x[index].float() @ tensors.down[slot].float().T
+            low = low.view(len(index), -1, tensors.max_rank) * tensors.scalings[slot][:, None]
+            y[index] = (y[index].float() + _raised(low, tensors, slot)).to(y.dtype)
+        return y
 
 
 def _raised(low: Tensor, tensors: SlotTensors, slot: int) -> Tensor:
-    ups: Sequence[Tensor] = [tensors.up[slot, begin:end] for begin, end in tensors.bounds]
+    ups = [tensors.up[slot, begin:end] for begin, end in tensors.bounds]
     return torch.cat([low[:, part] @ up.float().T for part, up in enumerate(ups)], dim=1)

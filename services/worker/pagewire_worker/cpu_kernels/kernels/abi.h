@@ -58,6 +58,29 @@ typedef struct {
   float softcap;  // c of c * tanh(score / c); 0 for none
 } PwAttention;
 
+// The adapter of one tensor in one slot: y += scaling * up (down x). Both are of the model's type.
+typedef struct {
+  const void* down;  // [rank, inputs]
+  const void* up;    // panels of 16 outputs, [panels of the tensor, rank, 16]
+  int32_t rank;      // 0 for none
+  float scaling;
+} PwAdapterPart;
+
+// The tensor that a panel of a matrix belongs to, and its number among the panels of that tensor.
+typedef struct {
+  int32_t part;
+  int32_t place;
+} PwAdapterPanel;
+
+// The adapters of a matrix in all slots. Steps read only the slots of their tokens.
+typedef struct {
+  const PwAdapterPart* parts;    // [slots, num_parts]
+  const PwAdapterPanel* panels;  // [panels of the matrix]
+  int32_t num_parts;             // tensors of which the matrix is made
+  int32_t max_rank;
+  int32_t num_inputs;
+} PwAdapters;
+
 // Chooses experts for each token by the products of a router, and weighs them.
 //
 // The score of an expert is its part of the softmax, or the sigmoid of its product. Of the groups with
@@ -108,7 +131,8 @@ enum {
   PW_EXPERT_PREPARED = 11,   // [T * C, bytes of a prepared row]
   PW_EXPERT_ACTIVATED = 12,  // X [T * C, intermediate]
   PW_EXPERT_OUTPUT = 13,     // float32 [T * C, hidden]
-  PW_NUM_BUFFERS = 14
+  PW_LOW = 14,  // float32 [T, most tensors of a matrix, largest rank of an adapter]
+  PW_NUM_BUFFERS = 15
 };
 
 // What an operation does with all tokens of a step. x is its input, y its output.
@@ -133,7 +157,8 @@ enum {
   PW_LATENT_KEY = 17,  // latents of the products x of `linear` are stored, y are normed parts of queries
   PW_LATENT_QUERY = 18,  // queries in the products x of `linear`: plain parts to y, others to PW_QUERY
   PW_ABSORB = 19,      // plain parts x times the matrix of each head, from `linear` on, to queries y
-  PW_EXPAND = 20       // what heads see, x, times the matrix of each head, from `linear` on
+  PW_EXPAND = 20,      // what heads see, x, times the matrix of each head, from `linear` on
+  PW_LOWER = 21        // y = scaling * (down x) of the adapters of each token, for the next product
 };
 
 // One operation of a layer; each kind reads the fields that it needs.
@@ -147,6 +172,7 @@ typedef struct {
   const PwNorm* norm;
   const PwAttention* attention;
   const PwRouter* router;
+  const PwAdapters* adapters;  // of `linear`; null for none
 } PwOperation;
 
 // A layer: its operations in order.
@@ -187,6 +213,7 @@ typedef struct {
   // [num_tokens], or null. Set to 1 for a token whose key or value is not finite, or would not be in
   // its stored type; 0 is stored in its place. With null, values are stored as they are.
   int64_t* faults;
+  const int64_t* adapter_slots;  // [num_tokens], -1 for none; null if no token has an adapter
 } PwBatch;
 
 // The buffers, by their numbers.

@@ -26,6 +26,7 @@ extern const Kernels amx_emulated_kernels;
 #include "products/items.h"
 #include "products/tile_storage.h"
 #include "products/tile_products.h"
+#include "products/adapters.h"
 #include "products/linear.h"
 #include "attention/rotate.h"
 #include "attention/splits.h"

@@ -9,6 +9,7 @@ struct Group {
   const PwLinear* linears;
   const int64_t* starts;
   int64_t count;
+  const LowRank* low = nullptr;  // adapters of the rows; null for none
 
   int64_t num_rows(int64_t i) const { return starts[i + 1] - starts[i]; }
 };
@@ -119,7 +120,12 @@ static void linear_share(PwPool* pool, int phase, int thread, const Group& group
     const int64_t matrix = items.matrix(), number = items.number(item);
     const PwLinear& linear = group.linears[matrix];
     const int64_t first_row = group.starts[matrix], end_row = group.starts[matrix + 1];
-    const auto finish = finish_of(linear);
+    const auto finish_sums = finish_of(linear);
+    const auto finish = [&](int64_t row, int64_t panel, int num_panels, float* sums) {
+      if (__builtin_expect(group.low != nullptr, 0))
+        add_low_rank(*group.low, row, panel, num_panels, sums);
+      finish_sums(row, panel, num_panels, sums);
+    };
     if constexpr (TileStorage<T>::EXISTS) {
       if (items.by_tiles()) {
         compute_tile_item<T>(pool, thread, tiles, linear, x, items.cut(), number, first_row,
