@@ -98,7 +98,9 @@ class ModelRegistry:
         self._by_name = {name: m for m in models for name in (m.name, *m.aliases)}
         names = [name for m in models for name in (m.name, *m.aliases)]
         served = [model.name for model in models]
-        self.adapters = adapters or AdapterRegistry(None, models=served, taken_names=names)
+        if adapters is None:
+            adapters = AdapterRegistry(None, models=served, taken_names=names)
+        self.adapters = adapters
         self.loaded_at = int(time.time())
 
     def __iter__(self) -> Iterator[LoadedModel]:
