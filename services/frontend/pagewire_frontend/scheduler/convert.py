@@ -278,6 +278,7 @@ def served_models(message: pb.ServedModels) -> dict[str, OfferedModel]:
                 )
                 for naming in model.namings
             ),
+            model.max_adapter_rank,
         )
         for model in message.models
     }

@@ -12,8 +12,10 @@ class AdapterUse:
         sources: `file:PATH` of a folder, or `grpc:ADDRESS` of an AdapterContentService, the best
             first.
         name: Name under which the client asked for it.
+        rank: Its largest rank; 0 when unknown.
     """
 
     adapter_id: bytes
     sources: tuple[str, ...]
     name: str = ""
+    rank: int = 0
