@@ -48,7 +48,9 @@ static inline bool goes_by_rows(const PwOperation& operation) {
 
 // The input of a product.
 static inline Rows input_rows(const StepArguments& a, const PwOperation& o, int prepared) {
-  return {a.scratch->buffers[o.input], a.scratch->buffers[prepared]};
+  const void* x = a.scratch->buffers[o.input];
+  if (o.linear == nullptr) return {x, a.scratch->buffers[prepared]};
+  return rows_for(*o.linear, x, a.scratch->buffers[prepared], a.batch->num_tokens);
 }
 
 // Compute this thread's share of an operation on the rows of experts, or between them and tokens.
