@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from pagewire_shared.adapters.adapter_config import MAX_RANK
 from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.model_files import ModelFilesConfig
 from pagewire_shared.process.settings import setting
@@ -42,6 +43,10 @@ _MINIMUMS = {
     "max_num_batched_tokens": 1,
     "steps_in_flight": 1,
     "cpu_threads": 1,
+    "max_loras": 1,
+    "max_cpu_loras": 1,
+    "lora_memory": 1024**2,
+    "max_lora_rank": 1,
     "drain_seconds": 0,
     "stuck_seconds": 1,
     "kv_staging_memory": 1024**2,
@@ -146,6 +151,15 @@ class WorkerConfig(ModelFilesConfig):
     expert_metrics: bool = setting(
         False, "Count the tokens of each expert of each layer, and show them as metrics"
     )
+    enable_lora: bool = setting(False, "Take LoRA adapters of the model, by request")
+    max_loras: int = setting(8, "Adapters that sequences may use at once")
+    max_cpu_loras: int | None = setting(
+        None, "Adapters whose content stays in memory (default: four times --max-loras)"
+    )
+    lora_memory: int = setting(
+        2 * 1024**3, "Most bytes of the content of adapters that stays in memory", parse=parse_size
+    )
+    max_lora_rank: int = setting(16, "Largest rank of an adapter, at most 256")
     kv_offload: str = setting(
         "writethrough",
         "When KV blocks go to a KV store: when they are full, when they are evicted, or never",
@@ -178,6 +192,16 @@ class WorkerConfig(ModelFilesConfig):
                 "--gpu-memory-utilization must be more than 0 and at most 1, "
                 f"got {self.gpu_memory_utilization:g}",
                 field="gpu_memory_utilization",
+            )
+        if self.max_lora_rank > MAX_RANK:
+            raise StartupError(
+                f"--max-lora-rank must be at most {MAX_RANK}, got {self.max_lora_rank}",
+                field="max_lora_rank",
+            )
+        if self.max_cpu_loras is not None and self.max_cpu_loras < self.max_loras:
+            raise StartupError(
+                f"--max-cpu-loras: {self.max_cpu_loras} is less than --max-loras {self.max_loras}",
+                field="max_cpu_loras",
             )
         for name, minimum in _MINIMUMS.items():
             value = getattr(self, name)

@@ -8,7 +8,10 @@ from pathlib import Path
 import torch
 
 from pagewire_shared.errors import StartupError
+from pagewire_worker.adapters.table import AdapterStore, AdapterTable
+from pagewire_worker.adapters.targets import AdapterTargets
 from pagewire_worker.attention.registry import AUTO, make_attentions, pick_attention
+from pagewire_worker.backend.adapters import AdapterSlots
 from pagewire_worker.backend.attention import AttentionBackend, AttentionKind
 from pagewire_worker.backend.backend import DecodeBounds, ModelBackend, ReservingAttention
 from pagewire_worker.backend.head import ClassificationHead
@@ -34,6 +37,12 @@ from pagewire_worker.kv.layer_watch import LayerWatch
 from pagewire_worker.kv.scaled_rows import SCALED
 from pagewire_worker.layers.fp8 import Capability, check_fp8_cache, device_capability
 from pagewire_worker.layers.linear import LinearKind
+from pagewire_worker.models.adapted_decoder import AdaptedDecoder
+from pagewire_worker.models.adapter_tensors import (
+    LowRankSum,
+    TensorAdapterStore,
+    add_low_rank,
+)
 from pagewire_worker.models.decoder import load_decoder
 from pagewire_worker.models.forms import CheckpointForm
 from pagewire_worker.models.linear_choice import choose_linears
@@ -71,12 +80,21 @@ class NativeModel(Uncaptured):
     attentions: Mapping[AttentionKind, AttentionBackend]
     linears: LinearKind
     classifier: ClassificationHead | None
+<<<<<<< HEAD
+    table: AdapterSlots | None = None
+=======
     cache_scales: Sequence[StoredScales] = ()
+>>>>>>> kv27
 
     @property
     def head(self) -> ClassificationHead | None:
         """Its classification head."""
         return self.classifier
+
+    @property
+    def adapters(self) -> AdapterSlots | None:
+        """Its adapter slots."""
+        return self.table
 
     @property
     def cache_shape(self) -> CacheShape:
@@ -169,6 +187,41 @@ class FusedModel(Uncaptured):
         return FusedBackend(self.decoder, kv_cache, self.pool, on_layer)
 
 
+def _targets(plan: ModelPlan, settings: LoadSettings) -> AdapterTargets | None:
+    """Return the matrices that adapters may change, if there are to be adapters."""
+    if settings.adapters is None:
+        return None
+    targets = AdapterTargets(plan)
+    if not targets.linears:
+        raise StartupError(
+            f"--enable-lora: {plan.architecture} has no matrix that an adapter may change",
+            field="enable_lora",
+        )
+    return targets
+
+
+def _tensor_store(
+    targets: AdapterTargets, settings: LoadSettings, decoder: str
+) -> TensorAdapterStore:
+    add: LowRankSum = add_low_rank
+    assert settings.adapters is not None
+    return TensorAdapterStore(
+        targets=targets,
+        limits=settings.adapters,
+        device=settings.device,
+        dtype=settings.dtype,
+        add=add,
+    )
+
+
+def _table(
+    targets: AdapterTargets | None, settings: LoadSettings, store: AdapterStore | None
+) -> AdapterTable | None:
+    if targets is None or store is None or settings.adapters is None:
+        return None
+    return AdapterTable(targets, settings.adapters, store, settings.dtype)
+
+
 @dataclass(frozen=True, slots=True)
 class NativeSource:
     """A checkpoint whose config.json the native decoder computes."""
@@ -222,9 +275,14 @@ class NativeSource:
                 check_fp8_cache(settings.device, capability, attention)
         reader = self._open(settings)
         weights = self._decoder_weights(reader)
-        loader = LinearLoader(weights, linears, settings.device, settings.dtype)
+        targets = _targets(self.plan, settings)
+        store = None if targets is None else _tensor_store(targets, settings, variant.decoder)
+        loader = LinearLoader(weights, linears, settings.device, settings.dtype, adapters=store)
         build = DECODERS[variant.decoder]
         decoder = build(self.plan, weights, loader, settings.max_model_len, settings.device)
+        if store is not None:
+            decoder = AdaptedDecoder(decoder, store.step)
+        table = _table(targets, settings, store)
         head = self._load_head(reader)
         scales = self._load_cache_scales(reader) if settings.cache_dtype == FP8 else ()
         reader.finish()
@@ -236,6 +294,13 @@ class NativeSource:
                 attentions=attentions,
                 linears=loader.kind,
                 classifier=head,
+<<<<<<< HEAD
+                table=table,
+                enforce_eager=settings.enforce_eager,
+                block_size=settings.block_size,
+            )
+        return NativeModel(decoder, attentions, loader.kind, head, table)
+=======
                 cache_scales=scales,
                 enforce_eager=settings.enforce_eager,
                 block_size=settings.block_size,
@@ -275,6 +340,7 @@ class NativeSource:
             )
         _logger.info("the KV cache has %s", "scales of the checkpoint" if scales else "no scales")
         return scales
+>>>>>>> kv27
 
     def _attention_name(self, settings: LoadSettings, capability: Capability | None) -> str:
         """Return the implementation of attention that is asked for, or for "auto" the fastest."""

@@ -121,6 +121,11 @@ class TransformersSource:
                     f"--kv-cache-dtype: {name} is for models of our own decoder",
                     field="kv_cache_dtype",
                 )
+            if settings.adapters is not None:
+                raise StartupError(
+                    "--enable-lora: adapters are for models of our own decoder",
+                    field="enable_lora",
+                )
             check_context(self.config, settings.max_model_len)
             settings.on_progress(0.0)
             causal = self._load_weights(settings)
