@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from pagewire.config import integer
-from pagewire.inspect.model_size import KV_DTYPES, ModelSize, model_size
+from pagewire.inspect.model_size import KV_DTYPES, QUANTIZATIONS, ModelSize, model_size
 from pagewire.models import served_models
 from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.model_folder import (
@@ -34,7 +34,7 @@ def run(name: str, argv: Sequence[str]) -> int:
     parser.add_argument("--dtype", default="auto", choices=dtypes, help="of weights and KV cache")
     kv_dtypes = ("auto", *KV_DTYPES)
     parser.add_argument("--kv-cache-dtype", default="auto", choices=kv_dtypes, help="of KV cache")
-    parser.add_argument("--quantization", default="none", choices=("none", "int8", "int4", "fp8"))
+    parser.add_argument("--quantization", default="none", choices=QUANTIZATIONS)
     parser.add_argument("--memory", help="of the device or machine (default: this machine's)")
     parser.add_argument("--json", action="store_true", help="print JSON, sizes in bytes")
     options = parser.parse_args(argv)

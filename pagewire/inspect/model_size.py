@@ -22,6 +22,9 @@ DTYPE_BYTES: Final = {
     "fp8_e4m3": 1,
 }
 """Bytes of one number. Those of scales of weights, some percent, are not counted."""
+OUTPUT_ONLY: Final = "int8-output"
+QUANTIZATIONS: Final = ("none", "int8", "int4", OUTPUT_ONLY, "fp8")
+"""Values of --quantization."""
 KV_DTYPES: Final = ("fp8_e4m3", "int8")
 """Types of a KV cache that a model does not compute in."""
 KV_SCALE_BYTES: Final = 4
@@ -89,11 +92,15 @@ def model_size(
     num_layers = _number(parts, "num_hidden_layers")
     token = num_layers * _cached_bytes(parts, chosen if kv_dtype == "auto" else kv_dtype)
     num_parameters, num_embedding = _parameters(folder, parts)
-    linear = quantization if quantization != "none" else chosen
+    is_stored = quantization in ("none", OUTPUT_ONLY)
+    linear = chosen if is_stored else quantization
     weights = num_embedding * DTYPE_BYTES[chosen]
     weights += (num_parameters - num_embedding) * DTYPE_BYTES[linear]
-    if quantization == "none" and _keeps_codes(config):
+    if is_stored and _keeps_codes(config):
         weights = sum(file.stat().st_size for file in _weight_files(folder)) or weights
+    if quantization == OUTPUT_ONLY:
+        output = _number(parts, "vocab_size") * _number(parts, "hidden_size")
+        weights -= output * (DTYPE_BYTES[chosen] - DTYPE_BYTES["int8"])
     window = parts.get("sliding_window") if parts.get("use_sliding_window", True) else None
     kept = min(context, window) if isinstance(window, int) and window > 0 else context
     num_full = sum(kind == "full_attention" for kind in parts.get("layer_types") or ())
@@ -125,13 +132,13 @@ def _cached_bytes(config: Mapping[str, Any], dtype: str) -> int:
 
 
 def _keeps_codes(config: Mapping[str, Any]) -> bool:
-    """Return whether kernels multiply with the integers of a checkpoint."""
+    """Return whether kernels multiply with the integers of a checkpoint, most of them at least."""
     settings = quantization_of(config) or {}
     method, layout = settings.get("quant_method"), str(settings.get("format"))
     if method == "compressed-tensors":
         return layout.startswith(("pack", "int"))
     methods = ("awq", "bitsandbytes", "gguf", "gptq", "mxfp4")
-    return method in methods and not settings.get("desc_act")
+    return method in methods
 
 
 def _number(config: Mapping[str, Any], name: str) -> int:

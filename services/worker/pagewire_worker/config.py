@@ -14,7 +14,7 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTION_BACKENDS = ("auto", "reference", "sdpa", "triton")
 LINEAR_BACKENDS = ("auto", "torch", "packed", "fixed-tile")
 KV_CACHE_DTYPES = ("auto", "fp8_e4m3", "int8")
-QUANTIZATIONS = ("none", "int8", "int4", "fp8")
+QUANTIZATIONS = ("none", "int8", "int4", "int8-output", "fp8")
 CPU_BACKENDS = ("auto", "fused", "torch")
 CPU_ISAS = ("auto", "amx", "avx512bf16", "avx512", "avx2", "amx_emulated")
 KV_OFFLOADS = ("writethrough", "writeback", "off")
@@ -130,7 +130,7 @@ class WorkerConfig(ModelFilesConfig):
     quantization: str = setting(
         "none",
         "Type that weights are turned into while they are loaded: int8 and int4 to compute on CPUs,"
-        " int8 and fp8 on CUDA",
+        " int8 and fp8 on CUDA; int8-output turns the output layer only, on CPUs",
         choices=QUANTIZATIONS,
     )
     attention_backend: str = setting(

@@ -226,6 +226,7 @@ class PagedAttention:
 
     def _unpack(self, cache: Tensor, table: list[int], length: int, *, is_key: bool) -> Tensor:
         shape, step = self.shape, STEP[self.shape.dtype]
+        step = STEP[torch.bfloat16] if shape.has_scales else step  # of int8
         groups = shape.block_size // 16
         blocks = cache[table].view(len(table), shape.num_kv_heads, groups, -1)
         if shape.has_scales:

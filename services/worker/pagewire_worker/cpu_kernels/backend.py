@@ -73,6 +73,11 @@ class FusedBackend:
         return self._kv_cache
 
     @property
+    def decoder(self) -> FusedDecoder:
+        """The model."""
+        return self._decoder
+
+    @property
     def kernel_set(self) -> str:
         """Names of the implementations in use, and the numerics of the processor."""
         stored = ",kv=int8" if self._kv_cache.has_scales else ""

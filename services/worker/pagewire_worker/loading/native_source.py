@@ -81,11 +81,8 @@ class NativeModel(Uncaptured):
     attentions: Mapping[AttentionKind, AttentionBackend]
     linears: LinearKind
     classifier: ClassificationHead | None
-<<<<<<< HEAD
     table: AdapterSlots | None = None
-=======
     cache_scales: Sequence[StoredScales] = ()
->>>>>>> kv27
 
     @property
     def head(self) -> ClassificationHead | None:
@@ -277,17 +274,7 @@ class NativeSource:
         )
         layers = variant.linears[settings.quantization]
         linears = choose_linears(layers, self.plan, settings, capability)
-        attentions = make_attentions(
-            name,
-            settings.device,
-            settings.dtype,
-            settings.block_size,
-            self.plan.kinds,
-            exact=linears.is_batch_invariant,
-        )
-        if settings.cache_dtype == FP8:
-            for attention in attentions.values():
-                check_fp8_cache(settings.device, capability, attention)
+        attentions = self._attentions(name, settings, capability, linears)
         reader = self._open(settings)
         weights = self._decoder_weights(reader)
         targets = _targets(self.plan, settings)
@@ -309,18 +296,33 @@ class NativeSource:
                 attentions=attentions,
                 linears=loader.kind,
                 classifier=head,
-<<<<<<< HEAD
                 table=table,
-                enforce_eager=settings.enforce_eager,
-                block_size=settings.block_size,
-            )
-        return NativeModel(decoder, attentions, loader.kind, head, table)
-=======
                 cache_scales=scales,
                 enforce_eager=settings.enforce_eager,
                 block_size=settings.block_size,
             )
-        return NativeModel(decoder, attentions, loader.kind, head, scales)
+        return NativeModel(decoder, attentions, loader.kind, head, table, scales)
+
+    def _attentions(
+        self,
+        name: str,
+        settings: LoadSettings,
+        capability: Capability | None,
+        linears: LinearKind,
+    ) -> Mapping[AttentionKind, AttentionBackend]:
+        """Return the attention of each kind of layer; it reads the type of the cache."""
+        attentions = make_attentions(
+            name,
+            settings.device,
+            settings.dtype,
+            settings.block_size,
+            self.plan.kinds,
+            exact=linears.is_batch_invariant,
+        )
+        if settings.cache_dtype == FP8:
+            for attention in attentions.values():
+                check_fp8_cache(settings.device, capability, attention)
+        return attentions
 
     def _check_cache_type(self, settings: LoadSettings) -> None:
         """Raise StartupError if keys and values cannot be of the type that is asked for."""
@@ -355,7 +357,6 @@ class NativeSource:
             )
         _logger.info("the KV cache has %s", "scales of the checkpoint" if scales else "no scales")
         return scales
->>>>>>> kv27
 
     def _attention_name(self, settings: LoadSettings, capability: Capability | None) -> str:
         """Return the implementation of attention that is asked for, or for "auto" the fastest."""

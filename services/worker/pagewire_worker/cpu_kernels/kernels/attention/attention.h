@@ -44,10 +44,6 @@ static void weigh_tile(const typename T::Element* p, const typename T::Element* 
     for (int n = 0; n < NB; n++) store(out + m * stride + (first_panel + n) * PANEL, sums[m][n]);
 }
 
-template <class T>
-using WeighTile = void (*)(const typename T::Element* p, const typename T::Element* const* groups,
-                           int64_t num_tokens, int64_t first_panel, float* out, int64_t stride);
-
 template <class T, int M, int NB>
 constexpr WeighTile<T> weigh_or_null() {
   if constexpr (M <= TILE_ROWS && NB <= WIDEST_TILE && M * NB <= TILE_SUMS)
@@ -147,19 +143,19 @@ static void score_rows(const AttentionMemory<T>& memory, int64_t begin, int64_t 
 
 // split_sums [rows, value_dim] of the values of a split with the weights
 template <class T>
-static void weigh_rows(const AttentionMemory<T>& memory, int64_t num_rows, int64_t d,
-                       const SplitGroups<T>& groups) {
+static void weigh_rows(const WeighTile<T> (&tiles)[MAX_TILE_ROWS][4], const AttentionMemory<T>& memory,
+                       int64_t num_rows, int64_t d, const SplitGroups<T>& groups) {
   const int64_t most_rows = tile_rows(num_rows);
   for (int64_t row = 0; row < num_rows; row += most_rows) {
     int rows = (int)least(most_rows, num_rows - row);
     int64_t most_panels = 4;
-    while (most_panels > WIDEST_TILE || WEIGH_TILES<T>[rows - 1][most_panels - 1] == nullptr)
+    while (most_panels > WIDEST_TILE || tiles[rows - 1][most_panels - 1] == nullptr)
       most_panels--;
     const int64_t num_tiles = ceil_div(d / PANEL, most_panels);
     for (int64_t panel = 0, width, left = num_tiles; left > 0; panel += width, left--) {
       width = ceil_div(d / PANEL - panel, left);
-      WEIGH_TILES<T>[rows - 1][width - 1](memory.weights + row * SPLIT + groups.lead, groups.values,
-                                          groups.num_tokens, panel, memory.split_sums + row * d, d);
+      tiles[rows - 1][width - 1](memory.weights + row * SPLIT + groups.lead, groups.values,
+                                 groups.num_tokens, panel, memory.split_sums + row * d, d);
     }
   }
 }
@@ -192,11 +188,12 @@ static void attend_split(Tiles& tiles, const PwModel& model, const PwAttention& 
     for (int64_t g = 0; g < num_ahead; g++) read_group(groups.keys[g], kv_group_bytes<T>(model));
   const bool is_capped = attention.softcap != 0.0f, is_scaled = has_kv_scales(model);
   const int64_t value_bytes = kv_group_bytes<T>(model) / d * width;
+  const bool in_registers = is_scaled && !TileStorage<T>::EXISTS && num_rows <= BYTE_ROWS;
   const auto soften_row = is_scaled ? soften<T, true> : soften<T, false>;
   if (is_scaled) {
     read_scales<T>(groups.keys, groups, memory.key_scales);
     read_scales<T>(groups.values, groups, memory.value_scales);
-    widen_groups<T>(memory, d, groups.count, groups.keys);
+    if (!in_registers) widen_groups<T>(memory, d, groups.count, groups.keys);
   }
   const float scale = (is_capped ? 1.0f : attention.score_scale) * LOG2_E;
   Totals &before = memory.totals[0], &split = memory.totals[1];
@@ -204,6 +201,8 @@ static void attend_split(Tiles& tiles, const PwModel& model, const PwAttention& 
     const int64_t count = least(SCORED_ROWS, num_rows - begin);
     if constexpr (TileStorage<T>::EXISTS)
       score_by_tiles<T>(tiles, memory, begin, count, d, groups);
+    else if (in_registers)
+      score_bytes<T>(memory, begin, count, d, groups);
     else
       score_rows<T>(memory, begin, count, d, groups);
     if (begin == 0)
@@ -222,11 +221,11 @@ static void attend_split(Tiles& tiles, const PwModel& model, const PwAttention& 
   }
   merge_totals(before, split, num_rows, scale);
   if (model.latent_dim) turn_latents<T>(memory, width, groups);
-  if (is_scaled) widen_groups<T>(memory, d, groups.count, groups.values);
+  if (is_scaled && !in_registers) widen_groups<T>(memory, d, groups.count, groups.values);
   if constexpr (TileStorage<T>::EXISTS)
     weigh_by_tiles<T>(tiles, memory, num_rows, width, groups);
   else
-    weigh_rows<T>(memory, num_rows, width, groups);
+    weigh_rows<T>(in_registers ? WEIGH_BYTES<T> : WEIGH_TILES<T>, memory, num_rows, width, groups);
   for (int64_t row = 0; row < num_rows; row++) {
     V old_factor = set1(before.factor[row]), split_factor = set1(split.factor[row]);
     for (int64_t i = row * width; i < (row + 1) * width; i += PANEL)

@@ -6,7 +6,7 @@
 // many bytes as in any other order. Latents are stored as keys.
 //
 // In a cache of int8, a group is 16 float32 scales, one per token, and then its numbers as bytes in
-// the same order.
+// that order for a STEP of 2, whatever the type of the model.
 #pragma once
 
 namespace PW_ISA {
@@ -31,15 +31,15 @@ static inline int64_t group_offset(const PwModel& model, int64_t block, int64_t 
   return ((block * model.num_kv_heads + kv_head) * num_groups + group) * kv_group_bytes<T>(model);
 }
 
+static constexpr int BYTE_STEP = 2;  // of int8
+
 // The place in its group of number i of a key, or of a value.
-template <class T>
+template <int STEP>
 static inline int64_t key_place(int64_t token, int64_t i) {
-  constexpr int STEP = T::STEP;
   return i / STEP * PANEL * STEP + token * STEP + i % STEP;
 }
-template <class T>
+template <int STEP>
 static inline int64_t value_place(int64_t token, int64_t i) {
-  constexpr int STEP = T::STEP;
   return i / PANEL * PANEL * PANEL + token / STEP * PANEL * STEP + i % PANEL * STEP + token % STEP;
 }
 
@@ -58,14 +58,13 @@ inline void store_element<BFloat16>(Bf16* p, float x) {
 }
 
 // Write a key or a value [head_dim] of int8, and its scale, to its group.
-template <class T>
 static inline void write_bytes(const float* x, int64_t size, int64_t token, bool is_key, char* group) {
   alignas(64) int8_t row[MAX_HEAD_DIM + 64];
   quantize_row(x, size, size, row);
   ((float*)group)[token] = scale_of(row, size);
   int8_t* numbers = (int8_t*)group + KV_SCALE_BYTES;
   for (int64_t i = 0; i < size; i++)
-    numbers[is_key ? key_place<T>(token, i) : value_place<T>(token, i)] = row[i];
+    numbers[is_key ? key_place<BYTE_STEP>(token, i) : value_place<BYTE_STEP>(token, i)] = row[i];
 }
 
 // Write one head of the token at `slot`; key and value are [head_dim]. Without a value, none is stored.
@@ -79,15 +78,15 @@ static inline void write_kv(const PwModel& model, const PwAttention& attention, 
   char* keys = (char*)attention.key + group;
   char* values = value == nullptr ? nullptr : (char*)attention.value + group;
   if (has_kv_scales(model)) {
-    write_bytes<T>(key, model.head_dim, token, true, keys);
-    write_bytes<T>(value, model.head_dim, token, false, values);
+    write_bytes(key, model.head_dim, token, true, keys);
+    write_bytes(value, model.head_dim, token, false, values);
     return;
   }
   for (int64_t i = 0; i < model.head_dim; i++)
-    store_element<T>((Element*)keys + key_place<T>(token, i), key[i]);
+    store_element<T>((Element*)keys + key_place<T::STEP>(token, i), key[i]);
   if (value == nullptr) return;
   for (int64_t i = 0; i < model.head_dim; i++)
-    store_element<T>((Element*)values + value_place<T>(token, i), value[i]);
+    store_element<T>((Element*)values + value_place<T::STEP>(token, i), value[i]);
 }
 
 }  // namespace PW_ISA

@@ -24,6 +24,11 @@ struct SplitGroups {
   int64_t lead;
 };
 
+// Writes sums of values [rows, stride], of some rows and panels, with weights `p`.
+template <class T>
+using WeighTile = void (*)(const typename T::Element* p, const typename T::Element* const* groups,
+                           int64_t num_tokens, int64_t first_panel, float* out, int64_t stride);
+
 // The greatest product and the total of weights of each row of a tile, and its factor in a merge.
 struct Totals {
   alignas(64) float greatest[TILE_QUERIES];
