@@ -7,6 +7,7 @@ from pagewire_shared.identity.model_files import ModelFilesConfig
 from pagewire_shared.process.settings import setting
 from pagewire_shared.process.sizes import parse_count, parse_size
 from pagewire_worker.plan.roles import parse_roles
+from pagewire_worker.speculation.settings import parse_speculation
 
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -144,6 +145,12 @@ class WorkerConfig(ModelFilesConfig):
     )
     expert_metrics: bool = setting(
         False, "Count the tokens of each expert of each layer, and show them as metrics"
+    )
+    speculative_config: str = setting(
+        "",
+        "JSON object that turns on speculative decoding on CPUs, with vLLM's names, such as"
+        ' {"method": "ngram", "num_speculative_tokens": 5}',
+        parse=parse_speculation,
     )
     kv_offload: str = setting(
         "writethrough",

@@ -21,6 +21,9 @@ from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 MAX_GROUPS: Final = 8
 """Cache groups of a worker: a step sends a block of each for every sequence."""
 
+MAX_DRAFTS: Final = 255
+"""Of a sequence in a step, where a plan has a byte for them."""
+
 STATE_WINDOW: Final = 2
 """A state is made of that of the token before."""
 
@@ -71,6 +74,7 @@ def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
         pull_transports=transports_from_message(hello.pull_transports),
         host_id=hello.host_id,
         takes_prefixes=hello.takes_prefixes,
+        max_drafts=min(capacity.max_drafts, MAX_DRAFTS),
     )
 
 

@@ -65,6 +65,7 @@ def hello_to_message(
         embedding_size=info.embedding_size,
         num_labels=info.num_labels,
         is_encoder=info.is_encoder,
+        max_drafts=info.max_drafts,
     )
     return wire.WorkerHello(
         protocol=protocol_range(),

@@ -36,6 +36,7 @@ from pagewire_worker.loading.encoder_cache import encoder_cache, without_blocks
 from pagewire_worker.loading.profile_run import LargestStep, MostSampling
 from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.loading.replica_shape import ReplicaShape, resolve_shape
+from pagewire_worker.loading.speculation import make_speculator, most_drafts
 from pagewire_worker.loading.token_budget import StepTokens, calibrated_budget
 from pagewire_worker.loading.warm_up import warm_up
 from pagewire_worker.offload.block_offloader import BlockOffloader
@@ -43,6 +44,7 @@ from pagewire_worker.plan.roles import parse_roles
 from pagewire_worker.runner.model_runner import ModelRunner
 from pagewire_worker.runner.step_sampler import Sampler
 from pagewire_worker.sampling import sampler
+from pagewire_worker.speculation.speculator import Speculator
 from pagewire_worker.transfer.block_sharer import BlockSharer
 from pagewire_worker.triton_kernels.availability import why_no_kernels
 
@@ -75,7 +77,8 @@ TRANSPORTS = {
 @dataclass(frozen=True, slots=True)
 class Replica:
     """A loaded model, ready to run plans; `offloader` is absent where blocks do not go to stores,
-    `sharer` where they do not go to other workers, `expert_counts` where none are asked for."""
+    `sharer` where they do not go to other workers, `expert_counts` where none are asked for,
+    `speculator` without speculation."""
 
     info: ReplicaInfo
     model_runner: ModelRunner
@@ -84,6 +87,7 @@ class Replica:
     offloader: BlockOffloader | None = None
     sharer: BlockSharer | None = None
     expert_counts: ExpertCounts | None = None
+    speculator: Speculator | None = None
 
 
 @torch.inference_mode()
@@ -106,8 +110,7 @@ def load_replica(
     on_progress(0.0, "finding the model")
     shape = resolve_shape(config)
     config = without_blocks(config) if shape.model.is_encoder else config
-    if shape.device.type == "cpu":
-        torch.set_num_threads(config.cpu_threads or num_physical_cores())
+    _set_threads(config, shape)
     model = _load_model(config, shape, on_progress)
     on_progress(0.9, "allocating the KV cache")
     # What lives as long as the replica comes before the cache, which takes what is left.
@@ -118,8 +121,7 @@ def load_replica(
     cache = encoder_cache(shape, config.block_size)
     cache = cache or make_cache(model, settings, LayerCalls(on_layer))
     slots.limits = limits = _with_blocks(slots.limits, cache)
-    copies = make_copies(shape.device)
-    names = BlockNames()
+    copies, names = make_copies(shape.device), BlockNames()
     sharer = BlockSharer(cache, names, copies) if _hands_out(config) else None
     watch = LayerCalls(on_layer, sharer)
     backend = model.captured(model.backend(cache, watch), shape.bounds, watch, on_layer)
@@ -127,6 +129,7 @@ def load_replica(
     grammars = make_grammars(shape.files, shape.model.vocab_size)
     on_progress(0.95, "warming up")
     step_tokens = _step_tokens(config, shape, backend, limits.max_model_len)
+    speculator = make_speculator(config, shape, backend, slots, step_tokens.shared)
     model_runner = ModelRunner(
         backend=backend,
         limits=limits,
@@ -140,12 +143,18 @@ def load_replica(
         sampler=sampler,
         slots=slots,
         head=model.head,
+        speculator=speculator,
     )
     warm_up(model_runner, limits, step_tokens.shared, is_encoder=shape.model.is_encoder)
     on_progress(1.0, "loaded")
     info = _describe(config, shape, model, backend, step_tokens, limits.max_model_len)
-    counts = _count_experts(config, backend)
-    return Replica(info, model_runner, grammars.compiler, copies, offloader, sharer, counts)
+    experts, compiler = _count_experts(config, backend), grammars.compiler
+    return Replica(info, model_runner, compiler, copies, offloader, sharer, experts, speculator)
+
+
+def _set_threads(config: WorkerConfig, shape: ReplicaShape) -> None:
+    if shape.device.type == "cpu":
+        torch.set_num_threads(config.cpu_threads or num_physical_cores())
 
 
 def _count_experts(config: WorkerConfig, backend: ModelBackend) -> ExpertCounts | None:
@@ -292,6 +301,7 @@ def _describe(
         kv_transports=TRANSPORTS[config.kv_transport] if _hands_out(config) else (),
         pull_transports=TRANSPORTS[config.kv_transport],
         host_id=_host_id(),
+        max_drafts=most_drafts(config),
     )
 
 

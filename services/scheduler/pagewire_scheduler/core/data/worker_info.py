@@ -70,6 +70,7 @@ class WorkerInfo:
         pull_transports: Transports by which it pulls blocks of other workers.
         host_id: Boot id of its host; empty when unknown.
         takes_prefixes: Whether a new sequence may refer to the prompt of another slot.
+        max_drafts: Drafts that it verifies per sequence and step; 0 when it does not speculate.
     """
 
     worker_id: bytes
@@ -92,6 +93,7 @@ class WorkerInfo:
     pull_transports: tuple[KvTransport, ...] = ()
     host_id: str = ""
     takes_prefixes: bool = False
+    max_drafts: int = 0
 
     def num_bytes(self, start: int, end: int) -> int:
         """Return the bytes that a prefix of `end` blocks needs beyond its first `start`."""
