@@ -3,6 +3,7 @@
 import json
 from typing import Final
 
+from pagewire.vllm_names.model_names import json_text
 from pagewire_shared.names.foreign_name import ForeignName, no_effect, refused
 
 _ONE_DEVICE: Final = "a model on several devices comes later; --num-workers N serves N copies of it"
@@ -69,7 +70,7 @@ PARALLEL: Final = (
 )
 
 _LORA: Final = "LoRA adapters come later; merge the adapter into its model"
-_SPECULATION: Final = "speculative decoding comes later"
+_SPECULATION: Final = "use --speculative-config; its method ngram is there, others come later"
 
 ADAPTERS: Final = (
     *refused(
@@ -94,9 +95,15 @@ ADAPTERS: Final = (
 )
 
 SPECULATION: Final = (
+    ForeignName(
+        name="speculative_config",
+        here="speculative_config",
+        text="a JSON object or a dict, on CPUs; method ngram is there, others come later",
+        meanings={"none": "", "{}": ""},
+        convert=json_text,
+    ),
     *refused(
         _SPECULATION,
-        speculative_config="none|{}",
         speculative_model="none",
         num_speculative_tokens="none|0",
     ),

@@ -36,6 +36,7 @@ class Configuration:
     new_bytes: int = 6 * 1024 * 1024
     min_prefix_tokens: int = 256
     further_windows: str = ""
+    max_drafts: int = 0
 
     @property
     def groups(self) -> CacheGroups:
@@ -91,7 +92,8 @@ def draw(seed: int) -> Configuration:
         new_bytes=dice.choice([6 * 1024 * 1024, 600, 1000]),
         min_prefix_tokens=dice.choice([256, 1, 6]),
     )
-    return _grouped(configuration, dice)
+    configuration = _grouped(configuration, dice)
+    return replace(configuration, max_drafts=dice.choice([0, 1, 4]))
 
 
 def _grouped(configuration: Configuration, dice: random.Random) -> Configuration:

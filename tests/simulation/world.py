@@ -152,6 +152,7 @@ class World:
             pull_transports=(KvTransport.GRPC,),
             host_id="host",
             takes_prefixes=number % 6 > 0,
+            max_drafts=configuration.max_drafts if number % 4 else 0,
         )
         replica = Replica(info, self.salt_of, self.is_poison, self.is_deadly, self._offload)
         port = StorePort(self._find_store, self._find_blocks)

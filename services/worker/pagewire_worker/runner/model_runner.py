@@ -228,7 +228,7 @@ class ModelRunner:
         return in_flight
 
     def _commit(self, step: PreparedStep, late: Int64Array, outputs: StepOutputs | None) -> None:
-        """Keep what a step has computed; `outputs` are None until they are read."""
+        """Keep what a step has computed; without `outputs`, no draft was right."""
         verified = None if outputs is None else outputs.verified
         accepted = None if verified is None else step.num_accepted(verified)
         self._slots.commit(step.slots, step.ends, step.sampling_slots, late, accepted)

@@ -266,13 +266,13 @@ def test_columns_of_one_group_have_one_length(name):
 
 def test_drafts_are_counted_per_scheduled_slot():
     names = ("slots", "starts", "num_new_tokens", "num_new_blocks")
-    slots = packed(dict.fromkeys(names, [3, 4])) | {"samples": b"\1\1"}
+    slots = packed({name: [3, 4] for name in names}) | {"samples": b"\1\1"}
     plan = StepPlan(1, 1, 1, slots=[3, 4], num_drafts=[0, 255])
     assert plan_to_message(plan).num_drafts == b"\0\xff"
     read = plan_from_message(wire.StepPlan(num_drafts=b"\0\xff", **slots))
     assert read.num_drafts.tolist() == [0, 255]
     assert len(plan_from_message(wire.StepPlan(**slots)).num_drafts) == 0
-    with pytest.raises(WireError, match="differ in length: .*num_drafts"):
+    with pytest.raises(WireError, match=r"differ in length: .*num_drafts"):
         plan_from_message(wire.StepPlan(num_drafts=b"\1", **slots))
 
 

@@ -10,38 +10,11 @@ import pytest
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
 from pagewire_worker.speculation.ngram import NgramProposer
-from pagewire_worker.speculation.proposer import NOTHING
 from support.cells.worker_driver import GREEDY, PROMPT, Driver, Running, load, request, start
+from support.fakes.scripted_proposer import ScriptedProposer
 
 ON = json.dumps({"method": "ngram", "num_speculative_tokens": 4, "adaptive": False})
 MAX_TOKENS = 24
-
-
-class ScriptedProposer:
-    """Proposes what each sequence will really go on with, wrong in some places.
-
-    Args:
-        futures: Whole sequences, prompt and output.
-        wrong_every: Every so many drafts one is wrong; 0 for none.
-    """
-
-    def __init__(self, futures, wrong_every=0):
-        self.futures = [list(map(int, one)) for one in futures]
-        self.wrong_every = wrong_every
-        self.num_proposed = 0
-
-    def propose(self, tokens, most):
-        known = tokens.tolist()
-        for future in self.futures:
-            if future[: len(known)] == known and len(future) > len(known):
-                drafts = future[len(known) : len(known) + most]
-                return np.array([self._spoilt(token) for token in drafts], dtype=np.int64)
-        return NOTHING
-
-    def _spoilt(self, token):
-        self.num_proposed += 1
-        is_wrong = self.wrong_every and self.num_proposed % self.wrong_every == 0
-        return (token + 1) % 512 if is_wrong else token
 
 
 def make_pair(checkpoint, **settings):
