@@ -13,7 +13,8 @@ from pagewire_shared.names.foreign_name import (
 )
 
 
-def _json_text(value: Any) -> str:
+def json_text(value: Any) -> str:
+    """Return JSON of a dict; text stays as it is. Raises RefusedNameError for a function."""
     if callable(value):
         raise RefusedNameError("a function cannot be sent to another process; give a dict")
     return json.dumps(dict(value)) if isinstance(value, Mapping) else str(value)
@@ -47,7 +48,7 @@ MODEL: Final = (
         name="hf_overrides",
         here="hf_overrides",
         text="a JSON object or a dict; a function is refused",
-        convert=_json_text,
+        convert=json_text,
     ),
     ForeignName(
         name="quantization",
@@ -141,7 +142,7 @@ FILES: Final = (
         name="override_generation_config",
         here="override_generation_config",
         text="temperature, top_p, top_k, min_p and repetition_penalty, as JSON or a dict",
-        convert=_json_text,
+        convert=json_text,
     ),
     ForeignName(
         name="max_logprobs",

@@ -8,6 +8,7 @@ from pagewire_shared.identity.model_files import ModelFilesConfig
 from pagewire_shared.process.settings import setting
 from pagewire_shared.process.sizes import parse_count, parse_size
 from pagewire_worker.plan.roles import parse_roles
+from pagewire_worker.speculation.settings import parse_speculation
 
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -160,6 +161,12 @@ class WorkerConfig(ModelFilesConfig):
         2 * 1024**3, "Most bytes of the content of adapters that stays in memory", parse=parse_size
     )
     max_lora_rank: int = setting(16, "Largest rank of an adapter, at most 256")
+    speculative_config: str = setting(
+        "",
+        "JSON object that turns on speculative decoding on CPUs, with vLLM's names, such as"
+        ' {"method": "ngram", "num_speculative_tokens": 5}',
+        parse=parse_speculation,
+    )
     kv_offload: str = setting(
         "writethrough",
         "When KV blocks go to a KV store: when they are full, when they are evicted, or never",
