@@ -33,6 +33,7 @@ from pagewire_frontend.http.server.metrics import MetricsMiddleware
 from pagewire_frontend.http.server.server import HttpServer
 from pagewire_frontend.message.formats import parse_formats
 from pagewire_frontend.metrics import requests as metrics
+from pagewire_frontend.metrics.adapters import note_load, show_adapters
 from pagewire_frontend.metrics.load import show_loads
 from pagewire_frontend.metrics.vllm_names import VLLM_NAMES
 from pagewire_frontend.models.model_options import ModelOptions, parse_aliases
@@ -99,6 +100,7 @@ def _make_engine(config: FrontendConfig) -> tuple[Engine, SchedulerPool]:
     )
     pool = SchedulerPool(addresses, settings, journal, max_waiting=config.max_waiting)
     models.adapters.known_rank = pool.known_rank
+    models.adapters.on_load = note_load
     limits = EngineLimits(
         max_open_requests=config.max_open_requests,
         max_request_seconds=config.max_request_seconds,
@@ -146,6 +148,7 @@ async def _serve_until_stopped(
         works = [
             _watch_readiness(engine, pool, rpc, context),
             show_loads(pool, names, lambda: engine.why_not_ready() is None),
+            show_adapters(engine.models.adapters, engine.used_adapters, pool.num_adapter_slots),
         ]
         if http is not None:
             works.append(http.run())
