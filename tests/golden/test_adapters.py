@@ -150,3 +150,45 @@ def test_an_adapter_changes_the_answers(prepare: Prepare) -> None:
         for slot in (None, 1, 2)
     ]
     assert all_answers[0] != all_answers[1] != all_answers[2] != all_answers[0]
+
+
+STORED = Path(__file__).parents[1] / "support" / "quantized"
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", ["awq", "gptq-4-order", "w4a16-zeros", "nf4", "fp8-block"])
+def test_codes_of_a_checkpoint(name: str, tmp_path: Path) -> None:
+    """The kernels keep the codes, torch has their values; both add the same adapter."""
+    adapter = make_adapter(tmp_path / "adapter", STORED / name, rank=5)
+    asked = [
+        ([(7 * place + row) % 128 for place in range(20)], row % 2 or None) for row in range(4)
+    ]
+    found = []
+    for way in ("fused", "torch"):
+        replica = load(STORED / name, **WAYS[way], **SETTINGS)
+        adapter.fill(replica.model_runner, 1)
+        found.append(answers(replica, asked, 6, budget=24))
+    for (tokens, logs), (expected, expected_logs) in zip(*found, strict=True):
+        assert tokens == expected
+        torch.testing.assert_close(
+            torch.tensor(logs), torch.tensor(expected_logs), atol=TOLERANCE, rtol=TOLERANCE
+        )
+
+
+@needs_kernels
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+def test_weights_that_are_quantized_while_they_are_read(
+    prepare: Prepare, quantization: str
+) -> None:
+    """The adapter is added whole: answers are nearer to those over plain weights than without."""
+    case = prepare("llama")
+    asked = [(prompt, 1) for prompt in prompts(3, 20)]
+    plain = answers(loaded(case, "fused"), asked, 1, 64)
+    coarse = answers(loaded(case, "fused", quantization=quantization), asked, 1, 64)
+    bare = answers(loaded(case, "fused"), [(prompt, None) for prompt, _ in asked], 1, 64)
+
+    def distance(others: list[tuple[list[int], list[float]]]) -> float:
+        pairs = zip(plain, others, strict=True)
+        return max(abs(one[1][0] - other[1][0]) for one, other in pairs)
+
+    assert distance(coarse) < distance(bare)
