@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import grpc.aio
+from starlette.types import ASGIApp
 
 from pagewire_frontend.access.api_keys import ApiKeys
 from pagewire_frontend.access.key_usage import KeyUsages
+from pagewire_frontend.adapter_start import allowed_paths, make_adapters, serving_adapters
 from pagewire_frontend.adapters.calls import AdapterCalls
 from pagewire_frontend.adapters.folder_watch import FolderWatch
-from pagewire_frontend.adapters.start import allowed_paths, make_adapters, serving_adapters
 from pagewire_frontend.config import FrontendConfig, grpc_setting
 from pagewire_frontend.engine.engine import Engine, EngineLimits
 from pagewire_frontend.group.group import Group, joined
@@ -249,6 +250,16 @@ def _api_keys(config: FrontendConfig) -> ApiKeys:
     return ApiKeys(config.api_key, file, usages=usages)
 
 
+def _http_server(config: FrontendConfig, app: ASGIApp) -> HttpServer:
+    return HttpServer(
+        MetricsMiddleware(app),
+        config.http_address,
+        grace_seconds=config.drain_seconds + FAREWELL_SECONDS,
+        limits=config.connection_limits,
+        is_port_shared=config.shared_ports,
+    )
+
+
 @contextlib.asynccontextmanager
 async def _servers(
     config: FrontendConfig,
@@ -273,13 +284,7 @@ async def _servers(
             grpc_port=grpc_port,
             adapters=adapters,
         )
-        http = HttpServer(
-            MetricsMiddleware(app),
-            config.http_address,
-            grace_seconds=config.drain_seconds + FAREWELL_SECONDS,
-            limits=config.connection_limits,
-            is_port_shared=config.shared_ports,
-        )
+        http = _http_server(config, app)
     # The counter comes first, so that refused keys are counted, too.
     interceptors: list[grpc.aio.ServerInterceptor] = [CallCounter(grpc_service.SERVICE_NAMES)]
     if keys.are_required:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pagewire_frontend.adapters.store import AdapterStore
-from pagewire_frontend.session.adapter_use import AdapterUse
+from pagewire_frontend.adapters.adapter_use import AdapterUse
+from pagewire_frontend.adapters.store import ContentFolder
 from pagewire_shared.adapters.flag_values import MAX_NAME_CHARS
 from pagewire_shared.adapters.tensor_header import AdapterBounds
 from pagewire_shared.errors import (
@@ -63,7 +63,7 @@ class AdapterRegistry:
 
     def __init__(
         self,
-        store: AdapterStore | None,
+        store: ContentFolder | None,
         *,
         models: Iterable[str],
         taken_names: Iterable[str],
@@ -192,7 +192,7 @@ class AdapterRegistry:
             await self._changed.wait_for(lambda: self.version != version)
             return self.version
 
-    def _check(self, name: str, base_model: str) -> tuple[AdapterStore, str]:
+    def _check(self, name: str, base_model: str) -> tuple[ContentFolder, str]:
         if self.store is None:
             raise InvalidRequestError("adapters are off: start with --enable-lora", field=None)
         if not name or len(name) > MAX_NAME_CHARS or name in self._taken:
@@ -232,7 +232,7 @@ def check_rank(model: str, rank: int, most: int | None) -> None:
     """Raise InvalidRequestError for an adapter that the workers of `model` do not take.
 
     Args:
-        most: Largest rank that they take; 0 for no adapters, None while there are none.
+        most: Largest rank that they take; 0 for no adapters, None while no worker is there.
     """
     if most == 0:
         raise InvalidRequestError(

@@ -21,7 +21,7 @@ from pagewire_scheduler.convert.worker import (
     worker_info,
 )
 from pagewire_scheduler.core.data.worker_info import Role, WorkerInfo
-from pagewire_scheduler.core.state.adapters import AdapterOrder
+from pagewire_scheduler.core.state.adapters import SlotLoad
 from pagewire_scheduler.links.loop import StepLoop
 from pagewire_scheduler.links.stream import run_stream
 from pagewire_scheduler.metrics.adapters import AdapterMeter
@@ -105,7 +105,7 @@ class WorkerLink:
         message = compile_message(grammar_id, params)
         self._put(pb.AttachWorkerResponse(compile_grammar=message))
 
-    def send_adapter(self, order: AdapterOrder) -> None:
+    def send_adapter(self, order: SlotLoad) -> None:
         """Put an order to load an adapter into the send queue."""
         self._adapter_meter.ordered(self._loop.clock(), order.load_id)
         self._put(pb.AttachWorkerResponse(load_adapter=adapter_message(order)))
