@@ -75,7 +75,7 @@ TRANSPORTS = {
 """Of --kv-transport, the better ones first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Replica:
     """A loaded model, ready to run plans; `offloader` is absent where blocks do not go to stores,
     `sharer` where they do not go to other workers, `expert_counts` where none are asked for,
@@ -123,8 +123,7 @@ def load_replica(
     cache = encoder_cache(shape, config.block_size)
     cache = cache or make_cache(model, settings, LayerCalls(on_layer))
     slots.limits = limits = _with_blocks(slots.limits, cache)
-    copies = make_copies(shape.device)
-    names = BlockNames()
+    copies, names = make_copies(shape.device), BlockNames()
     sharer = BlockSharer(cache, names, copies) if _hands_out(config) else None
     watch = LayerCalls(on_layer, sharer)
     backend = model.captured(model.backend(cache, watch), shape.bounds, watch, on_layer)
@@ -150,17 +149,8 @@ def load_replica(
     warm_up(model_runner, limits, step_tokens.shared, is_encoder=shape.model.is_encoder)
     on_progress(1.0, "loaded")
     info = _describe(config, shape, model, backend, step_tokens, limits.max_model_len)
-    counts = _count_experts(config, backend)
-    return Replica(
-        info=info,
-        model_runner=model_runner,
-        grammars=grammars.compiler,
-        copies=copies,
-        offloader=offloader,
-        sharer=sharer,
-        expert_counts=counts,
-        adapters=_make_adapters(config, model.adapters),
-    )
+    others = _count_experts(config, backend), _make_adapters(config, model.adapters)
+    return Replica(info, model_runner, grammars.compiler, copies, offloader, sharer, *others)
 
 
 def _make_adapters(config: WorkerConfig, slots: AdapterSlots | None) -> AdapterLoader | None:

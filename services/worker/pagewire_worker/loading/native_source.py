@@ -267,17 +267,7 @@ class NativeSource:
         )
         layers = variant.linears[settings.quantization]
         linears = choose_linears(layers, self.plan, settings, capability)
-        attentions = make_attentions(
-            name,
-            settings.device,
-            settings.dtype,
-            settings.block_size,
-            self.plan.kinds,
-            exact=linears.is_batch_invariant,
-        )
-        if settings.cache_dtype == FP8:
-            for attention in attentions.values():
-                check_fp8_cache(settings.device, capability, attention)
+        attentions = self._attentions(name, settings, linears, capability)
         reader = self._open(settings)
         weights = self._decoder_weights(reader)
         targets = _targets(self.plan, settings)
@@ -303,6 +293,22 @@ class NativeSource:
                 block_size=settings.block_size,
             )
         return NativeModel(decoder, attentions, loader.kind, head, table)
+
+    def _attentions(
+        self, name: str, settings: LoadSettings, linears: LinearKind, capability: Capability | None
+    ) -> Mapping[AttentionKind, AttentionBackend]:
+        attentions = make_attentions(
+            name,
+            settings.device,
+            settings.dtype,
+            settings.block_size,
+            self.plan.kinds,
+            exact=linears.is_batch_invariant,
+        )
+        if settings.cache_dtype == FP8:
+            for attention in attentions.values():
+                check_fp8_cache(settings.device, capability, attention)
+        return attentions
 
     def _attention_name(self, settings: LoadSettings, capability: Capability | None) -> str:
         """Return the implementation of attention that is asked for, or for "auto" the fastest."""
