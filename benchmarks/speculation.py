@@ -5,8 +5,8 @@
     python benchmarks/speculation.py checkpoints/qwen2.5-0.5b --tasks loop random
 
 Two deployments of one model run the same requests in turn, one with speculation and one without;
-the answers must be the same. Prints the median of the times without, divided by those with: above 1
-speculation is faster. Other work on the machine then meets both alike.
+the answers must be the same. Prints the median of the times without, divided by those with: more
+than 1 is a gain. Other work on the machine meets both alike.
 
 | task | what is asked | drafts |
 | --- | --- | --- |
@@ -27,7 +27,7 @@ from parts.machine import describe
 
 from pagewire import LLM, SamplingParams
 
-WORDS = "apple river stone cloud green table music paper house light water bread".split()
+WORDS = ("apple", "river", "stone", "cloud", "green", "table", "music", "paper", "house", "light")
 BUILT_IN = "pagewire-builtin"
 Run = Callable[[LLM], list[tuple[int, ...]]]
 
