@@ -11,7 +11,7 @@ than 1 is a gain. Other work on the machine meets both alike.
 | task | what is asked | drafts |
 | --- | --- | --- |
 | copy | the built-in model copies a list of words out of its prompt | nearly all are right |
-| loop | a model goes on greedily with a prompt that repeats | many are right, once it repeats itself |
+| loop | a model goes on greedily with a prompt that repeats | many right, once it repeats itself |
 | random | a prompt of random tokens, sampled at temperature 1.5 | next to none is right |
 """
 
