@@ -5,13 +5,13 @@
     python benchmarks/speculation.py checkpoints/qwen2.5-0.5b --tasks loop random
 
 Two deployments of one model run the same requests in turn, one with speculation and one without;
-the answers must be the same. Prints the median of the times without, divided by those with: more
-than 1 is a gain. Other work on the machine meets both alike.
+the answers must be the same. Prints the median of the times without, divided by those with: above 1
+speculation is faster. Other work on the machine then meets both alike.
 
 | task | what is asked | drafts |
 | --- | --- | --- |
 | copy | the built-in model copies a list of words out of its prompt | nearly all are right |
-| loop | a model goes on greedily with a prompt that repeats | many right, once it repeats itself |
+| loop | a model goes on greedily with a prompt that repeats | many, once it repeats itself |
 | random | a prompt of random tokens, sampled at temperature 1.5 | next to none is right |
 """
 
@@ -27,7 +27,20 @@ from parts.machine import describe
 
 from pagewire import LLM, SamplingParams
 
-WORDS = ("apple", "river", "stone", "cloud", "green", "table", "music", "paper", "house", "light")
+WORDS = [
+    "apple",
+    "river",
+    "stone",
+    "cloud",
+    "green",
+    "table",
+    "music",
+    "paper",
+    "house",
+    "light",
+    "water",
+    "bread",
+]
 BUILT_IN = "pagewire-builtin"
 Run = Callable[[LLM], list[tuple[int, ...]]]
 

@@ -20,7 +20,7 @@ def json_text(value: Any) -> str:
     return json.dumps(dict(value)) if isinstance(value, Mapping) else str(value)
 
 
-_NO_CACHE_SCALES: Final = "scales of the KV cache are not read from files"
+_NO_CACHE_SCALES: Final = "scales of the KV cache are those of the checkpoint"
 
 _STORED: Final = (
     *("auto", "awq", "awq_marlin", "bitsandbytes", "compressed-tensors", "compressed_tensors"),
@@ -55,8 +55,8 @@ MODEL: Final = (
         here="quantization",
         text="formats that a checkpoint is stored in are read from its config.json: awq, gptq,"
         " bitsandbytes, compressed-tensors, fp8, mxfp4, gguf; int8, int4 and fp8 quantize plain"
-        " weights",
-        takes=("none", "int8", "int4", "fp8"),
+        " weights, int8-output the output layer",
+        takes=("none", "int8", "int4", "int8-output", "fp8"),
         meanings=dict.fromkeys(_STORED, "none"),
     ),
     ForeignName(

@@ -23,7 +23,7 @@ LLAMA_CPP: Final[tuple[tuple[str, str], ...]] = (
     ("--embedding --embeddings", "leave it out: /v1/embeddings always answers"),
     ("--metrics", "leave it out: /metrics always answers"),
     ("--slots", "ask pagewire admin topology"),
-    ("--lora", "adapters come later; merge the adapter into its model"),
+    ("--lora", "use --enable-lora --lora-modules NAME=PATH; the adapter as PEFT publishes it"),
     ("-md --model-draft", "draft models come later; see --speculative-config"),
     ("--mmproj", "images come later"),
     ("--temp", _TEMPERATURE),

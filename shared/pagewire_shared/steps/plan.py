@@ -49,6 +49,7 @@ class NewSequence:
         tenant: Tenant that its blocks in KV stores count towards; "" for the default tenant.
         prefix_slot: Slot whose prompt this prompt begins with, if `num_prefix_tokens` is not 0.
         num_prefix_tokens: Tokens to take from the prompt of `prefix_slot`.
+        adapter_slot: Adapter slot whose adapter is applied to it; None for the model alone.
     """
 
     slot: int
@@ -65,6 +66,7 @@ class NewSequence:
     tenant: str = ""
     prefix_slot: int = 0
     num_prefix_tokens: int = 0
+    adapter_slot: int | None = None
     further_tables: tuple[GroupTable, ...] = ()
 
     @property

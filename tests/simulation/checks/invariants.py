@@ -24,6 +24,7 @@ from simulation.world import World
 from pagewire_scheduler.core.audit import audit
 from pagewire_scheduler.core.blocks.block_pool import BlockState
 from pagewire_scheduler.core.blocks.cache_groups import RELEASED
+from pagewire_scheduler.core.state.adapters import SlotState
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
 
@@ -189,6 +190,10 @@ def progress(worker: WorkerState, coverage: Coverage) -> None:
     for sequence in worker.aside.compiling:
         is_asked = sequence.request.grammar_key in worker.grammars._asked
         _need(is_asked, "progress", f"{sequence.key} waits for what nobody compiles")
+    if worker.aside.adapting and not (has_work or worker.outstanding):
+        states = {slot.state for slot in worker.adapters.slots}
+        is_due = SlotState.LOADING in states
+        _need(is_due, "progress", "sequences wait for adapters that nothing loads")
     coverage.invariants["progress"] += has_work
 
 

@@ -23,6 +23,7 @@ from simulation.model.naive import Cell, cell_in, joined, next_cell, root_cell
 from simulation.model.outputs import Alternatives, add_logprobs, pool, sample_token, tell_prompts
 
 from pagewire_scheduler.core.data.worker_info import WorkerInfo
+from pagewire_scheduler.core.state.adapters import AdapterOrder
 from pagewire_shared.kv.load import LoadOrder
 from pagewire_shared.steps.plan import NO_SLOT, NewSequence, StepPlan
 from pagewire_shared.steps.result import StepFailure, StepResult
@@ -42,6 +43,7 @@ class Replica:
         salt_of: Salt of a request.
         names: Content names, as the real worker keeps them.
         grammars: Those that are compiled, by id.
+        adapters: What is in the adapter slots.
         is_poison: Whether a request makes every step fail that it is in.
         offload: Takes the cells of blocks that got a name.
         is_deadly: Whether computing so many tokens of a request ends the process.
@@ -56,6 +58,7 @@ class Replica:
     slots: dict[int, Slot] = field(default_factory=dict)
     names: BlockNames = field(default_factory=BlockNames)
     grammars: dict[bytes, str] = field(default_factory=dict)
+    adapters: dict[int, bytes] = field(default_factory=dict)
     num_suspect_steps: int = 0
 
     def __post_init__(self) -> None:
@@ -64,6 +67,7 @@ class Replica:
     def drop_slots(self) -> None:
         self.slots.clear()
         self.grammars.clear()
+        self.adapters.clear()
 
     def held(self, info: WorkerInfo) -> WorkerInfo:
         """The hello: `info` with the blocks that are VALID here."""
@@ -151,7 +155,7 @@ class Replica:
                 [*new.prompt_token_ids, *new.emitted_token_ids],
                 tables_of(new),
                 starts[new.slot],
-                root_cell(self.salt_of(new.request_id)),
+                root_cell(self.salt_of(new.request_id) + self._adapter_of(new)),
             )
         self._fork(plan)
         for slot, token in zip(plan.appended_slots, plan.appended_token_ids, strict=True):
@@ -172,6 +176,20 @@ class Replica:
         wanted = outputs.text if outputs is not None else None
         got = self.grammars.get(new.grammar_id) if new.grammar_id is not None else None
         _require(got == wanted, f"slot {new.slot} needs grammar {wanted}, is told of {got}")
+
+    def _adapter_of(self, new: NewSequence) -> bytes:
+        if new.adapter_slot is None:
+            return b""
+        adapter = self.adapters.get(new.adapter_slot, b"")
+        _require(bool(adapter), f"slot {new.slot} uses adapter slot {new.adapter_slot}, not loaded")
+        return adapter
+
+    def begin_adapter(self, order: AdapterOrder) -> None:
+        """The slot is written from the first moment on: whatever runs there reads garbage."""
+        self.adapters.pop(order.slot, None)
+        for slot in self.slots.values():
+            if slot.new.adapter_slot == order.slot:
+                slot.root = GARBAGE
 
     def _fork(self, plan: StepPlan) -> None:
         copies = []
@@ -272,6 +290,8 @@ class Replica:
 
     def _write(self, state: Slot, start: int, count: int) -> None:
         size, memory = self.info.model.block_size, self.memory
+        if state.root == GARBAGE:
+            raise AssertionError("a step uses an adapter slot that was given to another one")
         previous = state.root
         if start and count:
             block = state.tables[0][(start - 1) // size]

@@ -35,6 +35,7 @@ class Running:
     choice: int = 0
     pooling: PoolingParams | None = None
     grammar_id: bytes | None = None
+    adapter_slot: int | None = None
     num_values: int | None = None
     vector: npt.NDArray[np.float32] | None = None
     num_computed: int = 0
@@ -207,6 +208,7 @@ class Driver:
             further_tables=tuple(map(GroupTable, further)),
             pooling=sequence.pooling,
             grammar_id=sequence.grammar_id,
+            adapter_slot=sequence.adapter_slot,
         )
 
     def run(self, rows: Sequence[tuple[int, int, int, int, int]], **fields: object) -> StepResult:

@@ -6,6 +6,7 @@ from typing import Final
 
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as pb
+from pagewire_scheduler.convert.adapters import num_adapter_slots, warm_adapters
 from pagewire_scheduler.core.blocks.cache_groups import CacheGroups
 from pagewire_scheduler.core.data.stream_limits import StreamLimits
 from pagewire_scheduler.core.data.worker_info import ALL_ROLES, ModelInfo, Role, WorkerInfo
@@ -74,6 +75,9 @@ def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
         pull_transports=transports_from_message(hello.pull_transports),
         host_id=hello.host_id,
         takes_prefixes=hello.takes_prefixes,
+        max_adapters=num_adapter_slots(capacity),
+        max_adapter_rank=capacity.max_adapter_rank,
+        warm_adapters=warm_adapters(hello.warm_adapters),
         max_drafts=min(capacity.max_drafts, MAX_DRAFTS),
     )
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from pagewire_shared.steps.plan import StepPlan
+from pagewire_worker.backend.adapters import NO_ADAPTER, AdapterRows
 from pagewire_worker.backend.attention import AttentionMetadata, Int64Array
 from pagewire_worker.backend.backend import GroupBatch, StepBatch
 from pagewire_worker.backend.device_copy import rows_to_device, to_device
@@ -202,14 +203,17 @@ def _batch(
     mappings = [own * block_size + offsets for own in blocks]
     computing = slots[ends > starts]
     wanted = np.concatenate(output_rows)
+    used = np.unique(table.adapters[computing])
+    used = used[used != NO_ADAPTER]
+    adapters = [table.adapters[token_slots]] if len(used) else []
     slots_there, positions_there, faults, index, wanted_there, *others = rows_to_device(
         (
             *(token_slots, positions, np.zeros_like(positions), computing, wanted),
-            *(*sampled, *mappings),
+            *(*sampled, *adapters, *mappings),
         ),
         device,
     )
-    sampled_there, mappings_there = (others[0], others[1]), others[2:]
+    sampled_there, mappings_there = (others[0], others[1]), others[2 + len(adapters) :]
     attentions = _attention_metadata(table, slots, query_starts, ends, index)
     types = table.pooling.token_types(token_slots, positions)
     batch = StepBatch(
@@ -222,6 +226,7 @@ def _batch(
         faults=faults,
         token_types=to_device(types, device) if types is not None else None,
         further_groups=tuple(map(GroupBatch, mappings_there[1:], attentions[1:])),
+        adapters=AdapterRows(others[2], tuple(used.tolist())) if adapters else None,
     )
     is_first = offsets == 0
     begun = [own[is_first] for own in blocks]

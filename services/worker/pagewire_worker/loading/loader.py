@@ -14,6 +14,9 @@ from pagewire_shared.identity.ids import mint_id, tokenizer_fingerprint
 from pagewire_shared.identity.model_files import ModelFiles
 from pagewire_shared.kv.arena import boot_id
 from pagewire_shared.kv.transport import KvTransport
+from pagewire_worker.adapters.loader import AdapterLoader
+from pagewire_worker.adapters.warm import WarmAdapters
+from pagewire_worker.backend.adapters import AdapterLimits, AdapterSlots
 from pagewire_worker.backend.backend import ModelBackend
 from pagewire_worker.backend.expert_counts import CountsExperts, ExpertCounts, no_expert_counts
 from pagewire_worker.backend.source import LoadedReplicaModel, LoadSettings
@@ -74,11 +77,11 @@ TRANSPORTS = {
 """Of --kv-transport, the better ones first."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
     """A loaded model, ready to run plans; `offloader` is absent where blocks do not go to stores,
     `sharer` where they do not go to other workers, `expert_counts` where none are asked for,
-    `speculator` without speculation."""
+    `adapters` where it takes none, `speculator` without speculation."""
 
     info: ReplicaInfo
     model_runner: ModelRunner
@@ -87,6 +90,7 @@ class Replica:
     offloader: BlockOffloader | None = None
     sharer: BlockSharer | None = None
     expert_counts: ExpertCounts | None = None
+    adapters: AdapterLoader | None = None
     speculator: Speculator | None = None
 
 
@@ -143,13 +147,31 @@ def load_replica(
         sampler=sampler,
         slots=slots,
         head=model.head,
+        adapters=model.adapters,
         speculator=speculator,
     )
     warm_up(model_runner, limits, step_tokens.shared, is_encoder=shape.model.is_encoder)
     on_progress(1.0, "loaded")
     info = _describe(config, shape, model, backend, step_tokens, limits.max_model_len)
-    experts, compiler = _count_experts(config, backend), grammars.compiler
-    return Replica(info, model_runner, compiler, copies, offloader, sharer, experts, speculator)
+    counts = _count_experts(config, backend)
+    return Replica(
+        info=info,
+        model_runner=model_runner,
+        grammars=grammars.compiler,
+        copies=copies,
+        offloader=offloader,
+        sharer=sharer,
+        expert_counts=counts,
+        adapters=_make_adapters(config, model.adapters),
+        speculator=speculator,
+    )
+
+
+def _make_adapters(config: WorkerConfig, slots: AdapterSlots | None) -> AdapterLoader | None:
+    if slots is None:
+        return None
+    num_warm = config.max_cpu_loras or 4 * config.max_loras
+    return AdapterLoader(slots, WarmAdapters(num_warm, config.lora_memory))
 
 
 def _set_threads(config: WorkerConfig, shape: ReplicaShape) -> None:
@@ -184,6 +206,11 @@ def _load_model(
             seed=config.seed,
             cache_dtype=shape.cache_dtype,
             enforce_eager=config.enforce_eager,
+            adapters=(
+                AdapterLimits(config.max_loras, config.max_lora_rank)
+                if config.enable_lora
+                else None
+            ),
             on_progress=lambda fraction: on_progress(0.9 * fraction, "loading weights"),
         )
     )
@@ -223,6 +250,7 @@ def _limits(
         block_size=config.block_size,
         max_model_len=shape.max_model_len,
         vocab_size=shape.model.vocab_size,
+        num_adapters=config.max_loras if config.enable_lora else 0,
         windows=windows,
     )
 
@@ -301,6 +329,8 @@ def _describe(
         kv_transports=TRANSPORTS[config.kv_transport] if _hands_out(config) else (),
         pull_transports=TRANSPORTS[config.kv_transport],
         host_id=_host_id(),
+        max_adapters=config.max_loras if config.enable_lora else 0,
+        max_adapter_rank=config.max_lora_rank if config.enable_lora else 0,
         max_drafts=most_drafts(config),
     )
 

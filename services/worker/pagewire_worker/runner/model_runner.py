@@ -22,6 +22,8 @@ from pagewire_shared.identity.ids import short
 from pagewire_shared.kv.arrays import Int64Array
 from pagewire_shared.steps.plan import StepPlan
 from pagewire_shared.steps.result import StepFailure, StepResult
+from pagewire_worker.adapters.table import check_adapters
+from pagewire_worker.backend.adapters import AdapterSlots
 from pagewire_worker.backend.backend import ModelBackend
 from pagewire_worker.backend.device_copy import to_device
 from pagewire_worker.batch.draft_rows import no_drafts
@@ -68,6 +70,7 @@ class ModelRunner:
         sampler: Chooses tokens where that takes more than the likeliest one.
         readback: Copies them to the host; by default as `device` needs it.
         head: Makes class scores of vectors; None for a model without a classification head.
+        adapters: The adapter slots; without them sequences with an adapter are refused.
         slots: An empty table that was made before, with the same limits; one of its own by default.
         speculator: Guesses tokens of `slots`; None to guess none.
     """
@@ -88,8 +91,10 @@ class ModelRunner:
         readback: Readback | None = None,
         slots: SlotTable | None = None,
         head: Head | None = None,
+        adapters: AdapterSlots | None = None,
         speculator: Speculator | None = None,
     ) -> None:
+        self._adapters = adapters
         self._backend = backend
         self._max_num_batched_tokens = max_num_batched_tokens
         self._device = device
@@ -184,6 +189,7 @@ class ModelRunner:
         return walk_slots(self._slots, self._names)
 
     def _launch_applied(self, plan: StepPlan) -> StepInFlight:
+        check_adapters(self._adapters, plan)
         follow_grammars(self._grammars, plan)
         self._observer.follow(plan)
         if self._speculator is not None:

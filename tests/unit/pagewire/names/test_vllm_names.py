@@ -55,6 +55,9 @@ VALUES: dict[str, Any] = {
     "enable_prefix_caching": False,
     "enforce_eager": True,
     "skip_tokenizer_init": True,
+    "enable_lora": True,
+    "lora_modules": ["sql=/adapters/sql"],
+    "max_loras": 4,
 }
 """A value of each name that works; 8 for the others."""
 
@@ -223,8 +226,8 @@ def test_a_file_may_have_names_of_vllm(tmp_path: Path, capsys: pytest.CaptureFix
     config = loaded(["--config", str(file)])
     assert (config.num_workers, config.max_model_len) == (3, 1000)
     assert "swap_space has no effect" in capsys.readouterr().err
-    file.write_text("enable-lora: true\n")
-    with pytest.raises(StartupError, match="adapters come later"):
+    file.write_text("enable-lora-bias: true\n")
+    with pytest.raises(StartupError, match="as PEFT publishes them"):
         config_from_keywords({"config": str(file)}, {})
 
 

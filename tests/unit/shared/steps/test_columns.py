@@ -97,6 +97,9 @@ def new_request(sampling, **fields):
     )
 
 
+NEW = {"tenant": "blue", "prefix_slot": 7, "num_prefix_tokens": 9, "adapter_slot": 0}
+
+
 @pytest.mark.parametrize("as_columns", [dict, as_arrays])
 def test_the_bytes_of_a_plan(as_columns):
     plan = StepPlan(
@@ -106,7 +109,7 @@ def test_the_bytes_of_a_plan(as_columns):
         samples=[1, 1, 0],
         names=NAMES[:2],
         released_grammars=NAMES[2:],
-        new_sequences=[new_sequence(tenant="blue", prefix_slot=7, num_prefix_tokens=9)],
+        new_sequences=[new_sequence(**NEW)],
         **as_columns(PLAN_COLUMNS),
     )
     expected = wire.StepPlan(
@@ -116,11 +119,7 @@ def test_the_bytes_of_a_plan(as_columns):
         samples=b"\1\1\0",
         names=b"".join(NAMES[:2]),
         released_grammars=b"".join(NAMES[2:]),
-        new_requests=[
-            new_request(
-                sampling_to_message(SAMPLING), tenant="blue", prefix_slot=7, num_prefix_tokens=9
-            )
-        ],
+        new_requests=[new_request(sampling_to_message(SAMPLING), **NEW)],
         **packed(PLAN_COLUMNS),
     )
     assert plan_to_message(plan).SerializeToString() == expected.SerializeToString()
@@ -135,6 +134,7 @@ def test_the_bytes_of_a_plan(as_columns):
     (new,) = read.new_sequences
     assert (new.slot, new.request_id, new.choice, new.tenant) == (2, b"r" * 16, 1, "blue")
     assert (new.prefix_slot, new.num_prefix_tokens, new.sampling) == (7, 9, SAMPLING)
+    assert new.adapter_slot == 0
     columns = (new.prompt_token_ids, new.emitted_token_ids, new.block_ids, new.eos_token_ids)
     assert [column.tolist() for column in columns] == [[1, 2], [3], [4, 5], [6]]
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from pagewire_scheduler.core.data.state_machine import State
+from pagewire_scheduler.core.queueing.adapter_gate import push_waiting
 from pagewire_scheduler.core.state.outstanding_step import OutstandingStep
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
@@ -97,7 +98,7 @@ def wake(worker: WorkerState) -> None:
 
 def _leave_rest(worker: WorkerState, sequence: Sequence) -> None:
     worker.aside.resting.remove(sequence)
-    worker.waiting.push(sequence)
+    push_waiting(worker, sequence)
 
 
 def _is_pausing(sequence: Sequence, step_id: int) -> bool:

@@ -17,6 +17,7 @@ from pagewire_scheduler.core.parallel.beam_group import advance_group
 from pagewire_scheduler.core.planning.drafts import by_token, note_offers
 from pagewire_scheduler.core.planning.left_out import given_up_error, leave_out, note_sampled
 from pagewire_scheduler.core.planning.preemption import roll_back
+from pagewire_scheduler.core.queueing.adapter_gate import push_waiting
 from pagewire_scheduler.core.queueing.losses import is_suspect
 from pagewire_scheduler.core.queueing.policy import QueuePolicy
 from pagewire_scheduler.core.results.broken_rows import (
@@ -377,4 +378,4 @@ def _requeue(worker: WorkerState) -> None:
             worker.aside.returning.discard(sequence)
         elif not sequence.num_outstanding:
             worker.aside.returning.discard(sequence)
-            worker.waiting.push(sequence)
+            push_waiting(worker, sequence)

@@ -20,10 +20,11 @@ class Chunk:
 
 @dataclass(slots=True)
 class Release:
-    """A slot and a table that some step still names."""
+    """A slot and a table that some step still names, and the adapter used there."""
 
     slot: int
     table: BlockTable
+    adapter: bytes = b""
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from pagewire_scheduler.core.blocks.prefix_cache import (
 from pagewire_scheduler.core.data.model_totals import ModelTotals
 from pagewire_scheduler.core.data.settings import CoreSettings
 from pagewire_scheduler.core.data.worker_info import Role, WorkerInfo
+from pagewire_scheduler.core.state.adapters import WorkerAdapters
 from pagewire_scheduler.core.state.draft_offers import DraftOffers
 from pagewire_scheduler.core.state.fault_isolation import FaultIsolation
 from pagewire_scheduler.core.state.grammars import WorkerGrammars
@@ -156,6 +157,7 @@ class WorkerState:
         is_blocked: Whether waiting sequences lacked slots or blocks in the newest plan that looked
             at them.
         grammars: The grammars that the worker has compiled.
+        adapters: The adapters in its adapter slots.
         loads: KV loads under way.
         handoffs: The hand-offs from and to the worker.
         outstanding: Steps under way, oldest first.
@@ -193,6 +195,7 @@ class WorkerState:
         self.waiting = waiting
         self.aside = WaitingAside(waiting.sums)
         self.grammars = WorkerGrammars(self.limits)
+        self.adapters = WorkerAdapters(info.max_adapters, info.warm_adapters)
         self.loads = Loads(is_forced=settings.is_load_forced)
         self.handoffs = Handoffs()
         self.reservations = BlockReservations()
@@ -207,6 +210,7 @@ class WorkerState:
         self.kind = (
             _root_key(info),
             (info.model.max_model_len, num_slots, info.num_blocks, info.groups.windows),
+            info.max_adapters > 0,
         )
         for name, block in info.held:
             self.pool.adopt(block, name)
@@ -294,6 +298,7 @@ class WorkerState:
                 layout_fingerprint=layout,
                 dtype=dtype,
                 salt=sequence.request.submission.salt,
+                adapter=sequence.request.submission.adapter,
             )
             chain = sequence.placement.chain = NameChain(
                 root, block_size, key, sequence.request.submission.given_names
@@ -310,6 +315,7 @@ class WorkerState:
         slot = sequence.slot = self.slots.take(sequence)
         insort(self.running, sequence, key=_key)
         self.num_running_of[sequence.request.submission.tenant] += 1
+        self.adapters.begin_use(sequence.request.submission.adapter)
         return slot
 
     def leave_running(self, sequence: Sequence) -> None:
@@ -333,7 +339,7 @@ class WorkerState:
             sequence.placement.is_guaranteed = sequence.placement.is_private = False
             self.reservations.drop(sequence.request if sequence.is_beam else sequence)
         self.slots.reserve(sequence, -sequence.placement.num_reserved_slots)
-        release = Release(slot, table)
+        release = Release(slot, table, sequence.request.submission.adapter)
         if sequence.num_outstanding:
             self._step(sequence.last_step).releases.append(release)
         else:
@@ -371,6 +377,7 @@ class WorkerState:
     def _release(self, release: Release) -> None:
         release.table.release()
         self.slots.release(release.slot)
+        self.adapters.end_use(release.adapter)
 
 
 def worker_of(sequence: Sequence) -> WorkerState | None:
