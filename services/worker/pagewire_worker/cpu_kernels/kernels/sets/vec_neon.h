@@ -142,6 +142,13 @@ static inline void store(Bf16* p, V x) {
   store_words(p + 8, narrow(x.c, x.d));
 }
 
+static inline V load_bytes(const int8_t* p) {
+  int8x16_t bytes = vld1q_s8(p);
+  int16x8_t low = vmovl_s8(vget_low_s8(bytes)), high = vmovl_high_s8(bytes);
+  return {vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_high_s16(low)),
+          vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_high_s16(high))};
+}
+
 // Sixteen integers, and their inner products with four bytes each.
 struct VI {
   int32x4_t a, b, c, d;
