@@ -30,6 +30,7 @@ extern const Kernels amx_emulated_kernels;
 #include "products/linear.h"
 #include "attention/rotate.h"
 #include "attention/splits.h"
+#include "attention/scaled_kv.h"
 #include "attention/tile_attention.h"
 #include "attention/latent.h"
 #include "attention/attention.h"
