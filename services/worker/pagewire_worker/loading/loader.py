@@ -122,8 +122,7 @@ def load_replica(
     slots = _slots(config, shape, model)
     sampler = pick_sampler(shape.device, device_capability(shape.device), shape.model.vocab_size)
     settings = _cache_settings(config, shape, model, MostSampling(sampler, slots.tokens))
-    cache = encoder_cache(shape, config.block_size)
-    cache = cache or make_cache(model, settings, LayerCalls(on_layer))
+    cache = _make_kv_cache(config, shape, model, settings, LayerCalls(on_layer))
     slots.limits = limits = _with_blocks(slots.limits, cache)
     copies, names = make_copies(shape.device), BlockNames()
     sharer = BlockSharer(cache, names, copies) if _hands_out(config) else None
@@ -153,18 +152,18 @@ def load_replica(
     warm_up(model_runner, limits, step_tokens.shared, is_encoder=shape.model.is_encoder)
     on_progress(1.0, "loaded")
     info = _describe(config, shape, model, backend, step_tokens, limits.max_model_len)
-    counts = _count_experts(config, backend)
-    return Replica(
-        info=info,
-        model_runner=model_runner,
-        grammars=grammars.compiler,
-        copies=copies,
-        offloader=offloader,
-        sharer=sharer,
-        expert_counts=counts,
-        adapters=_make_adapters(config, model.adapters),
-        speculator=speculator,
-    )
+    others = _count_experts(config, backend), _make_adapters(config, model.adapters), speculator
+    return Replica(info, model_runner, grammars.compiler, copies, offloader, sharer, *others)
+
+
+def _make_kv_cache(
+    config: WorkerConfig,
+    shape: ReplicaShape,
+    model: LoadedReplicaModel,
+    settings: CacheSettings,
+    watch: LayerCalls,
+) -> KvCache:
+    return encoder_cache(shape, config.block_size) or make_cache(model, settings, watch)
 
 
 def _make_adapters(config: WorkerConfig, slots: AdapterSlots | None) -> AdapterLoader | None:

@@ -8,8 +8,6 @@ from pathlib import Path
 import torch
 
 from pagewire_shared.errors import StartupError
-from pagewire_worker.adapters.table import AdapterStore, AdapterTable
-from pagewire_worker.adapters.targets import AdapterTargets
 from pagewire_worker.attention.registry import AUTO, make_attentions, pick_attention
 from pagewire_worker.backend.adapters import AdapterSlots
 from pagewire_worker.backend.attention import AttentionBackend, AttentionKind
@@ -38,12 +36,8 @@ from pagewire_worker.kv.layer_watch import LayerWatch
 from pagewire_worker.kv.scaled_rows import SCALED
 from pagewire_worker.layers.fp8 import Capability, check_fp8_cache, device_capability
 from pagewire_worker.layers.linear import LinearKind
+from pagewire_worker.loading.adapter_slots import adapter_table, adapter_targets, tensor_store
 from pagewire_worker.models.adapted_decoder import AdaptedDecoder
-from pagewire_worker.models.adapter_tensors import (
-    LowRankSum,
-    TensorAdapterStore,
-    TorchSum,
-)
 from pagewire_worker.models.decoder import load_decoder
 from pagewire_worker.models.forms import CheckpointForm
 from pagewire_worker.models.linear_choice import choose_linears
@@ -195,45 +189,6 @@ class FusedModel(Uncaptured):
         return FusedBackend(self.decoder, kv_cache, self.pool, on_layer, adapters=self.store)
 
 
-def _targets(plan: ModelPlan, settings: LoadSettings) -> AdapterTargets | None:
-    """Return the matrices that adapters may change, if there are to be adapters."""
-    if settings.adapters is None:
-        return None
-    targets = AdapterTargets(plan)
-    if not targets.linears:
-        raise StartupError(
-            f"--enable-lora: {plan.architecture} has no matrix that an adapter may change",
-            field="enable_lora",
-        )
-    return targets
-
-
-def _tensor_store(
-    targets: AdapterTargets, settings: LoadSettings, decoder: str
-) -> TensorAdapterStore:
-    sums: LowRankSum = TorchSum()
-    if decoder == TRITON:
-        from pagewire_worker.cuda.triton_adapters import TritonSum
-
-        sums = TritonSum()
-    assert settings.adapters is not None
-    return TensorAdapterStore(
-        targets=targets,
-        limits=settings.adapters,
-        device=settings.device,
-        dtype=settings.dtype,
-        sums=sums,
-    )
-
-
-def _table(
-    targets: AdapterTargets | None, settings: LoadSettings, store: AdapterStore | None
-) -> AdapterTable | None:
-    if targets is None or store is None or settings.adapters is None:
-        return None
-    return AdapterTable(targets, settings.adapters, store, settings.dtype)
-
-
 @dataclass(frozen=True, slots=True)
 class NativeSource:
     """A checkpoint whose config.json the native decoder computes."""
@@ -277,14 +232,14 @@ class NativeSource:
         attentions = self._attentions(name, settings, capability, linears)
         reader = self._open(settings)
         weights = self._decoder_weights(reader)
-        targets = _targets(self.plan, settings)
-        store = None if targets is None else _tensor_store(targets, settings, variant.decoder)
+        targets = adapter_targets(self.plan, settings)
+        store = None if targets is None else tensor_store(targets, settings, variant.decoder)
         loader = LinearLoader(weights, linears, settings.device, settings.dtype, adapters=store)
         build = DECODERS[variant.decoder]
         decoder = build(self.plan, weights, loader, settings.max_model_len, settings.device)
         if store is not None:
             decoder = AdaptedDecoder(decoder, store.step)
-        table = _table(targets, settings, store)
+        table = adapter_table(targets, settings, store)
         head = self._load_head(reader)
         scales = self._load_cache_scales(reader) if settings.cache_dtype == FP8 else ()
         reader.finish()
@@ -382,11 +337,11 @@ class NativeSource:
         )
         head = self._load_head(reader)
         reader.finish()
-        targets, limits = _targets(self.plan, settings), settings.adapters
+        targets, limits = adapter_targets(self.plan, settings), settings.adapters
         if targets is None or limits is None:
             return FusedModel(decoder, pool, head)
         store = FusedAdapterStore(targets, limits)
-        return FusedModel(decoder, pool, head, store, _table(targets, settings, store))
+        return FusedModel(decoder, pool, head, store, adapter_table(targets, settings, store))
 
     def _open(self, settings: LoadSettings) -> WeightReader:
         names = None if self.form is None else self.form.names
