@@ -27,6 +27,13 @@
 - --kv-offload={{ .root.Values.kvstore.enabled | ternary $worker.kvOffload "off" }}
 - --kv-transport={{ $worker.kvTransport }}
 - --drain-seconds={{ $worker.drainSeconds }}
+{{- with .root.Values.lora }}
+{{- if .enabled }}
+- --enable-lora
+- --max-loras={{ int64 .maxLoras }}
+- --max-lora-rank={{ int64 .maxLoraRank }}
+{{- end }}
+{{- end }}
 {{- range $flag, $value := dict
     "max-model-len" $worker.maxModelLen
     "max-num-seqs" $worker.maxNumSeqs
