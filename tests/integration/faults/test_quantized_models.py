@@ -25,7 +25,7 @@ from support.traffic.streams import Stream, completion, eventually_clean
 pytestmark = needs_kernels
 
 NUM_STREAMS = 6
-NUM_TOKENS = 150
+NUM_TOKENS = 100
 SETTINGS: dict[str, Any] = {"dtype": "bfloat16", "cpu_backend": "fused", "kv_cache_dtype": "int8"}
 
 
