@@ -17,7 +17,10 @@ LINEAR_BACKENDS = ("auto", "torch", "packed", "fixed-tile")
 KV_CACHE_DTYPES = ("auto", "fp8_e4m3", "int8")
 QUANTIZATIONS = ("none", "int8", "int4", "int8-output", "fp8")
 CPU_BACKENDS = ("auto", "fused", "torch")
-CPU_ISAS = ("auto", "amx", "avx512bf16", "avx512", "avx2", "amx_emulated")
+CPU_ISAS = (
+    *("auto", "amx", "avx512bf16", "avx512", "avx2", "amx_emulated"),
+    *("neon_bf16", "neon_dot", "neon"),
+)
 KV_OFFLOADS = ("writethrough", "writeback", "off")
 KV_TRANSPORTS = ("auto", "grpc", "off")
 LOAD_FORMATS = ("auto", "dummy")

@@ -173,6 +173,9 @@ static inline VI dot4(VI sum, VI w, FourBytes x) {
   return {half_dot4(sum.low, w.low, x), half_dot4(sum.high, w.high, x)};
 }
 static inline VI bytes(const uint8_t* p) { return load_integers((const float*)p); }
+// Columns of int8, and what is left of the offset of bytes.
+static constexpr int COLUMN_OFFSET = 128;
+static inline VI byte_columns(const uint8_t* p) { return bytes(p); }
 static inline VI low_nibbles(VI x) {
   __m256i mask = _mm256_set1_epi8(15);
   return {_mm256_and_si256(x.low, mask), _mm256_and_si256(x.high, mask)};

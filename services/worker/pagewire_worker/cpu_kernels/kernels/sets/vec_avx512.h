@@ -119,6 +119,9 @@ static inline VI dot4(VI sum, VI w, FourBytes x) {
 }
 #endif
 static inline VI bytes(const uint8_t* p) { return _mm512_loadu_si512(p); }
+// Columns of int8, and what is left of the offset of bytes.
+static constexpr int COLUMN_OFFSET = 128;
+static inline VI byte_columns(const uint8_t* p) { return bytes(p); }
 static inline VI low_nibbles(VI x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
 static inline VI high_nibbles(VI x) { return low_nibbles(_mm512_srli_epi16(x, 4)); }
 
