@@ -107,7 +107,7 @@ def loaded(case: Case, way: str, **settings: Any) -> Replica:
 
 
 DENSE = ("gemma2", "phi3", "glm4", "starcoder2", "granite", "smollm3", "olmo2", "qwen2-mixed")
-FIRST = ("llama", "glm4")
+FIRST = ("glm4",)
 """Run by all backends without the mark; the interpreter takes long."""
 
 
