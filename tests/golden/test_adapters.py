@@ -107,8 +107,6 @@ def loaded(case: Case, way: str, **settings: Any) -> Replica:
 
 
 DENSE = ("gemma2", "phi3", "glm4", "starcoder2", "granite", "smollm3", "olmo2", "qwen2-mixed")
-FIRST = ("llama", "glm4")
-"""Run by all backends without the mark; the interpreter takes long."""
 
 
 def cases() -> list[Any]:
@@ -116,7 +114,8 @@ def cases() -> list[Any]:
     for name in ("llama", *DENSE):
         for way in WAYS:
             marks: list[Any] = [needs_kernels] if way == "fused" else []
-            if way == "triton" and name not in FIRST:
+            if way == "triton":
+                # The interpreter takes long; captured decodes are compared in the short run.
                 marks.append(pytest.mark.long)
             found.append(pytest.param(name, way, marks=marks))
     return found
