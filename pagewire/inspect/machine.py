@@ -99,13 +99,15 @@ def _cpu() -> Iterator[Finding]:
     flags = set()
     info = Path("/proc/cpuinfo")
     if info.is_file():
-        line = next((one for one in info.read_text().splitlines() if one.startswith("flags")), "")
+        lines = info.read_text().splitlines()
+        line = next((one for one in lines if one.startswith(("flags", "Features"))), "")
         flags = set(line.partition(":")[2].split())
     names = {"avx2": "AVX2", "avx512f": "AVX-512", "avx512_bf16": "bf16", "amx_bf16": "AMX"}
+    names |= {"asimd": "NEON", "asimddp": "dot products", "i8mm": "int8 matrices", "bf16": "bf16"}
     found = [shown for flag, shown in names.items() if flag in flags]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     fact = f"{cores} cores, {', '.join(found) or 'no AVX2'}"
-    if "avx2" in flags:
+    if flags & {"avx2", "asimd"}:
         yield Finding("CPU", "ok", fact)
     else:
         yield Finding("CPU", "warn", fact, "models run on torch's kernels, which are slower here")

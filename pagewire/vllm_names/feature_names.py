@@ -3,6 +3,7 @@
 import json
 from typing import Final
 
+from pagewire.vllm_names.model_names import json_text
 from pagewire_shared.names.foreign_name import ForeignName, no_effect, refused, works
 
 _ONE_DEVICE: Final = "a model on several devices comes later; --num-workers N serves N copies of it"
@@ -69,7 +70,7 @@ PARALLEL: Final = (
 )
 
 _LORA: Final = "adapters are applied as PEFT publishes them; docs/adapters.md"
-_SPECULATION: Final = "speculative decoding comes later"
+_SPECULATION: Final = "use --speculative-config; its method ngram is there, others come later"
 
 ADAPTERS: Final = (
     *works(
@@ -100,9 +101,15 @@ ADAPTERS: Final = (
 )
 
 SPECULATION: Final = (
+    ForeignName(
+        name="speculative_config",
+        here="speculative_config",
+        text="a JSON object or a dict, on CPUs; method ngram is there, others come later",
+        meanings={"none": "", "{}": ""},
+        convert=json_text,
+    ),
     *refused(
         _SPECULATION,
-        speculative_config="none|{}",
         speculative_model="none",
         num_speculative_tokens="none|0",
     ),

@@ -73,7 +73,7 @@ MAX_FIELDS = {"Sequence": 24, "WorkerState": 15}
 PARTS = {
     *("placement", "fairness", "remote", "branch", "outcome", "times"),
     *("pool", "reservations", "slots", "aside", "loads", "handoffs", "grammars", "adapters"),
-    *("fault_isolation", "void_names", "duty"),
+    *("fault_isolation", "void_names", "duty", "drafts"),
 }
 """The names of the components."""
 

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from pagewire_worker.cpu_kernels import build
+from pagewire_worker.cpu_kernels.library import instruction_sets
+from support.kernels.installed_wheel import try_wheel
 from support.kernels.kernel_builds import fake_compiler, load_module
 from support.source_tree import ROOT, package_folders, relative
 
@@ -36,11 +38,13 @@ class Wheel:
         tag: Python, ABI and platform that it is for.
         contents: Its files but for the metadata.
         log: What the build said.
+        path: The file.
     """
 
     tag: str
     contents: dict[str, bytes]
     log: str
+    path: Path
 
     @property
     def is_pure(self) -> bool:
@@ -61,6 +65,7 @@ def build_wheel(source: Path, folder: Path, environment: dict[str, str] | None =
         tag="-".join(wheel.stem.split("-")[2:]),
         contents={name: data for name, data in contents.items() if ".dist-info/" not in name},
         log=log,
+        path=wheel,
     )
 
 
@@ -113,6 +118,36 @@ def test_kernels_are_compiled_for_a_wheel(copied: Path, tmp_path: Path) -> None:
     made = build_wheel(copied, tmp_path, {"CXX": str(compiler), "PATH": ""})
     assert b"-shared" in made.contents[LIBRARY]
     assert made.tag == f"py3-none-{platform_tag()}"
+
+
+@needs_kernels
+def test_an_installed_wheel_computes_without_a_compiler(
+    wheel: Wheel, tmp_path: Path, require_tool: Callable[[str, str], str]
+) -> None:
+    require_tool("g++", "apt-get install g++")
+    assert try_wheel(wheel.path, tmp_path) == list(instruction_sets())
+
+
+def test_a_wheel_for_a_named_processor(copied: Path, tmp_path: Path) -> None:
+    """Its kernels are compiled anew, and the library of this tree stays."""
+    library = copied / "services" / "worker" / LIBRARY
+    library.write_bytes(b"of this machine")
+    compiler = fake_compiler(tmp_path / "compiler")
+    environment = {"CXX": str(compiler), "PATH": "", "PAGEWIRE_WHEEL_MACHINE": "x86_64"}
+    made = build_wheel(copied, tmp_path, environment)
+    assert b"-shared" in made.contents[LIBRARY]
+    assert made.tag == "py3-none-linux_x86_64"
+    assert library.read_bytes() == b"of this machine"
+
+
+@pytest.mark.parametrize("machine", ["riscv64", "x86_64"])
+def test_a_wheel_for_a_named_processor_has_kernels_or_is_not_built(
+    machine: str, copied: Path, tmp_path: Path
+) -> None:
+    environment = {"CXX": "no-such-compiler", "PATH": "", "PAGEWIRE_WHEEL_MACHINE": machine}
+    with pytest.raises(AssertionError, match=r"no kernels for riscv64|no C\+\+ compiler"):
+        build_wheel(copied, tmp_path, environment)
+    assert not list(tmp_path.glob("*.whl"))
 
 
 def test_without_a_compiler_the_wheel_is_pure(copied: Path, tmp_path: Path, wheel: Wheel) -> None:

@@ -41,6 +41,7 @@ class Configuration:
     min_prefix_tokens: int = 256
     further_windows: str = ""
     max_adapters: int = 0
+    max_drafts: int = 0
 
     @property
     def groups(self) -> CacheGroups:
@@ -101,7 +102,11 @@ def draw(seed: int) -> Configuration:
         min_prefix_tokens=dice.choice([256, 1, 6]),
     )
     configuration = _grouped(configuration, dice)
-    return replace(configuration, max_adapters=dice.choice([0, 0, 1, 2, 3]))
+    return replace(
+        configuration,
+        max_adapters=dice.choice([0, 0, 1, 2, 3]),
+        max_drafts=dice.choice([0, 1, 4]),
+    )
 
 
 def _grouped(configuration: Configuration, dice: random.Random) -> Configuration:

@@ -154,6 +154,7 @@ class World:
             takes_prefixes=number % 6 > 0,
             max_adapters=configuration.num_adapter_slots(number),
             warm_adapters=ADAPTERS[: number % 3],
+            max_drafts=configuration.max_drafts if number % 4 else 0,
         )
         replica = Replica(info, self.salt_of, self.is_poison, self.is_deadly, self._offload)
         port = StorePort(self._find_store, self._find_blocks)

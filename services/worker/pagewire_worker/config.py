@@ -8,15 +8,19 @@ from pagewire_shared.identity.model_files import ModelFilesConfig
 from pagewire_shared.process.settings import setting
 from pagewire_shared.process.sizes import parse_count, parse_size
 from pagewire_worker.plan.roles import parse_roles
+from pagewire_worker.speculation.settings import parse_speculation
 
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTION_BACKENDS = ("auto", "reference", "sdpa", "triton")
 LINEAR_BACKENDS = ("auto", "torch", "packed", "fixed-tile")
-KV_CACHE_DTYPES = ("auto", "fp8_e4m3")
-QUANTIZATIONS = ("none", "int8", "int4", "fp8")
+KV_CACHE_DTYPES = ("auto", "fp8_e4m3", "int8")
+QUANTIZATIONS = ("none", "int8", "int4", "int8-output", "fp8")
 CPU_BACKENDS = ("auto", "fused", "torch")
-CPU_ISAS = ("auto", "amx", "avx512bf16", "avx512", "avx2", "amx_emulated")
+CPU_ISAS = (
+    *("auto", "amx", "avx512bf16", "avx512", "avx2", "amx_emulated"),
+    *("neon_bf16", "neon_dot", "neon"),
+)
 KV_OFFLOADS = ("writethrough", "writeback", "off")
 KV_TRANSPORTS = ("auto", "grpc", "off")
 LOAD_FORMATS = ("auto", "dummy")
@@ -69,7 +73,8 @@ class WorkerConfig(ModelFilesConfig):
     block_size: int = setting(16, "Tokens per KV block")
     kv_cache_dtype: str = setting(
         "auto",
-        "Type of the KV cache: the weights', or 8-bit floats with --attention-backend triton",
+        "Type of the KV cache: the weights', 8-bit floats with --attention-backend triton, or int8"
+        " with a scale per token and head on CPUs",
         choices=KV_CACHE_DTYPES,
     )
     kv_cache_memory: int | None = setting(
@@ -129,7 +134,7 @@ class WorkerConfig(ModelFilesConfig):
     quantization: str = setting(
         "none",
         "Type that weights are turned into while they are loaded: int8 and int4 to compute on CPUs,"
-        " int8 and fp8 on CUDA",
+        " int8 and fp8 on CUDA; int8-output turns the output layer only, on CPUs",
         choices=QUANTIZATIONS,
     )
     attention_backend: str = setting(
@@ -159,6 +164,12 @@ class WorkerConfig(ModelFilesConfig):
         2 * 1024**3, "Most bytes of the content of adapters that stays in memory", parse=parse_size
     )
     max_lora_rank: int = setting(16, "Largest rank of an adapter, at most 256")
+    speculative_config: str = setting(
+        "",
+        "JSON object that turns on speculative decoding on CPUs, with vLLM's names, such as"
+        ' {"method": "ngram", "num_speculative_tokens": 5}',
+        parse=parse_speculation,
+    )
     kv_offload: str = setting(
         "writethrough",
         "When KV blocks go to a KV store: when they are full, when they are evicted, or never",

@@ -53,7 +53,7 @@ async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
         if replica.adapters is not None:
             adapter_service.serve(replica.adapters)
         attached = asyncio.Event()
-        show_replica(info, attached, replica.expert_counts)
+        show_replica(info, attached, replica.expert_counts, replica.speculator)
         offload = _make_offload(replica, thread, connector)
         transfer = _make_transfer(replica, thread, ends)
         link = SchedulerLink(

@@ -99,6 +99,8 @@ class StepPlan(Generic[IntsT]):
         named_blocks: Blocks that get a name with this step.
         names: Their names.
         named_slots: Slots of their sequences, or NO_SLOT; empty when unknown.
+        num_drafts: Drafts that may be verified behind the last position computed, per scheduled
+            slot; empty for none at all.
     """
 
     generation: int
@@ -125,3 +127,4 @@ class StepPlan(Generic[IntsT]):
     named_blocks: IntsT = column(U32, group="names")
     names: list[bytes] = column(NAMES, group="names")
     named_slots: IntsT = column(U32)
+    num_drafts: IntsT = column(U8)

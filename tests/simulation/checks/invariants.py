@@ -156,7 +156,9 @@ def tables_cover(worker: WorkerState, coverage: Coverage) -> None:
         assert sequence.table is not None
         num_blocks = len(sequence.table.blocks)
         least = -(-sequence.num_computed // size)
-        most = -(-(len(sequence.tokens) + sequence.num_in_flight) // size)
+        # What was taken for drafts that turned out wrong stays for the next tokens.
+        num_soon = sequence.num_in_flight + worker.info.max_drafts
+        most = -(-(len(sequence.tokens) + num_soon) // size)
         if not least <= num_blocks <= most:
             detail = f"{sequence.key} has {num_blocks} blocks, needs {least} to {most}"
             raise Violation("tables_cover", detail)

@@ -1,5 +1,6 @@
 """A scheduler core over an executor that is as random as a day in production: batch sizes, chunks,
-prefix hits, preemptions, and workers that die with all they hold."""
+prefix hits, preemptions, and workers that die with all they hold or leave their blocks to the next,
+as whole blocks or layer by layer."""
 
 import random
 from collections import deque
@@ -30,6 +31,7 @@ from pagewire_shared.steps.plan import StepPlan
 from pagewire_worker.config import WorkerConfig
 from pagewire_worker.link.convert import hello_to_message
 from pagewire_worker.loading.loader import Replica, load_replica
+from support.cells.moved_blocks import BlocksTaken, load_blocks, take_blocks
 
 MAX_TOKENS = 512
 NUM_BLOCKS = 400
@@ -64,6 +66,7 @@ class Weather:
         is_caching: Whether prefixes are shared.
         steps_in_flight: Steps that are planned ahead.
         deaths: Steps after which the worker dies, and another one comes with an empty cache.
+        moves: Steps after which another worker comes, which has loaded the blocks with names.
     """
 
     num_at_once: int
@@ -72,6 +75,7 @@ class Weather:
     is_caching: bool
     steps_in_flight: int
     deaths: frozenset[int] = frozenset()
+    moves: frozenset[int] = frozenset()
 
 
 SOLO = Weather(
@@ -93,6 +97,7 @@ def draw_weather(generator: random.Random, longest: int) -> Weather:
         is_caching=generator.random() < 0.7,
         steps_in_flight=generator.choice([1, 2]),
         deaths=frozenset(generator.sample(range(60), generator.choice([0, 0, 0, 1, 2]))),
+        moves=frozenset(generator.sample(range(60), generator.choice([0, 0, 1, 2]))),
     )
 
 
@@ -123,6 +128,7 @@ class ExactCell:
         )
         self.num_preemptions = 0
         self.num_deaths = 0
+        self.num_moved_blocks = 0
         self.num_cached_tokens = 0
 
     def run(self, requests: Sequence[Request], weather: Weather) -> list[Answer]:
@@ -131,6 +137,7 @@ class ExactCell:
         answers = run.answer(requests)
         self.num_preemptions += run.core.counts.num_preemptions
         self.num_deaths += run.num_deaths
+        self.num_moved_blocks += run.num_moved_blocks
         self.num_cached_tokens += run.num_cached_tokens
         return answers
 
@@ -144,7 +151,9 @@ class _Run:
         self._adapters: dict[RequestId, int | None] = {}
         self._num_open = 0
         self._num_steps = 0
+        self._num_workers = 1
         self.num_deaths = 0
+        self.num_moved_blocks = 0
         self.num_cached_tokens = 0
         self.core = SchedulerCore(CoreSettings(generation=1, is_caching=weather.is_caching))
         self._info = self._attach(1)
@@ -160,15 +169,20 @@ class _Run:
             self._step()
         return self._answers
 
-    def _attach(self, incarnation: int) -> WorkerInfo:
-        """Attach a worker that holds nothing: whatever is left in its cache is NaN."""
-        self._replica.model_runner.drop_slots()
+    def _attach(self, incarnation: int, taken: BlocksTaken | None = None) -> WorkerInfo:
+        """Attach a worker that holds what it has `taken`: all else in its cache is NaN."""
+        runner = self._replica.model_runner
+        runner.drop_slots()
         with torch.inference_mode():
-            for layer in self._replica.model_runner.backend.kv_cache.layers:
-                layer.key.fill_(float("nan"))
-                layer.value.fill_(float("nan"))
+            for layer in runner.backend.kv_cache.layers:
+                for part in layer.parts:
+                    part.view(torch.uint8).fill_(255)  # NaN in every type, scales of int8 too
+        runner.blocks.overwrite(list(runner.blocks.held_names()))
+        if taken is not None:
+            load_blocks(self._replica, taken)
+        held = runner.blocks.held_names()
         hello = hello_to_message(
-            self._replica.info, incarnation=incarnation, highest_generation=0, held={}
+            self._replica.info, incarnation=incarnation, highest_generation=0, held=held
         )
         parsed = worker_attach_pb2.WorkerHello.FromString(hello.SerializeToString())
         weather, told = self._weather, worker_info(parsed)
@@ -216,7 +230,12 @@ class _Run:
         result = result_from_message(worker_attach_pb2.StepResult.FromString(answer))
         assert result.failure is None, result.failure
         self._num_steps += 1
-        if self._num_steps in self._weather.deaths:
+        if self._num_steps in self._weather.moves:
+            taken = take_blocks(self._replica, is_layered=self._num_steps % 2 == 0)
+            self.num_moved_blocks += len(taken.names)
+            self._die(taken)
+        elif self._num_steps in self._weather.deaths:
+            self.num_deaths += 1
             self._die()
         else:
             self._take(self.core.apply(self._info.worker_id, result))
@@ -229,12 +248,12 @@ class _Run:
         ]
         return replace(plan, new_sequences=new)
 
-    def _die(self) -> None:
+    def _die(self, taken: BlocksTaken | None = None) -> None:
         """Lose the worker, and the result it was about to send; go on with another one."""
-        self.num_deaths += 1
         self._plans.clear()
         self._take(self.core.detach_worker(self._info.worker_id))
-        self._info = self._attach(self.num_deaths + 1)
+        self._num_workers += 1
+        self._info = self._attach(self._num_workers, taken)
 
     def _take(self, events: Sequence[Event]) -> None:
         for event in events:

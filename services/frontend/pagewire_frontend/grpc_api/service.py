@@ -1,6 +1,7 @@
 """The public gRPC API of a frontend. Thin: messages in, engine, messages out."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Any, Final
 
 import grpc.aio
@@ -108,9 +109,10 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
             request, model, context.time_remaining(), self._engine.prompt_end
         )
         messages = ChoiceMessages(asked.new_reader)
-        async for event, echo in self._stream(asked, context):
-            for shown in messages.take(event):
-                yield pb.ChatResponse(**event_convert.event_fields(shown, echo))
+        async with aclosing(self._stream(asked, context)) as events:
+            async for event, echo in events:
+                for shown in messages.take(event):
+                    yield pb.ChatResponse(**event_convert.event_fields(shown, echo))
 
     async def Complete(
         self, request: pb.CompleteRequest, context: Context
@@ -120,8 +122,9 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         num_tokens = len(request.token_ids.ids)
         async with self._engine.large_prompts.turn(current_tenant(), num_tokens):
             asked = grpc_convert.complete_request(request, model, context.time_remaining())
-        async for event, echo in self._stream(asked, context):
-            yield pb.CompleteResponse(**event_convert.event_fields(event, echo))
+        async with aclosing(self._stream(asked, context)) as events:
+            async for event, echo in events:
+                yield pb.CompleteResponse(**event_convert.event_fields(event, echo))
 
     async def Embed(self, request: pb.EmbedRequest, context: Context) -> pb.EmbedResponse:
         """Turn inputs into vectors."""
@@ -198,7 +201,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
 
     async def _stream(
         self, asked: GrpcStreamOptions, context: Context
-    ) -> AsyncIterator[tuple[Event, str | None]]:
+    ) -> AsyncGenerator[tuple[Event, str | None]]:
         """Yield the events to show; the first with the text before the answer if it is wanted."""
         LABEL.set(label_in(context.invocation_metadata()))
         try:

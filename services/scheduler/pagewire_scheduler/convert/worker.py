@@ -22,6 +22,9 @@ from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 MAX_GROUPS: Final = 8
 """Cache groups of a worker: a step sends a block of each for every sequence."""
 
+MAX_DRAFTS: Final = 255
+"""Of a sequence in a step, where a plan has a byte for them."""
+
 STATE_WINDOW: Final = 2
 """A state is made of that of the token before."""
 
@@ -75,6 +78,7 @@ def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
         max_adapters=num_adapter_slots(capacity),
         max_adapter_rank=capacity.max_adapter_rank,
         warm_adapters=warm_adapters(hello.warm_adapters),
+        max_drafts=min(capacity.max_drafts, MAX_DRAFTS),
     )
 
 

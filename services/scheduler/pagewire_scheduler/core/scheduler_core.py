@@ -218,7 +218,7 @@ class SchedulerCore:
         if identity != (worker.generation, worker.info.incarnation, expected):
             self.counts.num_dropped_results += 1
             return []
-        applied = apply_result(worker, result, self.now)
+        applied = apply_result(worker, result, self.policy, self.now)
         for prefill in applied.prefilled:
             complete_prefill(worker, prefill, self.now)
         finished = self._conclude(applied.finished)

@@ -27,6 +27,7 @@ class ModelSummary:
         first_context: A longest context beyond it changes how all positions are computed; None
             where it does not.
         is_encoder: Whether it computes prompts whole, without a cache, and generates nothing.
+        cache_scheme: The KV cache that it was made for, as model_files describes it, or None.
     """
 
     architecture: str
@@ -35,6 +36,7 @@ class ModelSummary:
     dtype: str | None
     first_context: int | None = None
     is_encoder: bool = False
+    cache_scheme: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

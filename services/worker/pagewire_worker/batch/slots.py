@@ -278,6 +278,22 @@ class SlotTable:
             self.request_ids[slot] = request_id
         self.sampling.restore(slots, saved.sampling)
 
+    @property
+    def host_tokens(self) -> npt.NDArray[np.int32] | None:
+        """The tokens where the host reads them, [num_slots, max_model_len + 1]; None on devices."""
+        return self._host_tokens
+
+    def write_drafts(self, slot: int, position: int, token_ids: Int64Array) -> None:
+        """Write `token_ids` [n] from `position` of `slot` on: they are not known tokens yet."""
+        ids = to_device(token_ids.astype(np.int32), self.tokens.device)
+        self.tokens[slot, position : position + len(token_ids)] = ids
+
+    def read_tokens(self, slots: Int64Array, positions: Int64Array) -> Int64Array:
+        """Return what is written at `positions` of `slots`, [n] each; waits for the device."""
+        where = torch.from_numpy(slots), torch.from_numpy(positions)
+        found: Int64Array = self.tokens[where].cpu().numpy().astype(np.int64)
+        return found
+
     def write_tokens(
         self,
         slots: Int64Array,
@@ -323,16 +339,22 @@ class SlotTable:
         ends: Int64Array,
         sampling_slots: Int64Array,
         late: Int64Array | None = None,
+        num_accepted: Int64Array | None = None,
     ) -> None:
         """Count the tokens computed up to `ends` of `slots`, and the sampled tokens.
 
         Tokens are sampled by `sampling_slots` [samples], except the rows `late` [n].
+        `num_accepted` are the right drafts behind `ends`, per slot of `slots`.
         """
+        if num_accepted is not None:
+            ends = ends + num_accepted
+            self.num_tokens[slots] += num_accepted
         self.num_computed[slots] = np.maximum(self.num_computed[slots], ends)
         self.is_behind[sampling_slots] = False
         if late is not None and len(late):
             self.is_behind[sampling_slots[late]] = True
             sampling_slots = np.delete(sampling_slots, late)
+        # A slot with drafts is here once per row, and counts once.
         self.num_tokens[sampling_slots] += ~self.is_beam[sampling_slots]
 
     def _columns(self) -> tuple[npt.NDArray[np.generic], ...]:

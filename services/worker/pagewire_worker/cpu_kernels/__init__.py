@@ -1,1 +1,1 @@
-"""The native decoder on C++ kernels for x86 CPUs."""
+"""The native decoder on C++ kernels for x86-64 and arm64 CPUs."""

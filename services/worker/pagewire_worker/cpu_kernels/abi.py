@@ -29,6 +29,7 @@ class LinearArgs(ctypes.Structure):
         ("bias", ctypes.c_void_p),
         ("scales", ctypes.c_void_p),
         ("table", ctypes.c_void_p),
+        ("order", ctypes.c_void_p),
         ("kind", ctypes.c_int32),
         ("group", ctypes.c_int32),
         ("scale_type", ctypes.c_int32),
@@ -191,6 +192,7 @@ class Model(ctypes.Structure):
 
     _fields_ = (
         ("type", ctypes.c_int32),
+        ("kv_type", ctypes.c_int32),
         ("num_layers", ctypes.c_int32),
         ("hidden", ctypes.c_int32),
         ("num_heads", ctypes.c_int32),

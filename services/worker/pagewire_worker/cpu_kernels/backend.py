@@ -73,9 +73,15 @@ class FusedBackend:
         return self._kv_cache
 
     @property
+    def decoder(self) -> FusedDecoder:
+        """The model."""
+        return self._decoder
+
+    @property
     def kernel_set(self) -> str:
         """Names of the implementations in use, and the numerics of the processor."""
-        return f"fused-3,{self._pool.arithmetic},{self._probe}"
+        stored = ",kv=int8" if self._kv_cache.has_scales else ""
+        return f"fused-3,{self._pool.arithmetic},{self._probe}{stored}"
 
     @property
     def is_exact(self) -> bool:
@@ -201,6 +207,7 @@ def _model_structure(
     plan, latent = decoder.plan, decoder.plan.attention.latent
     return abi.Model(
         type=TYPES[decoder.dtype],
+        kv_type=abi.INT8 if kv_cache.has_scales else TYPES[decoder.dtype],
         num_layers=len(plan.layers),
         hidden=plan.hidden_size,
         num_heads=plan.attention.num_heads,

@@ -11,18 +11,23 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
 SOURCES = FOLDER / "kernels"
 LIBRARY = FOLDER / "_kernels.so"
-MACHINES = ("x86_64", "AMD64")
-"""Processors that the kernels are written for."""
+MACHINES: Mapping[str, str] = {
+    **dict.fromkeys(("x86_64", "AMD64"), "x86_64"),
+    **dict.fromkeys(("aarch64", "arm64"), "aarch64"),
+}
+"""Names of the processors that the kernels are written for, and the family of each."""
 
 COMPILERS = ("c++", "g++", "clang++")
 _COMMON = (
     *("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti"),
+    # Square roots are instructions, never calls of the math library.
+    "-fno-math-errno",
     # A sum that is contracted in one loop and not in another would differ in its last bit.
     "-ffp-contract=off",
 )
@@ -30,15 +35,25 @@ _AVX2 = ("-mavx2", "-mfma")
 _AVX512 = (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq")
 _AVX512_BF16 = (*_AVX512, "-mavx512bf16", "-mavx512vnni")
 # Instructions that each file may use. Nothing else is assumed of the processor.
-_UNITS: dict[str, tuple[str, ...]] = {
-    "interface.cpp": (),
-    "pool.cpp": (),
-    "sets/avx2.cpp": _AVX2,
-    "sets/avx512.cpp": _AVX512,
-    "sets/avx512bf16.cpp": _AVX512_BF16,
-    "sets/amx.cpp": (*_AVX512_BF16, "-mamx-tile", "-mamx-bf16", "-mamx-int8"),
-    # For tests in the main: quick to compile.
-    "sets/amx_emulated.cpp": (*_AVX512_BF16, "-O1"),
+_EVERYWHERE: dict[str, tuple[str, ...]] = {"interface.cpp": (), "pool.cpp": ()}
+_UNITS: dict[str, dict[str, tuple[str, ...]]] = {
+    "x86_64": {
+        **_EVERYWHERE,
+        "sets/x86.cpp": (),
+        "sets/avx2.cpp": _AVX2,
+        "sets/avx512.cpp": _AVX512,
+        "sets/avx512bf16.cpp": _AVX512_BF16,
+        "sets/amx.cpp": (*_AVX512_BF16, "-mamx-tile", "-mamx-bf16", "-mamx-int8"),
+        # For tests in the main: quick to compile.
+        "sets/amx_emulated.cpp": (*_AVX512_BF16, "-O1"),
+    },
+    "aarch64": {
+        **_EVERYWHERE,
+        "sets/arm64.cpp": (),
+        "sets/neon.cpp": (),
+        "sets/neon_dot.cpp": ("-mcpu=generic+dotprod",),
+        "sets/neon_bf16.cpp": ("-mcpu=generic+dotprod+bf16+i8mm",),
+    },
 }
 
 
@@ -61,13 +76,21 @@ def is_built(target: Path = LIBRARY) -> bool:
     return target.is_file() and source_hash().encode() in target.read_bytes()
 
 
-def build(target: Path = LIBRARY) -> Path:
-    """Compile the kernels into `target` and return it. Raises BuildError."""
-    if platform.machine() not in MACHINES:
-        raise BuildError(f"there are no kernels for {platform.machine()}")
-    compiler = _find_compiler()
+def build(target: Path = LIBRARY, machine: str | None = None) -> Path:
+    """Compile the kernels into `target` and return it.
+
+    Args:
+        machine: Name of the processor that the compiler compiles for; by default this machine's.
+
+    Raises:
+        BuildError: There are no kernels for the processor, no compiler, or it fails.
+    """
+    machine = machine or platform.machine()
+    if machine not in MACHINES:
+        raise BuildError(f"there are no kernels for {machine}")
+    units, compiler = _UNITS[MACHINES[machine]], _find_compiler()
     with tempfile.TemporaryDirectory(prefix="pagewire-kernels-") as folder:
-        objects = _compile(compiler, Path(folder))
+        objects = _compile(compiler, units, Path(folder))
         made = Path(folder) / "kernels.so"
         _wait([_start([*compiler, "-shared", "-o", str(made), *map(str, objects), "-pthread"])])
         # Processes that have the old file mapped keep it.
@@ -88,12 +111,15 @@ def _find_compiler() -> list[str]:
     raise BuildError(f"there is no C++ compiler: none of {wanted or ', '.join(COMPILERS)}")
 
 
-def _compile(compiler: Sequence[str], folder: Path) -> list[Path]:
+def _compile(
+    compiler: Sequence[str], units: Mapping[str, tuple[str, ...]], folder: Path
+) -> list[Path]:
     objects, running = [], []
-    for name, flags in _UNITS.items():
+    for name, flags in units.items():
         made = folder / f"{Path(name).name}.o"
-        define = f'-DPW_SOURCE_HASH="{source_hash()}"'
-        arguments = [*_COMMON, *flags, define, f"-I{SOURCES}", "-c", str(SOURCES / name)]
+        # Only where it is used: a compiler with a cache finds the other units again.
+        define = [f'-DPW_SOURCE_HASH="{source_hash()}"'] if name == "interface.cpp" else []
+        arguments = [*_COMMON, *flags, *define, f"-I{SOURCES}", "-c", str(SOURCES / name)]
         running.append(_start([*compiler, *arguments, "-o", str(made)]))
         objects.append(made)
     _wait(running)

@@ -20,6 +20,10 @@ EMULATED = "amx_emulated"
 so."""
 
 
+_EQUAL_BITS = {EMULATED: "amx", "neon_dot": "neon"}
+"""Sets that compute the bits of another one, which differs in speed alone."""
+
+
 class KernelsMissingError(Exception):
     """There are no kernels to run here; the text gives the reason and a remedy."""
 
@@ -90,7 +94,7 @@ class KernelPool:
     @property
     def arithmetic(self) -> str:
         """Name of what the results' bits depend on: sets of equal bits have the same one."""
-        return "amx" if self.instruction_set == EMULATED else self.instruction_set
+        return _EQUAL_BITS.get(self.instruction_set, self.instruction_set)
 
     def __del__(self) -> None:
         if getattr(self, "_pool", None):

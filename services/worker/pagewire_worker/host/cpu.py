@@ -64,7 +64,11 @@ def has_amx() -> bool:
     return "amx_bf16" in _processor_facts().get("flags", "").split()
 
 
-_IDENTITY = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")
+_IDENTITY = (
+    *("vendor_id", "cpu family", "model", "model name", "stepping", "flags"),
+    # The same of arm64.
+    *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features"),
+)
 
 
 def _processor_facts() -> dict[str, str]:

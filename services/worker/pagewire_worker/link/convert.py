@@ -68,6 +68,7 @@ def hello_to_message(
         is_encoder=info.is_encoder,
         max_adapters=info.max_adapters,
         max_adapter_rank=info.max_adapter_rank,
+        max_drafts=info.max_drafts,
     )
     return wire.WorkerHello(
         protocol=protocol_range(),

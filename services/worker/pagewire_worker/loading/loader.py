@@ -39,6 +39,7 @@ from pagewire_worker.loading.encoder_cache import encoder_cache, without_blocks
 from pagewire_worker.loading.profile_run import LargestStep, MostSampling
 from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.loading.replica_shape import ReplicaShape, resolve_shape
+from pagewire_worker.loading.speculation import make_speculator, most_drafts
 from pagewire_worker.loading.token_budget import StepTokens, calibrated_budget
 from pagewire_worker.loading.warm_up import warm_up
 from pagewire_worker.offload.block_offloader import BlockOffloader
@@ -46,6 +47,7 @@ from pagewire_worker.plan.roles import parse_roles
 from pagewire_worker.runner.model_runner import ModelRunner
 from pagewire_worker.runner.step_sampler import Sampler
 from pagewire_worker.sampling import sampler
+from pagewire_worker.speculation.speculator import Speculator
 from pagewire_worker.transfer.block_sharer import BlockSharer
 from pagewire_worker.triton_kernels.availability import why_no_kernels
 
@@ -79,7 +81,7 @@ TRANSPORTS = {
 class Replica:
     """A loaded model, ready to run plans; `offloader` is absent where blocks do not go to stores,
     `sharer` where they do not go to other workers, `expert_counts` where none are asked for,
-    `adapters` where it takes none."""
+    `adapters` where it takes none, `speculator` without speculation."""
 
     info: ReplicaInfo
     model_runner: ModelRunner
@@ -89,6 +91,7 @@ class Replica:
     sharer: BlockSharer | None = None
     expert_counts: ExpertCounts | None = None
     adapters: AdapterLoader | None = None
+    speculator: Speculator | None = None
 
 
 @torch.inference_mode()
@@ -111,8 +114,7 @@ def load_replica(
     on_progress(0.0, "finding the model")
     shape = resolve_shape(config)
     config = without_blocks(config) if shape.model.is_encoder else config
-    if shape.device.type == "cpu":
-        torch.set_num_threads(config.cpu_threads or num_physical_cores())
+    _set_threads(config, shape)
     model = _load_model(config, shape, on_progress)
     on_progress(0.9, "allocating the KV cache")
     # What lives as long as the replica comes before the cache, which takes what is left.
@@ -120,8 +122,7 @@ def load_replica(
     slots = _slots(config, shape, model)
     sampler = pick_sampler(shape.device, device_capability(shape.device), shape.model.vocab_size)
     settings = _cache_settings(config, shape, model, MostSampling(sampler, slots.tokens))
-    cache = encoder_cache(shape, config.block_size)
-    cache = cache or make_cache(model, settings, LayerCalls(on_layer))
+    cache = _make_kv_cache(config, shape, model, settings, LayerCalls(on_layer))
     slots.limits = limits = _with_blocks(slots.limits, cache)
     copies, names = make_copies(shape.device), BlockNames()
     sharer = BlockSharer(cache, names, copies) if _hands_out(config) else None
@@ -131,6 +132,7 @@ def load_replica(
     grammars = make_grammars(shape.files, shape.model.vocab_size)
     on_progress(0.95, "warming up")
     step_tokens = _step_tokens(config, shape, backend, limits.max_model_len)
+    speculator = make_speculator(config, shape, backend, slots, step_tokens.shared)
     model_runner = ModelRunner(
         backend=backend,
         limits=limits,
@@ -145,12 +147,23 @@ def load_replica(
         slots=slots,
         head=model.head,
         adapters=model.adapters,
+        speculator=speculator,
     )
     warm_up(model_runner, limits, step_tokens.shared, is_encoder=shape.model.is_encoder)
     on_progress(1.0, "loaded")
     info = _describe(config, shape, model, backend, step_tokens, limits.max_model_len)
-    others = _count_experts(config, backend), _make_adapters(config, model.adapters)
+    others = _count_experts(config, backend), _make_adapters(config, model.adapters), speculator
     return Replica(info, model_runner, grammars.compiler, copies, offloader, sharer, *others)
+
+
+def _make_kv_cache(
+    config: WorkerConfig,
+    shape: ReplicaShape,
+    model: LoadedReplicaModel,
+    settings: CacheSettings,
+    watch: LayerCalls,
+) -> KvCache:
+    return encoder_cache(shape, config.block_size) or make_cache(model, settings, watch)
 
 
 def _make_adapters(config: WorkerConfig, slots: AdapterSlots | None) -> AdapterLoader | None:
@@ -158,6 +171,11 @@ def _make_adapters(config: WorkerConfig, slots: AdapterSlots | None) -> AdapterL
         return None
     num_warm = config.max_cpu_loras or 4 * config.max_loras
     return AdapterLoader(slots, WarmAdapters(num_warm, config.lora_memory))
+
+
+def _set_threads(config: WorkerConfig, shape: ReplicaShape) -> None:
+    if shape.device.type == "cpu":
+        torch.set_num_threads(config.cpu_threads or num_physical_cores())
 
 
 def _count_experts(config: WorkerConfig, backend: ModelBackend) -> ExpertCounts | None:
@@ -312,6 +330,7 @@ def _describe(
         host_id=_host_id(),
         max_adapters=config.max_loras if config.enable_lora else 0,
         max_adapter_rank=config.max_lora_rank if config.enable_lora else 0,
+        max_drafts=most_drafts(config),
     )
 
 

@@ -19,6 +19,8 @@ class ReplicaInfo:
     `kv_transports` are the ways to send blocks to other workers, `pull_transports` the ways to
     receive theirs. `host_id` is the boot id of its host, "" if unknown. `max_adapters` are the
     adapter slots, 0 if it takes no adapters, and `max_adapter_rank` is their largest rank.
+    `max_drafts` is the number of drafts per sequence and step that it verifies, 0 if it does not
+    speculate.
     """
 
     worker_id: bytes
@@ -45,6 +47,7 @@ class ReplicaInfo:
     host_id: str = ""
     max_adapters: int = 0
     max_adapter_rank: int = 0
+    max_drafts: int = 0
 
     @property
     def layout(self) -> BlockLayout:

@@ -49,6 +49,7 @@ RESULT_COLUMNS = {
     "num_top": [2],
     "top_token_ids": [5, 6],
     "failed_slots": [1],
+    "num_drafts": [5, 0],
 }
 PROMPT_COLUMNS = {
     "slots": [0],
@@ -261,6 +262,18 @@ def test_columns_of_one_group_have_one_length(name):
     size = {"samples": 1, "names": 16}.get(name, 4)
     with pytest.raises(WireError, match=rf"differ in length: .*'{name}'"):
         plan_from_message(wire.StepPlan(**columns | {name: columns[name] + bytes(size)}))
+
+
+def test_drafts_are_counted_per_scheduled_slot():
+    names = ("slots", "starts", "num_new_tokens", "num_new_blocks")
+    slots = packed({name: [3, 4] for name in names}) | {"samples": b"\1\1"}
+    plan = StepPlan(1, 1, 1, slots=[3, 4], num_drafts=[0, 255])
+    assert plan_to_message(plan).num_drafts == b"\0\xff"
+    read = plan_from_message(wire.StepPlan(num_drafts=b"\0\xff", **slots))
+    assert read.num_drafts.tolist() == [0, 255]
+    assert len(plan_from_message(wire.StepPlan(**slots)).num_drafts) == 0
+    with pytest.raises(WireError, match=r"differ in length: .*num_drafts"):
+        plan_from_message(wire.StepPlan(num_drafts=b"\1", **slots))
 
 
 @pytest.mark.parametrize("name", [*PLAN_COLUMNS, "names", "released_grammars"])

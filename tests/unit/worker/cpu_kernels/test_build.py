@@ -16,7 +16,7 @@ from support.kernels.kernel_builds import copy_of_build, fake_compiler
 
 MACHINE = platform.machine()
 UNITS = {
-    *("interface.cpp", "pool.cpp", "avx2.cpp", "avx512.cpp", "avx512bf16.cpp"),
+    *("interface.cpp", "pool.cpp", "x86.cpp", "avx2.cpp", "avx512.cpp", "avx512bf16.cpp"),
     *("amx.cpp", "amx_emulated.cpp"),
 }
 
@@ -90,7 +90,7 @@ def test_nothing_is_assumed_of_the_processor(
         assert "-ffp-contract=off" in words
         name = Path(words[words.index("-c") + 1]).name
         features[name] = {word for word in words if word.startswith("-m")}
-    assert features["interface.cpp"] == features["pool.cpp"] == set()
+    assert features["interface.cpp"] == features["pool.cpp"] == features["x86.cpp"] == set()
     assert features["avx2.cpp"] == {"-mavx2", "-mfma"}
     assert not any("avx512bf16" in flag for flag in features["avx512.cpp"])
     assert "-mavx512bf16" in features["avx512bf16.cpp"]

@@ -76,6 +76,7 @@ class WorkerInfo:
         max_adapters: Its adapter slots; 0 when it takes no adapters.
         max_adapter_rank: Largest rank of an adapter.
         warm_adapters: Adapters whose content is in its memory.
+        max_drafts: Drafts that it verifies per sequence and step; 0 when it does not speculate.
     """
 
     worker_id: bytes
@@ -101,6 +102,7 @@ class WorkerInfo:
     max_adapters: int = 0
     max_adapter_rank: int = 0
     warm_adapters: tuple[bytes, ...] = ()
+    max_drafts: int = 0
 
     def num_bytes(self, start: int, end: int) -> int:
         """Return the bytes that a prefix of `end` blocks needs beyond its first `start`."""

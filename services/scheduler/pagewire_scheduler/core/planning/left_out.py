@@ -114,14 +114,14 @@ def given_up_error(reason: str) -> InvalidRequestError:
 
 def expected_counts(step: OutstandingStep, counts: Ints) -> bool:
     """Return whether `counts` match the sequences that `step` sampled."""
-    sampled = step.sampled
+    sampled, granted = step.sampled, step.granted
     if len(counts) != len(sampled):
         return False
-    for sequence, count in zip(sampled, counts, strict=True):
+    for sequence, count, num_drafts in zip(sampled, counts, granted, strict=True):
         if sequence.is_pooling or sequence in step.left_out:
             is_right = count == 0
         else:
-            is_right = count == 1 or (count == 0 and may_be_left_out(sequence))
+            is_right = 0 < count <= 1 + num_drafts or (count == 0 and may_be_left_out(sequence))
         if not is_right:
             return False
     return True

@@ -92,3 +92,10 @@ class OutstandingStep:
             for sequence, sample in zip(self.sequences, self.plan.samples, strict=True)
             if sample
         ]
+
+    @property
+    def granted(self) -> list[int]:
+        """The drafts that may be verified of each sequence that is sampled for."""
+        plan = self.plan
+        grants = plan.num_drafts or [0] * len(plan.slots)
+        return [num for num, sample in zip(grants, plan.samples, strict=True) if sample]

@@ -20,6 +20,7 @@ from pagewire_scheduler.core.data.model_totals import ModelTotals
 from pagewire_scheduler.core.data.settings import CoreSettings
 from pagewire_scheduler.core.data.worker_info import Role, WorkerInfo
 from pagewire_scheduler.core.state.adapters import WorkerAdapters
+from pagewire_scheduler.core.state.draft_offers import DraftOffers
 from pagewire_scheduler.core.state.fault_isolation import FaultIsolation
 from pagewire_scheduler.core.state.grammars import WorkerGrammars
 from pagewire_scheduler.core.state.kv_load import KvLoad
@@ -164,6 +165,7 @@ class WorkerState:
         reservations: Reserved blocks.
         fault_isolation: Sequences among which one made a step fail.
         void_names: Names of blocks that the worker has to overwrite.
+        drafts: Drafts that the worker offers to verify.
         counts: Totals of its prefix cache.
         totals: Totals of its model.
     """
@@ -203,6 +205,7 @@ class WorkerState:
         self.counts = WorkerCounts()
         self.outstanding: deque[OutstandingStep] = deque()
         self.void_names = VoidNames(info, self.pool)
+        self.drafts = DraftOffers()
         self.next_step_id = 1
         self.kind = (
             _root_key(info),
@@ -222,7 +225,7 @@ class WorkerState:
     @property
     def has_credit(self) -> bool:
         """Whether another plan may be sent."""
-        return len(self.outstanding) < self.info.steps_in_flight
+        return len(self.outstanding) < (1 if self.drafts else self.info.steps_in_flight)
 
     @property
     def shared_step_tokens(self) -> int:
@@ -321,6 +324,7 @@ class WorkerState:
         assert self.running[index] is sequence, "a sequence that does not run stops running"
         del self.running[index]
         self.growing.pop(sequence, None)
+        self.drafts.drop(sequence)
         tenant = sequence.request.submission.tenant
         self.num_running_of[tenant] -= 1
         if not self.num_running_of[tenant]:

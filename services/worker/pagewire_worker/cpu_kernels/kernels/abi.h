@@ -7,8 +7,8 @@
 extern "C" {
 #endif
 
-// Storage of a matrix; activations and KV have the first two types only. Products with int8 and int4
-// quantize their input, those with codes of 8 and 4 bits do not (products/codes.h).
+// Storage of a matrix. Activations have the first two types only, keys and values also int8. Products
+// with int8 and int4 quantize their input, those with codes of 8 and 4 bits do not (products/codes.h).
 enum { PW_FLOAT32 = 0, PW_BFLOAT16 = 1, PW_INT8 = 2, PW_INT4 = 3, PW_CODES8 = 4, PW_CODES4 = 5 };
 
 // Types of the scales and offsets of codes.
@@ -24,6 +24,7 @@ typedef struct {
   const float* bias;
   const float* scales;  // of the rows of an int8 matrix, [outputs]; others have them in `weight`
   const float* table;   // the values of codes of 4 bits, [16]
+  const int32_t* order;  // the place in x of each input of a matrix of codes; null for theirs
   int32_t kind;         // its storage
   int32_t group;        // inputs that share a scale in a matrix of int4 or codes, a multiple of 16
   int32_t scale_type;   // of codes
@@ -182,7 +183,8 @@ typedef struct {
 } PwLayer;
 
 typedef struct {
-  int32_t type;  // of matrices, activations and KV cache
+  int32_t type;     // of matrices and activations
+  int32_t kv_type;  // of the KV cache: the same, or PW_INT8 with a scale per token and head
   int32_t num_layers;
   int32_t hidden;
   int32_t num_heads;

@@ -1,71 +1,22 @@
 // The functions of abi.h: they select kernels, and cut a batch into tiles.
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
-#if defined(__linux__)
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
-
 #include "abi.h"
 #include "kernels.h"
+#include "sets/sets.h"
 
 #ifndef PW_SOURCE_HASH
 #define PW_SOURCE_HASH "unknown"
 #endif
 
-struct Isa {
-  const char* name;
-  const Kernels* kernels;
-};
-
-static const Isa ISAS[] = {
-    {"amx", &amx_kernels},
-    {"avx512bf16", &avx512bf16_kernels},
-    {"avx512", &avx512_kernels},
-    {"avx2", &avx2_kernels},
-    {"amx_emulated", &amx_emulated_kernels},
-};
-static constexpr int32_t NUM_ISAS = sizeof(ISAS) / sizeof(ISAS[0]);
-
-const char* pw_isa_name(int32_t isa) { return isa < NUM_ISAS ? ISAS[isa].name : nullptr; }
-
-// Ask the system once for the tile registers: threads that start later have them too.
-static bool may_use_tiles() {
-#if defined(__linux__) && defined(__x86_64__)
-  static constexpr int REQUEST = 0x1023, TILE_DATA = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-  static const bool is_allowed = syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
-  return is_allowed;
-#else
-  return false;
-#endif
+const char* pw_isa_name(int32_t isa) {
+  return isa < NUM_INSTRUCTION_SETS ? INSTRUCTION_SETS[isa].name : nullptr;
 }
 
-static bool has_amx() {
-  unsigned a, b, c, d;
-  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
-  constexpr unsigned BF16 = 1u << 22, TILE = 1u << 24, INT8 = 1u << 25;
-  return (d & (BF16 | TILE | INT8)) == (BF16 | TILE | INT8) && may_use_tiles();
-}
-
-int32_t pw_isa_runs(int32_t isa) {
-  __builtin_cpu_init();
-  bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") &&
-                    __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-                    __builtin_cpu_supports("avx512dq");
-  bool has_bf16 = has_avx512 && __builtin_cpu_supports("avx512bf16") &&
-                  __builtin_cpu_supports("avx512vnni");
-  if (ISAS[isa].kernels == &amx_kernels) return has_bf16 && has_amx();
-  if (ISAS[isa].kernels == &avx512bf16_kernels || ISAS[isa].kernels == &amx_emulated_kernels)
-    return has_bf16;
-  return ISAS[isa].kernels == &avx512_kernels ? has_avx512 : has_avx2;
-}
+int32_t pw_isa_runs(int32_t isa) { return INSTRUCTION_SETS[isa].runs(); }
 
 const char* pw_source_hash(void) { return PW_SOURCE_HASH; }
 
 PwPool* pw_pool_new(int32_t isa, int32_t num_threads) {
-  return new_pool(ISAS[isa].kernels, num_threads);
+  return new_pool(INSTRUCTION_SETS[isa].kernels, num_threads);
 }
 
 void pw_pool_free(PwPool* pool) { free_pool(pool); }

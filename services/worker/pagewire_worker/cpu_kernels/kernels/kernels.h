@@ -15,12 +15,17 @@ extern const Kernels avx512_kernels;
 extern const Kernels avx512bf16_kernels;
 extern const Kernels amx_kernels;
 extern const Kernels amx_emulated_kernels;
+extern const Kernels neon_kernels;
+extern const Kernels neon_dot_kernels;
+extern const Kernels neon_bf16_kernels;
 
 #ifdef PW_ISA
 // clang-format off
 #include "functions.h"
 #include "products/quantized.h"
 #include "products/codes.h"
+#include "products/prefetch.h"
+#include "products/row_pairs.h"
 #include "products/tile.h"
 #include "attention/kv.h"
 #include "products/items.h"
@@ -30,6 +35,7 @@ extern const Kernels amx_emulated_kernels;
 #include "products/linear.h"
 #include "attention/rotate.h"
 #include "attention/splits.h"
+#include "attention/scaled_kv.h"
 #include "attention/tile_attention.h"
 #include "attention/latent.h"
 #include "attention/attention.h"

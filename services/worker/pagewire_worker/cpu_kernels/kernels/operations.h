@@ -54,7 +54,9 @@ static inline bool is_computed(const PwOperation& operation, const PwBatch& batc
 
 // The input of a product.
 static inline Rows input_rows(const StepArguments& a, const PwOperation& o, int prepared) {
-  return {a.scratch->buffers[o.input], a.scratch->buffers[prepared]};
+  const void* x = a.scratch->buffers[o.input];
+  if (o.linear == nullptr) return {x, a.scratch->buffers[prepared]};
+  return rows_for(*o.linear, x, a.scratch->buffers[prepared], a.batch->num_tokens);
 }
 
 // Compute this thread's share of an operation on the rows of experts, or between them and tokens.

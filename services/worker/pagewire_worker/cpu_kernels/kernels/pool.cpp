@@ -26,22 +26,47 @@ static constexpr unsigned SPINS_BETWEEN_YIELDS = 50;
 static inline void relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb" ::: "memory");  // longer than yield, which does nothing on most processors
 #endif
 }
 
+// The control word of this thread's arithmetic.
+#if defined(__x86_64__)
+typedef unsigned ControlWord;
+static constexpr ControlWord FLUSH = 0x8040;
+static ControlWord control_word() { return _mm_getcsr(); }
+static void set_control_word(ControlWord word) { _mm_setcsr(word); }
+static ControlWord flushing(ControlWord word) { return word | FLUSH; }
+#elif defined(__aarch64__)
+typedef uint64_t ControlWord;
+static constexpr ControlWord FLUSH = 1u << 24;
+static ControlWord control_word() {
+  ControlWord word;
+  asm volatile("mrs %0, fpcr" : "=r"(word));
+  return word;
+}
+static void set_control_word(ControlWord word) { asm volatile("msr fpcr, %0" ::"r"(word) : "memory"); }
+// Nothing else is set: BFDOT would round otherwise with the bit EBF.
+static ControlWord flushing(ControlWord) { return FLUSH; }
+#else
+typedef unsigned ControlWord;
+static ControlWord control_word() { return 0; }
+static void set_control_word(ControlWord) {}
+static ControlWord flushing(ControlWord word) { return word; }
+#endif
+
 // While it lives, this thread's results that are too small for a normal number become 0, and such
 // inputs count as 0. Intel's processors take some 100 cycles for each of them otherwise, for example
-// for the smallest weights of a softmax; AMX does the same in any mode.
+// for the smallest weights of a softmax; AMX and BFDOT do the same in any mode.
 class FlushToZero {
  public:
-#if defined(__x86_64__)
-  FlushToZero() : mode_(_mm_getcsr()) { _mm_setcsr(mode_ | 0x8040); }
-  ~FlushToZero() { _mm_setcsr(mode_); }
-#endif
+  FlushToZero() : mode_(control_word()) { set_control_word(flushing(mode_)); }
+  ~FlushToZero() { set_control_word(mode_); }
   FlushToZero(const FlushToZero&) = delete;
 
  private:
-  unsigned mode_;
+  ControlWord mode_;
 };
 
 static int64_t now() {

@@ -43,7 +43,7 @@ template <class T>
 static Rows prepare_rows(PwPool* pool, int thread, const LinearArguments& a) {
   prepare_share<T>(pool, thread, *a.linear, a.x, a.num_rows, a.prepared);
   if (is_prepared(*a.linear)) pool->barrier();
-  return {a.x, a.prepared};
+  return rows_for(*a.linear, a.x, a.prepared, a.num_rows);
 }
 
 template <class T>

@@ -81,7 +81,7 @@ static inline void rescale(const PwLinear& linear, const typename T::Input* row,
                            int64_t first_panel, int num_panels, float* sums) {
   if constexpr (T::STEP == 4) {
     V scale = set1(scale_of(row, linear.num_inputs));
-    VI offset = integers(Int8::OFFSET * sums_of(row, linear.num_inputs)[0]);
+    VI offset = integers(COLUMN_OFFSET * sums_of(row, linear.num_inputs)[0]);
     for (int n = 0; n < num_panels; n++) {
       V whole = to_floats(subtract(load_integers(sums + n * PANEL), offset));
       V scales = mul(load(linear.scales + (first_panel + n) * PANEL), scale);

@@ -108,6 +108,13 @@ static inline void compute_item(PwPool* pool, int thread, const PwLinear& linear
   multiply_item(linear, x, item, finish);
 }
 
+// The rows of a product, x or what was prepared of it.
+static inline Rows rows_for(const PwLinear& linear, const void* x, void* prepared,
+                            int64_t num_rows) {
+  if (linear.order != nullptr) x = ordered_rows(linear, prepared, num_rows);
+  return {x, prepared};
+}
+
 // Call finish(row, first_panel, num_panels, sums) for each row of this thread's share of x W^T, where
 // `finish` is finish_of(matrix). The sums are 16 floats per panel and may be overwritten.
 template <class T, class FinishOf>
@@ -253,7 +260,8 @@ static void activate_linear(PwPool* pool, int phase, int thread, const Group& gr
 #undef PW_CALL
 }
 
-// Quantize this thread's share of the rows of `x`, or sum up their groups, if the matrix needs that.
+// Quantize this thread's share of the rows of `x`, or put them in order and sum up their groups, if the
+// matrix needs that.
 // Other threads may read the results only after a barrier.
 template <class T>
 static void prepare_share(PwPool* pool, int thread, const PwLinear& linear, const void* x,
@@ -263,9 +271,15 @@ static void prepare_share(PwPool* pool, int thread, const PwLinear& linear, cons
   Share rows = share(pool, thread, num_rows);
   for (int64_t row = rows.first; row < rows.last; row++) {
     const typename T::Element* from = (const typename T::Element*)x + row * size;
+    if (linear.order != nullptr) {
+      typename T::Element* to =
+          (typename T::Element*)ordered_rows(linear, prepared, num_rows) + row * size;
+      for (int64_t i = 0; i < size; i++) to[i] = from[linear.order[i]];
+      from = to;
+    }
     if (is_quantized(linear))
       quantize_row(from, size, group, (int8_t*)prepared + row * stride);
-    else
+    else if (has_offsets(linear))
       for (int64_t g = 0; g < size / group; g++)
         ((float*)prepared)[row * (size / group) + g] = sum_of_group(from + g * group, group);
   }

@@ -25,7 +25,7 @@ struct Int8 {
   static constexpr bool HAS_GROUPS = false;
   static constexpr int OFFSET = 128;
   static inline Sum nothing() { return no_integers(); }
-  static inline Columns columns(const uint8_t* p) { return bytes(p); }
+  static inline Columns columns(const uint8_t* p) { return byte_columns(p); }
   static inline Scalar scalar(const int8_t* p) { return four_bytes(p); }
   static inline Sum dot(Sum sum, Columns w, Scalar x) { return dot4(sum, w, x); }
 };

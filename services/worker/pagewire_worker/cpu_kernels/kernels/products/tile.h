@@ -6,19 +6,6 @@
 
 namespace PW_ISA {
 
-// Prefetches during the product of panels. Each panel has an address `ahead`, which moves on by one
-// element for every 2^shift inputs; from input `turn` on, `later` takes its place.
-//
-// Passed by reference: the load of a copy would wait for all earlier stores, such as the results of a
-// tile.
-template <class T>
-struct Prefetch {
-  const typename T::Element* const* ahead;
-  int shift;
-  const typename T::Element* const* later;
-  int64_t turn;
-};
-
 // sums[M][NB] += x[M rows of K] * panels[NB] for inputs from `k` to `end`; a panel is
 // [K / STEP][16][STEP].
 template <class T, int M, int NB>
@@ -126,7 +113,9 @@ template <class T, int M, int NB>
 static void tile(const typename T::Input* x, int64_t x_stride, int64_t size, GroupInput input,
                  const typename T::Element* const* panels, float* out, int64_t stride,
                  const Prefetch<T>& prefetch) {
-  if constexpr (T::HAS_GROUPS) {
+  if constexpr (RowPairs<T>::EXISTS && M > 1) {
+    RowPairs<T>::template tile<M, NB>(x, x_stride, size, input, panels, out, stride, prefetch);
+  } else if constexpr (T::HAS_GROUPS) {
     (void)size;
     T::template tile<M, NB>(x, x_stride, input, panels, out, stride, prefetch.later);
   } else if constexpr (IsChained<T>::VALUE) {
@@ -149,7 +138,9 @@ using Tile = void (*)(const typename T::Input* x, int64_t x_stride, int64_t size
 // Whether the sums fit beside what else is in registers: weights that are made there take some too.
 template <class T, int M, int NB>
 constexpr bool fits_registers() {
-  if constexpr (T::HAS_GROUPS)
+  if constexpr (RowPairs<T>::EXISTS && M > 1)
+    return (M + 1) / 2 * 2 * NB <= TILE_SUMS;
+  else if constexpr (T::HAS_GROUPS)
     return M * NB + NB * T::REGISTERS_PER_PANEL <= TILE_SUMS + SPARE_REGISTERS;
   else if constexpr (IsChained<T>::VALUE)
     return M <= CHAINED_ROWS && 2 * M * NB + 2 <= TILE_SUMS;

@@ -142,6 +142,10 @@ static inline void store(float* p, VI x) {
 static inline VI subtract(VI a, VI b) {
   return {_mm256_sub_epi32(a.low, b.low), _mm256_sub_epi32(a.high, b.high)};
 }
+static inline __m256 widen_bytes(const int8_t* p) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)p)));
+}
+static inline V load_bytes(const int8_t* p) { return {widen_bytes(p), widen_bytes(p + 8)}; }
 // Store whole numbers in the range of bytes as bytes.
 static inline void store_bytes(int8_t* p, V x) {
   // Each half of 128 bits is packed separately, so the words must be permuted.
@@ -169,6 +173,9 @@ static inline VI dot4(VI sum, VI w, FourBytes x) {
   return {half_dot4(sum.low, w.low, x), half_dot4(sum.high, w.high, x)};
 }
 static inline VI bytes(const uint8_t* p) { return load_integers((const float*)p); }
+// Columns of int8, and what is left of the offset of bytes.
+static constexpr int COLUMN_OFFSET = 128;
+static inline VI byte_columns(const uint8_t* p) { return bytes(p); }
 static inline VI low_nibbles(VI x) {
   __m256i mask = _mm256_set1_epi8(15);
   return {_mm256_and_si256(x.low, mask), _mm256_and_si256(x.high, mask)};

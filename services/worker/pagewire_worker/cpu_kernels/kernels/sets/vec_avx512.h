@@ -88,6 +88,9 @@ static inline VI integers(int32_t x) { return _mm512_set1_epi32(x); }
 static inline VI load_integers(const float* p) { return _mm512_loadu_si512(p); }
 static inline void store(float* p, VI x) { _mm512_storeu_si512(p, x); }
 static inline VI subtract(VI a, VI b) { return _mm512_sub_epi32(a, b); }
+static inline V load_bytes(const int8_t* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)p)));
+}
 // Store whole numbers in the range of bytes as bytes.
 static inline void store_bytes(int8_t* p, V x) {
   _mm_storeu_si128((__m128i*)p, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x)));
@@ -116,6 +119,9 @@ static inline VI dot4(VI sum, VI w, FourBytes x) {
 }
 #endif
 static inline VI bytes(const uint8_t* p) { return _mm512_loadu_si512(p); }
+// Columns of int8, and what is left of the offset of bytes.
+static constexpr int COLUMN_OFFSET = 128;
+static inline VI byte_columns(const uint8_t* p) { return bytes(p); }
 static inline VI low_nibbles(VI x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
 static inline VI high_nibbles(VI x) { return low_nibbles(_mm512_srli_epi16(x, 4)); }
 

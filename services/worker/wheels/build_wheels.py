@@ -1,0 +1,69 @@
+"""Builds wheels with compiled kernels for manylinux_2_28, one per processor.
+
+zig compiles them, since it brings the C library's symbols of any version (ADR 40). auditwheel
+checks the version of each symbol, and names the platform in the wheel.
+"""
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+MACHINES = ("x86_64", "aarch64")
+GLIBC = "2.28"
+PLATFORM = f"manylinux_{GLIBC.replace('.', '_')}"
+
+
+def compiler_for(machine: str) -> str:
+    """Return a compiler for Linux on `machine` as words of CXX.
+
+    Its runtime library is linked in, and its symbols are no one else's.
+    """
+    zig = [sys.executable, "-m", "ziglang", "c++", "-target", f"{machine}-linux-gnu.{GLIBC}"]
+    return shlex.join([*zig, "-g0", "-Wno-unused-command-line-argument"])
+
+
+def build_wheel(machine: str, folder: Path) -> Path:
+    """Build the wheel for a processor and put it into `folder`.
+
+    Raises:
+        subprocess.CalledProcessError: A command failed; it has printed the reason.
+    """
+    environment = dict(os.environ, CXX=compiler_for(machine), PAGEWIRE_WHEEL_MACHINE=machine)
+    with tempfile.TemporaryDirectory(prefix="pagewire-wheels-") as made:
+        command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", made]
+        subprocess.run([*command, str(ROOT)], env=environment, check=True)
+        (plain,) = Path(made).glob("*.whl")
+        platform = f"{PLATFORM}_{machine}"
+        repair = [sys.executable, "-m", "auditwheel", "repair", "--strip", "--only-plat"]
+        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+        repaired = Path(made) / "repaired"
+        subprocess.run(
+            [*repair, "--plat", platform, "--wheel-dir", str(repaired), str(plain)],
+            env=dict(os.environ, PATH=path),
+            check=True,
+        )
+        (wheel,) = repaired.glob("*.whl")
+        folder.mkdir(parents=True, exist_ok=True)
+        return Path(wheel.replace(folder / wheel.name))
+
+
+def main() -> int:
+    """Build the wheels that are asked for, and print where they are."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("machines", nargs="*", default=MACHINES, help="processors, by default all")
+    parser.add_argument("--folder", type=Path, default=ROOT / "dist", help="where the wheels go")
+    arguments = parser.parse_args()
+    for machine in arguments.machines:
+        if machine not in MACHINES:
+            parser.error(f"machines: {machine} is not one of {', '.join(MACHINES)}")
+        print(build_wheel(machine, arguments.folder))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
