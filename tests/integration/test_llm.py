@@ -234,7 +234,7 @@ def test_the_names_of_old_scripts(llm: LLM) -> None:
         llm.generate(["a", "b"], greedy(1), use_tqdm=False, priority=[1])
     with pytest.raises(InvalidRequestError, match="priority"):
         llm.generate("a", greedy(1), use_tqdm=False, priority=1000)
-    with pytest.raises(InvalidRequestError, match="lora_request: adapters come later"):
+    with pytest.raises(InvalidRequestError, match="lora_request: it is no LoRARequest"):
         llm.generate("a", greedy(1), lora_request=object())  # type: ignore[arg-type]
     with pytest.raises(NotImplementedError, match="sleep: a model cannot sleep yet"):
         llm.sleep()

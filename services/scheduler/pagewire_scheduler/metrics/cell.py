@@ -24,7 +24,7 @@ _SLOTS = Gauge(f"{_PREFIX}adapter_slots", "Adapter slots of all workers", ["mode
 _ADAPTERS = Gauge(f"{_PREFIX}adapters", "Adapters in them", ["model"])
 _EVICTED = Gauge(
     f"{_PREFIX}adapter_evictions",
-    "Adapters that made room for others since their workers attached",
+    "Adapters that gave their slot to others, since their workers attached",
     ["model"],
 )
 _FRONTENDS = Gauge(f"{_PREFIX}frontends", "Frontends attached")
