@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pagewire.offline.engine_args import EngineArgs as EngineArgs
     from pagewire.offline.llm import LLM as LLM
     from pagewire.offline.llm_engine import LLMEngine as LLMEngine
+    from pagewire.offline.lora import LoRARequest as LoRARequest
     from pagewire.offline.outputs import CompletionOutput as CompletionOutput
     from pagewire.offline.outputs import Logprob as Logprob
     from pagewire.offline.outputs import RequestOutput as RequestOutput
@@ -54,6 +55,7 @@ _EXPORTS = {
     "Embeddings": "pagewire.client.embeddings",
     "GuidedDecodingParams": "pagewire_shared.sampling.structured_outputs",
     "Logprob": "pagewire.offline.outputs",
+    "LoRARequest": "pagewire.offline.lora",
     "PoolingParams": "pagewire_shared.sampling.pooling",
     "RequestOutput": "pagewire.offline.outputs",
     "SamplingParams": "pagewire_shared.sampling.params",
@@ -78,6 +80,7 @@ __all__ = [
     "EngineArgs",
     "GuidedDecodingParams",
     "LLMEngine",
+    "LoRARequest",
     "Logprob",
     "PoolingParams",
     "RequestOutput",

@@ -106,6 +106,15 @@ class ServeConfig:
     generation_config: str = forwarded(FrontendConfig, "generation_config")
     override_generation_config: str = forwarded(FrontendConfig, "override_generation_config")
     max_logprobs: int = forwarded(FrontendConfig, "max_logprobs", parse=integer(0, MAX_LOGPROBS))
+    enable_lora: bool = forwarded(
+        WorkerConfig, "enable_lora", help="Serve LoRA adapters of the models"
+    )
+    lora_modules: tuple[str, ...] = forwarded(FrontendConfig, "lora_modules")
+    lora_dir: str = forwarded(FrontendConfig, "lora_dir")
+    lora_roots: tuple[str, ...] = forwarded(FrontendConfig, "lora_roots")
+    max_loras: int = forwarded(WorkerConfig, "max_loras", parse=_COUNT)
+    max_cpu_loras: int | None = forwarded(WorkerConfig, "max_cpu_loras", parse=_COUNT)
+    max_lora_rank: int = forwarded(WorkerConfig, "max_lora_rank", parse=integer(1, 256))
     host: str = setting("127.0.0.1", "Address that HTTP and gRPC listen on")
     port: int = setting(8000, "HTTP port; 0 picks one", parse=_PORT)
     grpc_port: int | None = setting(
@@ -141,6 +150,7 @@ class ServeConfig:
     )
     enforce_eager: bool = forwarded(WorkerConfig, "enforce_eager")
     expert_metrics: bool = forwarded(WorkerConfig, "expert_metrics")
+    speculative_config: str = forwarded(WorkerConfig, "speculative_config")
     seed: int | None = forwarded(
         WorkerConfig,
         "seed",

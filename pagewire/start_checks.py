@@ -13,6 +13,7 @@ from typing import Final
 from pagewire.config import ServeConfig
 from pagewire.models import ServedModel
 from pagewire_frontend.config import REASONING_PARSERS, TOOL_CALL_PARSERS
+from pagewire_shared.adapters.flag_values import parse_modules
 from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.model_files import overridden
 from pagewire_shared.identity.model_folder import (
@@ -31,6 +32,7 @@ from pagewire_shared.model_files.config import (
 )
 from pagewire_shared.model_files.folder import check_tokenizer, check_weights
 from pagewire_shared.model_files.template import template_text
+from pagewire_shared.process.settings import flag_of
 from pagewire_shared.process.sizes import format_size
 
 _PACKAGES: Final = (
@@ -46,6 +48,7 @@ def check_start(
     """Raise StartupError, naming the flag, for a deployment that could not start."""
     _check_packages()
     _check_memory(config.kv_cache_memory)
+    _check_adapters(config)
     names = [model.name for model in models]
     if not config.tool_parser_plugin:
         _check_parsers("tool_call_parser", config.tool_call_parser, TOOL_CALL_PARSERS, names)
@@ -80,6 +83,18 @@ def _check_memory(kv_cache_memory: int | None) -> None:
             f" {format_size(total)}",
             field="kv_cache_memory",
         )
+
+
+def _check_adapters(config: ServeConfig) -> None:
+    for name in ("lora_modules", "lora_dir", "lora_roots"):
+        if getattr(config, name) and not config.enable_lora:
+            raise StartupError(f"{flag_of(name)}: needs --enable-lora", field=name)
+    for module in parse_modules(config.lora_modules):
+        if not module.path.is_dir():
+            raise StartupError(
+                f"--lora-modules: {module.name}: there is no folder {module.path}",
+                field="lora_modules",
+            )
 
 
 def _check_model(config: ServeConfig, folder: Path, shown: str) -> None:

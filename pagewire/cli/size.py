@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from pagewire.config import integer
-from pagewire.inspect.model_size import ModelSize, model_size
+from pagewire.inspect.model_size import KV_DTYPES, QUANTIZATIONS, ModelSize, model_size
 from pagewire.models import served_models
 from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.model_folder import (
@@ -32,7 +32,9 @@ def run(name: str, argv: Sequence[str]) -> int:
     parser.add_argument("--max-model-len", help="tokens of a sequence, such as 32768")
     dtypes = ("auto", "float32", "bfloat16", "float16")
     parser.add_argument("--dtype", default="auto", choices=dtypes, help="of weights and KV cache")
-    parser.add_argument("--quantization", default="none", choices=("none", "int8", "int4", "fp8"))
+    kv_dtypes = ("auto", *KV_DTYPES)
+    parser.add_argument("--kv-cache-dtype", default="auto", choices=kv_dtypes, help="of KV cache")
+    parser.add_argument("--quantization", default="none", choices=QUANTIZATIONS)
     parser.add_argument("--memory", help="of the device or machine (default: this machine's)")
     parser.add_argument("--json", action="store_true", help="print JSON, sizes in bytes")
     options = parser.parse_args(argv)
@@ -44,6 +46,7 @@ def run(name: str, argv: Sequence[str]) -> int:
         dtype=options.dtype,
         quantization=options.quantization,
         max_len=longest,
+        kv_dtype=options.kv_cache_dtype,
     )
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     memory = parse_size(options.memory) if options.memory else total

@@ -17,8 +17,18 @@ from pagewire_shared.model_files.folder import GGUF_NAME, INDEX_NAME, SINGLE_NAM
 from pagewire_shared.model_files.quantization import quantization_of
 from pagewire_shared.model_files.text_model import is_of_tower, text_settings
 
-DTYPE_BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "int4": 0.5, "fp8": 1}
-"""Bytes of one weight; those of scales, some percent of int8 and int4, are not counted."""
+DTYPE_BYTES: Final = {
+    **{"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "int4": 0.5, "fp8": 1},
+    "fp8_e4m3": 1,
+}
+"""Bytes of one number. Those of scales of weights, some percent, are not counted."""
+OUTPUT_ONLY: Final = "int8-output"
+QUANTIZATIONS: Final = ("none", "int8", "int4", OUTPUT_ONLY, "fp8")
+"""Values of --quantization."""
+KV_DTYPES: Final = ("fp8_e4m3", "int8")
+"""Types of a KV cache that a model does not compute in."""
+KV_SCALE_BYTES: Final = 4
+"""Of each key and value of a head in a cache of int8."""
 _MAX_HEADER: Final = 100 * 2**20
 _EXPERTS: Final = ("num_experts", "num_local_experts", "n_routed_experts")
 
@@ -51,13 +61,20 @@ class ModelSize:
 
 
 def model_size(
-    folder: Path, config: Mapping[str, Any], *, dtype: str, quantization: str, max_len: int | None
+    folder: Path,
+    config: Mapping[str, Any],
+    *,
+    dtype: str,
+    quantization: str,
+    max_len: int | None,
+    kv_dtype: str = "auto",
 ) -> ModelSize:
     """Return the memory of the model in `folder`.
 
     Args:
         config: Its config.json, with overrides.
-        dtype: Type of activations and KV cache; "auto" for that of the checkpoint.
+        dtype: Type of activations; "auto" for that of the checkpoint.
+        kv_dtype: Type of the KV cache, as of --kv-cache-dtype; "auto" for that of activations.
         quantization: Type of the weights of linear layers, or "none".
         max_len: Longest sequence in tokens; None for the model's own.
 
@@ -73,13 +90,17 @@ def model_size(
     if context is None:
         raise StartupError("--max-model-len is needed: config.json has none", field="max_model_len")
     num_layers = _number(parts, "num_hidden_layers")
-    token = round(num_layers * _cached_numbers(parts) * DTYPE_BYTES[chosen])
+    token = num_layers * _cached_bytes(parts, chosen if kv_dtype == "auto" else kv_dtype)
     num_parameters, num_embedding = _parameters(folder, parts)
-    linear = quantization if quantization != "none" else chosen
+    is_stored = quantization in ("none", OUTPUT_ONLY)
+    linear = chosen if is_stored else quantization
     weights = num_embedding * DTYPE_BYTES[chosen]
     weights += (num_parameters - num_embedding) * DTYPE_BYTES[linear]
-    if quantization == "none" and _keeps_codes(config):
+    if is_stored and _keeps_codes(config):
         weights = sum(file.stat().st_size for file in _weight_files(folder)) or weights
+    if quantization == OUTPUT_ONLY:
+        output = _number(parts, "vocab_size") * _number(parts, "hidden_size")
+        weights -= output * (DTYPE_BYTES[chosen] - DTYPE_BYTES["int8"])
     window = parts.get("sliding_window") if parts.get("use_sliding_window", True) else None
     kept = min(context, window) if isinstance(window, int) and window > 0 else context
     num_full = sum(kind == "full_attention" for kind in parts.get("layer_types") or ())
@@ -94,24 +115,30 @@ def model_size(
     )
 
 
-def _cached_numbers(config: Mapping[str, Any]) -> int:
-    """Return how many numbers of a token one layer keeps."""
+def _cached_bytes(config: Mapping[str, Any], dtype: str) -> int:
+    """Return how many bytes of a token one layer keeps."""
+    size = round(DTYPE_BYTES[dtype])
     if config.get("kv_lora_rank"):
-        return _number(config, "kv_lora_rank") + _number(config, "qk_rope_head_dim")
+        if dtype in KV_DTYPES:
+            raise StartupError(
+                f"--kv-cache-dtype: {dtype} is not for a cache of latents", field="kv_cache_dtype"
+            )
+        return (_number(config, "kv_lora_rank") + _number(config, "qk_rope_head_dim")) * size
     num_heads = _number(config, "num_attention_heads")
     head_dim = config.get("head_dim") or _number(config, "hidden_size") // num_heads
-    found: int = 2 * (config.get("num_key_value_heads") or num_heads) * head_dim
+    row = head_dim * size + (KV_SCALE_BYTES if dtype == "int8" else 0)
+    found: int = 2 * (config.get("num_key_value_heads") or num_heads) * row
     return found
 
 
 def _keeps_codes(config: Mapping[str, Any]) -> bool:
-    """Return whether kernels multiply with the integers of a checkpoint."""
+    """Return whether kernels multiply with the integers of a checkpoint, most of them at least."""
     settings = quantization_of(config) or {}
     method, layout = settings.get("quant_method"), str(settings.get("format"))
     if method == "compressed-tensors":
         return layout.startswith(("pack", "int"))
     methods = ("awq", "bitsandbytes", "gguf", "gptq", "mxfp4")
-    return method in methods and not settings.get("desc_act")
+    return method in methods
 
 
 def _number(config: Mapping[str, Any], name: str) -> int:

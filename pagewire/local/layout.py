@@ -90,6 +90,10 @@ def plan_children(
     # The frontend reads the tokenizer; a hub id is on disk only once its workers have fetched it.
     fetched_by = () if all(m.is_local for m in models) else tuple(w.name for w in workers)
     frontend = _frontend_arguments(models, scheduler_address, endpoints)
+    if config.enable_lora:
+        frontend.append("--enable-lora")
+        if not endpoints.host:
+            frontend += ["--lora-roots", "/"]  # only this user can call
     for alias in config.served_model_name[1:]:
         frontend += ["--model-alias", f"{models[0].name}={alias}"]
     if not endpoints.host:

@@ -21,6 +21,7 @@ from pagewire.local.notices import Notice
 from pagewire.local.supervision import Restarting
 from pagewire.offline.beam_search import BeamSearchOutput, BeamSearchParams
 from pagewire.offline.keyword_errors import in_keywords
+from pagewire.offline.lora import LoadedAdapters, LoRARequests, adapter_per_prompt
 from pagewire.offline.offline_batch import CONNECT_SECONDS
 from pagewire.offline.offline_run import EmbeddingRun, OfflineRun, embedding_requests
 from pagewire.offline.outputs import RequestOutput
@@ -84,6 +85,7 @@ class LLM:
         self._loop = loop
         self._offline = OfflineRun(self._client, cluster.models[0].name)
         self._embedding = EmbeddingRun(self._client, cluster.models[0].name)
+        self._adapters = LoadedAdapters(cluster.grpc_address)
         self._seeds = SeedSource(self.config.seed)
         # Also runs at the exit of the interpreter.
         self._finalizer = weakref.finalize(self, _close, loop, self._client, cluster)
@@ -96,7 +98,7 @@ class LLM:
         *,
         priority: int | Sequence[int] | None = None,
         prompt_token_ids: Sequence[int] | Sequence[Sequence[int]] | None = None,
-        lora_request: None = None,
+        lora_request: LoRARequests = None,
     ) -> list[RequestOutput]:
         """Continue every prompt; results in the order of the prompts.
 
@@ -107,21 +109,16 @@ class LLM:
             use_tqdm: Show a progress bar on standard error.
             priority: From -100 to 100, lower is earlier; one for all or one per prompt.
             prompt_token_ids: Instead of `prompts`, as old scripts of vLLM have it.
-            lora_request: Refused; adapters are not supported yet.
+            lora_request: Adapter for all prompts, or one or None for each; the LLM needs
+                `enable_lora=True`.
 
         Raises:
             InvalidRequestError: A prompt or parameter cannot be accepted; names the field.
         """
-        if lora_request is not None:
-            raise InvalidRequestError(
-                "lora_request: adapters come later; merge the adapter into its model",
-                field="lora_request",
-                code="unsupported_parameter",
-            )
         if prompt_token_ids is not None:
             prompts = token_prompts(prompt_token_ids)
         requests = prompt_requests([] if prompts is None else prompts, sampling_params)
-        return self._run(with_priorities(requests, priority), use_tqdm)
+        return self._run(with_priorities(requests, priority), use_tqdm, lora_request)
 
     def chat(
         self,
@@ -135,6 +132,7 @@ class LLM:
         tools: Sequence[Mapping[str, Any]] | None = None,
         tool_choice: ToolChoice | None = None,
         parallel_tool_calls: bool | None = None,
+        lora_request: LoRARequests = None,
     ) -> list[RequestOutput]:
         """Answer one conversation, a list of {"role": ..., "content": ...}, or a list of them.
 
@@ -150,6 +148,7 @@ class LLM:
             tool_choice: "none", "auto", "required" or {"type": "function", "function": {"name":
                 ...}}; by default "auto" with tools.
             parallel_tool_calls: Whether an answer may have several calls; the default is True.
+            lora_request: As in `generate`.
         """
         requests = chat_requests(
             messages,
@@ -161,7 +160,7 @@ class LLM:
             tool_choice=tool_choice,
             parallel_tool_calls=parallel_tool_calls,
         )
-        return self._run(requests, use_tqdm)
+        return self._run(requests, use_tqdm, lora_request)
 
     def beam_search(
         self,
@@ -182,18 +181,22 @@ class LLM:
         prompts: Prompt | Sequence[Prompt],
         pooling_params: PoolingParams | Sequence[PoolingParams] | None = None,
         use_tqdm: bool = True,
+        *,
+        lora_request: LoRARequests = None,
     ) -> list[EmbeddingRequestOutput]:
         """Compute a vector of every prompt; results in the order of the prompts.
 
         Args:
-            prompts, use_tqdm: As in `generate`.
+            prompts, use_tqdm, lora_request: As in `generate`.
             pooling_params: One for all or one per prompt; None for the state of the last token,
                 scaled to length 1.
 
         Raises:
             InvalidRequestError: A prompt or parameter cannot be accepted; names the field.
         """
-        requests = embedding_requests(prompts, pooling_params)
+        plain = embedding_requests(prompts, pooling_params)
+        names = self._adapter_names(lora_request, len(plain))
+        requests = [replace(r, model=name) for r, name in zip(plain, names, strict=True)]
         with self._working(len(requests), use_tqdm) as advance:
             return self._loop.run(self._embedding.run_all(requests, self._concurrency(), advance))
 
@@ -293,10 +296,24 @@ class LLM:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _run(self, requests: list[GenerationRequest], use_tqdm: bool) -> list[RequestOutput]:
+    def _run(
+        self, plain: list[GenerationRequest], use_tqdm: bool, adapters: LoRARequests
+    ) -> list[RequestOutput]:
+        names = self._adapter_names(adapters, len(plain))
+        requests = [replace(r, model=name) for r, name in zip(plain, names, strict=True)]
         with self._working(len(requests), use_tqdm) as advance:
             seeded = [replace(r, params=self._seeds.seeded(r.params)) for r in requests]
             return self._loop.run(self._offline.run_all(seeded, self._concurrency(), advance))
+
+    def _adapter_names(self, adapters: LoRARequests, num_prompts: int) -> list[str | None]:
+        each = adapter_per_prompt(adapters, num_prompts)
+        if not any(each):
+            return [None] * num_prompts
+        if not self.config.enable_lora:
+            raise InvalidRequestError(
+                "lora_request: make the LLM with enable_lora=True", field="lora_request"
+            )
+        return self._loop.run(self._adapters.names_of(each))
 
     @contextmanager
     def _working(self, total: int, use_tqdm: bool) -> Iterator[Callable[[], object]]:

@@ -107,10 +107,11 @@ class OfflineRun:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingRequest:
-    """One prompt and its pooling; None for the defaults."""
+    """One prompt, its pooling, and the name of its adapter; None for defaults and no adapter."""
 
     source: PromptSource
     pooling: PoolingParams | None
+    model: str | None = None
 
 
 def embedding_requests(
@@ -149,7 +150,8 @@ class EmbeddingRun:
         if isinstance(source, str):
             # The answer contains no tokens, so they are fetched first.
             source = await self._client.tokenize(source, model=self._model)
-        answer = await self._client.embed([source], request.pooling, model=self._model)
+        model = request.model or self._model
+        answer = await self._client.embed([source], request.pooling, model=model)
         num_tokens = answer.usage.prompt_tokens
         return EmbeddingRequestOutput(
             outputs=EmbeddingOutput(answer.vectors[0]),

@@ -38,6 +38,7 @@ class GenerationRequest:
     Attributes:
         chat_options: Further keywords of AsyncClient.chat.
         priority: From -100 to 100; lower is earlier.
+        model: Name of its adapter; None for the model alone.
     """
 
     source: "PromptSource | Conversation"
@@ -45,6 +46,7 @@ class GenerationRequest:
     params: Sampling
     chat_options: Mapping[str, Any] = field(default_factory=dict)
     priority: int = 0
+    model: str | None = None
 
 
 def prompt_requests(

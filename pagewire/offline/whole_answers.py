@@ -100,11 +100,13 @@ class WholeAnswers:
         if request.is_chat:
             options: Any = {
                 **request.chat_options,
-                "model": self._model,
+                "model": request.model or self._model,
                 "priority": request.priority,
             }
             return chat_request(source, request.params, options)
-        return complete_request(source, request.params, self._model, priority=request.priority)
+        return complete_request(
+            source, request.params, request.model or self._model, priority=request.priority
+        )
 
     async def _call(self, asked: dict[int, BatchRequest]) -> None:
         """Ask for answers; requests without one go back to the queue."""

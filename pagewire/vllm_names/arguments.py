@@ -10,7 +10,7 @@ from pagewire.vllm_names.table import LISTS, ROWS, SHORT_FLAGS, is_switch
 from pagewire_shared.names.foreign_name import ForeignName, RefusedNameError, meaning_of
 from pagewire_shared.process.settings import flag_of, normalise_flags
 
-OWN_LISTS: Final = ("--served-model-name", "--api-key")
+OWN_LISTS: Final = ("--served-model-name", "--api-key", "--lora-modules")
 """Repeatable flags here that take several values in vLLM."""
 
 

@@ -17,8 +17,8 @@ MEMORY: Final = (
     ForeignName(
         name="kv_cache_dtype",
         here="kv_cache_dtype",
-        text="auto is the type of the weights; 8-bit floats are fp8_e4m3",
-        takes=("auto", "fp8_e4m3"),
+        text="auto is the type of the weights; 8-bit floats are fp8_e4m3; int8 is ours, for CPUs",
+        takes=("auto", "fp8_e4m3", "int8"),
         meanings={"fp8": "fp8_e4m3"},
     ),
     ForeignName(

@@ -3,7 +3,8 @@
 import json
 from typing import Final
 
-from pagewire_shared.names.foreign_name import ForeignName, no_effect, refused
+from pagewire.vllm_names.model_names import json_text
+from pagewire_shared.names.foreign_name import ForeignName, no_effect, refused, works
 
 _ONE_DEVICE: Final = "a model on several devices comes later; --num-workers N serves N copies of it"
 _MACHINES: Final = "start pagewire worker --scheduler ADDRESS on each further machine"
@@ -68,22 +69,28 @@ PARALLEL: Final = (
     *refused("end and start the worker: requests go on elsewhere", enable_sleep_mode="false"),
 )
 
-_LORA: Final = "LoRA adapters come later; merge the adapter into its model"
-_SPECULATION: Final = "speculative decoding comes later"
+_LORA: Final = "adapters are applied as PEFT publishes them; docs/adapters.md"
+_SPECULATION: Final = "use --speculative-config; its method ngram is there, others come later"
 
 ADAPTERS: Final = (
+    *works(
+        "",
+        "",
+        enable_lora="",
+        lora_modules="",
+        max_loras="",
+        max_cpu_loras="",
+        max_lora_rank="",
+    ),
     *refused(
         _LORA,
-        enable_lora="false",
         enable_lora_bias="false",
-        lora_modules="none|[]",
         default_mm_loras="none|{}",
         qlora_adapter_name_or_path="none",
     ),
     *no_effect(
         _LORA,
-        "max_loras max_lora_rank max_cpu_loras lora_dtype lora_extra_vocab_size fully_sharded_loras"
-        " long_lora_scaling_factors",
+        "lora_dtype lora_extra_vocab_size fully_sharded_loras long_lora_scaling_factors",
     ),
     *refused(
         "prompt adapters are not served, and vLLM dropped them",
@@ -94,9 +101,15 @@ ADAPTERS: Final = (
 )
 
 SPECULATION: Final = (
+    ForeignName(
+        name="speculative_config",
+        here="speculative_config",
+        text="a JSON object or a dict, on CPUs; method ngram is there, others come later",
+        meanings={"none": "", "{}": ""},
+        convert=json_text,
+    ),
     *refused(
         _SPECULATION,
-        speculative_config="none|{}",
         speculative_model="none",
         num_speculative_tokens="none|0",
     ),

@@ -13,13 +13,14 @@ from pagewire_shared.names.foreign_name import (
 )
 
 
-def _json_text(value: Any) -> str:
+def json_text(value: Any) -> str:
+    """Return JSON of a dict; text stays as it is. Raises RefusedNameError for a function."""
     if callable(value):
         raise RefusedNameError("a function cannot be sent to another process; give a dict")
     return json.dumps(dict(value)) if isinstance(value, Mapping) else str(value)
 
 
-_NO_CACHE_SCALES: Final = "scales of the KV cache are not read from files"
+_NO_CACHE_SCALES: Final = "scales of the KV cache are those of the checkpoint"
 
 _STORED: Final = (
     *("auto", "awq", "awq_marlin", "bitsandbytes", "compressed-tensors", "compressed_tensors"),
@@ -47,15 +48,15 @@ MODEL: Final = (
         name="hf_overrides",
         here="hf_overrides",
         text="a JSON object or a dict; a function is refused",
-        convert=_json_text,
+        convert=json_text,
     ),
     ForeignName(
         name="quantization",
         here="quantization",
         text="formats that a checkpoint is stored in are read from its config.json: awq, gptq,"
         " bitsandbytes, compressed-tensors, fp8, mxfp4, gguf; int8, int4 and fp8 quantize plain"
-        " weights",
-        takes=("none", "int8", "int4", "fp8"),
+        " weights, int8-output the output layer",
+        takes=("none", "int8", "int4", "int8-output", "fp8"),
         meanings=dict.fromkeys(_STORED, "none"),
     ),
     ForeignName(
@@ -141,7 +142,7 @@ FILES: Final = (
         name="override_generation_config",
         here="override_generation_config",
         text="temperature, top_p, top_k, min_p and repetition_penalty, as JSON or a dict",
-        convert=_json_text,
+        convert=json_text,
     ),
     ForeignName(
         name="max_logprobs",

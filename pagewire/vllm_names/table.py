@@ -99,7 +99,6 @@ LISTS: Final = frozenset(
         "ignore_patterns",
         "logits_processors",
         "long_lora_scaling_factors",
-        "lora_modules",
         "middleware",
         "prompt_adapters",
     ]

@@ -22,6 +22,7 @@ CLASSES = {
     "Duty": "state/worker.py",
     "Handoffs": "state/worker.py",
     "WaitingAside": "state/waiting_queue.py",
+    "WantedAdapter": "state/waiting_queue.py",
     "WorkerSlots": "state/slots.py",
     "VoidNames": "state/void_names.py",
 }
@@ -50,6 +51,7 @@ OWNERS = {
     "Branching.candidates": ("results/apply.py",),
     "Outcome": ("results/",),
     "Outcome.stop_token_id": ("parallel/beam_group.py",),
+    "WantedAdapter.num_passed": ("queueing/adapter_slots.py",),
     "WorkerState.is_blocked": ("planning/",),
     "WorkerState.branched": ("planning/planner.py",),
     "WorkerState.next_step_id": ("planning/planner.py",),
@@ -70,8 +72,8 @@ MAX_FIELDS = {"Sequence": 24, "WorkerState": 15}
 
 PARTS = {
     *("placement", "fairness", "remote", "branch", "outcome", "times"),
-    *("pool", "reservations", "slots", "aside", "loads", "handoffs", "grammars"),
-    *("fault_isolation", "void_names", "duty"),
+    *("pool", "reservations", "slots", "aside", "loads", "handoffs", "grammars", "adapters"),
+    *("fault_isolation", "void_names", "duty", "drafts"),
 }
 """The names of the components."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from contract.frontend_peers import WAIT_SECONDS
 
+from pagewire_frontend.adapters.registry import AdapterRegistry
 from pagewire_frontend.group.group import Group, joined
 from pagewire_frontend.group.membership import Membership, parse_membership
 from pagewire_frontend.http.responses.ids import not_found
@@ -93,7 +94,8 @@ async def member(folder, name: str, peers: list[str], *, seconds: float = 5.0):
     membership = parse_membership(name, given)
     held = ScriptedResponses()
     listen = parse_address(f"unix:{folder}/{name}.sock", setting="--peer-listen")
-    async with joined(membership, held, listen=listen, peer_seconds=seconds) as group:
+    adapters = AdapterRegistry(None, models=["tiny"], taken_names=["tiny"])
+    async with joined(membership, held, adapters, listen=listen, peer_seconds=seconds) as group:
         yield Member(membership, held, group)
 
 

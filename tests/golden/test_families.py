@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
+from pagewire_shared.sampling.pooling import PoolingParams
 from pagewire_worker.families.registry import MODULES, NESTED
-from support.cells.worker_driver import Driver, load
+from support.cells.worker_driver import GREEDY, Driver, Running, load
 from support.checkpoints.fallback_checkpoints import VOCAB
 from support.kernels.fused_kernels import needs_kernels
 from support.oracles.family_checkpoints import (
@@ -117,6 +119,9 @@ def test_tokens_and_log_probabilities(prepare: Prepare, name: str, way: str) -> 
         driver = Driver.of(replica)
         outputs = driver.generate(prompts, max_tokens=how.num_tokens, budget=how.budget)
         found = logits_of(driver, prompts[1], how.budget)
+        embedded = Running(0, prompts[1], GREEDY, 1, pooling=PoolingParams(pooling="mean"))
+        if has_experts(name):
+            driver.finish([embedded], budget=how.budget)
     assert len({tuple(output) for output in outputs}) > len(prompts) // 2
     for prompt, output in zip(prompts, outputs, strict=True):
         logits = plain(torch.tensor([[*prompt, *output]]), use_cache=False).logits[0]
@@ -126,6 +131,12 @@ def test_tokens_and_log_probabilities(prepare: Prepare, name: str, way: str) -> 
     torch.testing.assert_close(
         found.log_softmax(-1), expected.log_softmax(-1), atol=TOLERANCE, rtol=1e-4
     )
+    if embedded.vector is not None:
+        states = plain.base_model(ids, use_cache=False).last_hidden_state[0].double()
+        wanted = functional.normalize(states.mean(0), dim=0)
+        torch.testing.assert_close(
+            torch.tensor(embedded.vector).double(), wanted, atol=TOLERANCE, rtol=0
+        )
 
 
 @needs_kernels
@@ -144,6 +155,11 @@ def test_longrope_beyond_its_first_context(prepare: Prepare) -> None:
     )
     within = load(folder, max_model_len=MAX_POSITIONS, **settings)
     assert within.info.numerics_fingerprint != replica.info.numerics_fingerprint
+
+
+def has_experts(name: str) -> bool:
+    """Return whether a checkpoint has experts: then its embeddings are compared, too."""
+    return "num_experts_per_tok" in FAMILY_CHECKPOINTS.get(name, ("", {}))[1]
 
 
 def assert_greedy(logits: Tensor, output: list[int]) -> None:

@@ -19,8 +19,6 @@ from support.cells.clusters import TINY, Cluster
 SCRIPTS = sorted((Path(__file__).parent / "vllm_scripts").glob("*.py"))
 REFUSED = {
     "logits_processors": "logits_processors",
-    "lora": "enable_lora",
-    "speculative": "speculative_config",
     "tensor_parallel": "tensor_parallel_size 4",
 }
 """Script -> beginning of the line that refuses it."""

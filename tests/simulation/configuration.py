@@ -9,6 +9,10 @@ from pagewire_scheduler.core.data.stream_limits import StreamLimits
 NO_LIMIT = 1000
 """More sequences than ever wait in one world."""
 
+ADAPTERS = tuple(bytes([65 + number]) * 32 for number in range(5))
+BAD_ADAPTER = ADAPTERS[4]
+"""An adapter that cannot be loaded."""
+
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
@@ -36,11 +40,17 @@ class Configuration:
     new_bytes: int = 6 * 1024 * 1024
     min_prefix_tokens: int = 256
     further_windows: str = ""
+    max_adapters: int = 0
+    max_drafts: int = 0
 
     @property
     def groups(self) -> CacheGroups:
         """The cache groups of all workers; `further_windows` are those behind the first."""
         return CacheGroups((self.window, *map(int, self.further_windows.split())))
+
+    def num_adapter_slots(self, number: int) -> int:
+        """The adapter slots of the worker of a number: one less on some."""
+        return max(min(1, self.max_adapters), self.max_adapters - number % 2)
 
     @property
     def stream_limits(self) -> StreamLimits:
@@ -91,7 +101,12 @@ def draw(seed: int) -> Configuration:
         new_bytes=dice.choice([6 * 1024 * 1024, 600, 1000]),
         min_prefix_tokens=dice.choice([256, 1, 6]),
     )
-    return _grouped(configuration, dice)
+    configuration = _grouped(configuration, dice)
+    return replace(
+        configuration,
+        max_adapters=dice.choice([0, 0, 1, 2, 3]),
+        max_drafts=dice.choice([0, 1, 4]),
+    )
 
 
 def _grouped(configuration: Configuration, dice: random.Random) -> Configuration:

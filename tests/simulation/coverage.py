@@ -38,6 +38,7 @@ INVARIANTS = (
     "foreign_results_change_nothing",
     "messages_fit",
     "messages_within_credit",
+    "drafts_are_known",
     "loads_are_alone",
     "loads_end",
     "handoffs_end",

@@ -154,10 +154,12 @@ def everything_is_free(world: World) -> None:
         for worker in cell.core.workers.values():
             require(name, not any(worker.pool.ref_counts), "blocks are held")
             require(name, worker.pool.num_free == worker.pool.num_blocks, "blocks are missing")
-            aside = len(worker.aside.compiling) + len(worker.aside.loading)
+            aside = sum(map(len, worker.aside.queues))
             num_left = len(worker.running) + len(worker.waiting) + aside
             require(name, not num_left, "sequences are left")
             require(name, not worker.loads.under_way, "loads are left")
+            users = sum(slot.num_users for slot in worker.adapters.slots)
+            require(name, not users, "adapter slots are used")
             require(
                 name,
                 not worker.handoffs.outgoing and not worker.handoffs.incoming,

@@ -9,7 +9,7 @@ from simulation.checks.loss_watch import LossWatch
 from simulation.checks.message_watch import MessageWatch
 from simulation.checks.stream_watch import StreamWatch
 from simulation.clock import Clock
-from simulation.configuration import Configuration
+from simulation.configuration import ADAPTERS, Configuration
 from simulation.coverage import Coverage
 from simulation.model.answers import Answer, Killed
 from simulation.model.naive import EMBEDDING_SIZE, VOCAB_SIZE
@@ -47,7 +47,7 @@ class World:
         self.clock = clock
         self.asks: dict[bytes, Ask] = {}
         self.excuses = Excuses(configuration, lambda: clock.now)
-        self.messages = MessageWatch(configuration, coverage, self.excuses, self.salt_of)
+        self.messages = MessageWatch(configuration, coverage, self.excuses, self.root_salt_of)
         self.late_answers: list[Answer] = []
         self.workers: list[WorkerProcess] = []
         self.frontends: list[Frontend] = []
@@ -152,6 +152,9 @@ class World:
             pull_transports=(KvTransport.GRPC,),
             host_id="host",
             takes_prefixes=number % 6 > 0,
+            max_adapters=configuration.num_adapter_slots(number),
+            warm_adapters=ADAPTERS[: number % 3],
+            max_drafts=configuration.max_drafts if number % 4 else 0,
         )
         replica = Replica(info, self.salt_of, self.is_poison, self.is_deadly, self._offload)
         port = StorePort(self._find_store, self._find_blocks)
@@ -161,6 +164,10 @@ class World:
     def salt_of(self, request_id: bytes) -> bytes:
         request_compile = self.asks.get(request_id)
         return PROBE_SALT + request_id if request_compile is None else request_compile.salt
+
+    def root_salt_of(self, request_id: bytes) -> bytes:
+        request_compile = self.asks.get(request_id)
+        return self.salt_of(request_id) + (request_compile.adapter if request_compile else b"")
 
     def is_poison(self, request_id: bytes) -> bool:
         request_compile = self.asks.get(request_id)
@@ -204,6 +211,8 @@ class World:
                 moves.append((self._run, worker))
             if worker.compiling:
                 moves.append((self._compile, worker))
+            if worker.adapting:
+                moves.append((self._adapt, worker))
             if worker.port.is_ready(now):
                 moves.append((self._load, worker))
         for frontend in self.frontends:
@@ -270,6 +279,10 @@ class World:
 
     def _compile(self, worker: WorkerProcess) -> None:
         worker.compile(self.roll(len(worker.compiling)))
+
+    def _adapt(self, worker: WorkerProcess) -> None:
+        worker.adapt(self.roll(len(worker.adapting)))
+        self.coverage.facts["adapters loaded"] += 1
 
     def kill_worker(self, worker: WorkerProcess) -> None:
         """End a worker; what it has sent still arrives. Another one takes its place."""

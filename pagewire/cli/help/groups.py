@@ -21,9 +21,14 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
         *("num_prompts", "request_rate", "max_concurrency", "input_len", "output_len", "json"),
     ),
     "messages": ("tool_call_parser", "reasoning_parser", "tool_parser_plugin"),
+    "adapters": (
+        *("enable_lora", "lora_modules", "lora_dir", "lora_roots", "max_loras"),
+        *("max_cpu_loras", "max_lora_rank"),
+    ),
     "memory and batches": (
         *("kv_cache_memory", "gpu_memory_utilization", "kv_cache_dtype", "block_size"),
         *("max_num_seqs", "max_num_batched_tokens", "enable_prefix_caching"),
+        "speculative_config",
     ),
     "queues": ("queue_policy", "tenant_weight", "max_num_waiting"),
     "workers": (
@@ -56,6 +61,7 @@ COMMON: Final = frozenset(
         *("server", "server_api_key", "max_tokens", "temperature", "top_p", "stop", "seed"),
         *("model", "served_model_name", "device", "dtype", "quantization", "max_model_len"),
         *("tokenizer", "chat_template", "hf_overrides", "generation_config"),
+        *("enable_lora", "lora_modules", "max_loras", "max_lora_rank"),
         *("kv_cache_memory", "gpu_memory_utilization", "max_num_seqs", "enable_prefix_caching"),
         *("max_num_batched_tokens", "num_workers", "kvstore", "kvstore_disk_path", "kv_offload"),
         *("host", "port", "api_key", "api_key_file", "cors_origin", "tool_call_parser"),
@@ -67,7 +73,7 @@ COMMON: Final = frozenset(
 """Settings of the short help."""
 
 SERVING_ONLY: Final = frozenset(
-    ("API", "messages", "queues", "workers", "kernels", "KV store", "logs and metrics")
+    ("API", "adapters", "messages", "queues", "workers", "kernels", "KV store", "logs and metrics")
 )
 """Groups that the short help of commands with sampling flags leaves out."""
 

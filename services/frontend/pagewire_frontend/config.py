@@ -22,6 +22,7 @@ _POSITIVE = (
     "max_waiting_text_bytes",
     "max_request_seconds",
     "silence_seconds",
+    "lora_store_bytes",
     "peer_seconds",
     "max_stored_response_seconds",
     *(item.name for item in fields(ConnectionLimits) if item.name != "max_idle_per_address"),
@@ -69,6 +70,24 @@ class FrontendConfig(ModelFilesConfig):
     model_alias: tuple[str, ...] = setting(
         (), "MODEL=ALIAS, a further name of a served model; repeatable"
     )
+    enable_lora: bool = setting(False, "Serve LoRA adapters of the models")
+    lora_modules: tuple[str, ...] = setting(
+        (), "NAME=PATH of an adapter, or a JSON object with name, path, base_model_name; repeatable"
+    )
+    lora_dir: str = setting("", "Watched folder: every sub-folder is an adapter of its name")
+    lora_roots: tuple[str, ...] = setting(
+        (), "Folder below which calls may load adapters; repeatable"
+    )
+    lora_store: str = setting(
+        "", "Folder for the content of adapters (default: one for temporary files)"
+    )
+    lora_store_bytes: int = setting(
+        16 * 1024**3, "Most bytes of the content of adapters", parse=parse_size
+    )
+    lora_listen: str = setting(
+        "", "Private address from which workers on other hosts read adapters"
+    )
+    lora_address: str = setting("", "That address as workers dial it (default: as it is)")
     chat_template: str = setting(
         "", "File with a chat template, or its text, in place of the model's own"
     )
@@ -176,6 +195,7 @@ class FrontendConfig(ModelFilesConfig):
                 f"--max-logprobs must be between 0 and {MAX_LOGPROBS}", field="max_logprobs"
             )
         self._check_one_model()
+        self._check_adapters()
         if self.shared_ports:
             self._check_shared_ports()
         if not self.scheduler:
@@ -187,6 +207,13 @@ class FrontendConfig(ModelFilesConfig):
             if getattr(self, name) and len(self.model) > 1:
                 flag = name.replace("_", "-")
                 raise StartupError(f"--{flag}: several models are served", field=name)
+
+    def _check_adapters(self) -> None:
+        """Raise StartupError for flags of adapters without --enable-lora."""
+        for name in ("lora_modules", "lora_dir", "lora_roots", "lora_listen", "lora_address"):
+            if getattr(self, name) and not self.enable_lora:
+                flag = name.replace("_", "-")
+                raise StartupError(f"--{flag} needs --enable-lora", field=name)
 
     def _check_shared_ports(self) -> None:
         if sys.platform != "linux":
@@ -213,6 +240,13 @@ class FrontendConfig(ModelFilesConfig):
         if self.grpc_listen:
             return parse_address(self.grpc_listen, setting="--grpc-listen")
         return Address(host=self.host, port=grpc_port_of(self.port, self.grpc_port))
+
+    @property
+    def lora_address_to_listen(self) -> Address | None:
+        """Address that workers read adapters from; None for no address."""
+        if not self.lora_listen:
+            return None
+        return parse_address(self.lora_listen, setting="--lora-listen")
 
     @property
     def peer_address(self) -> Address | None:

@@ -14,6 +14,9 @@ import grpc.aio
 
 from pagewire_frontend.access.api_keys import ApiKeys
 from pagewire_frontend.access.key_usage import KeyUsages
+from pagewire_frontend.adapters.calls import AdapterCalls
+from pagewire_frontend.adapters.folder_watch import FolderWatch
+from pagewire_frontend.adapters.start import allowed_paths, make_adapters, serving_adapters
 from pagewire_frontend.config import FrontendConfig, grpc_setting
 from pagewire_frontend.engine.engine import Engine, EngineLimits
 from pagewire_frontend.group.group import Group, joined
@@ -64,15 +67,20 @@ async def serve(config: FrontendConfig, context: ProcessContext) -> None:
     group = joined(
         membership,
         responses,
+        engine.models.adapters,
         listen=config.peer_address,
         peer_seconds=config.peer_seconds,
     )
+    adapters = serving_adapters(config, engine.models.adapters)
     try:
-        async with group as members, _running(pool.run()) as attached:
+        async with adapters as watch, group as members, _running(pool.run()) as attached:
             await engine.start()
             if config.shared_ports:
                 await _hold_back(engine, pool, context)
-            async with _servers(config, engine, pool, members, responses) as (rpc, http):
+            async with (
+                _servers(config, engine, pool, members, responses) as (rpc, http),
+                _watching(watch),
+            ):
                 await _serve_until_stopped(config, context, attached, engine, pool, rpc, http)
     finally:
         responses.close()
@@ -90,6 +98,7 @@ def _make_engine(config: FrontendConfig) -> tuple[Engine, SchedulerPool]:
         lease_seconds=config.lease_seconds,
     )
     pool = SchedulerPool(addresses, settings, journal, max_waiting=config.max_waiting)
+    models.adapters.known_rank = pool.known_rank
     limits = EngineLimits(
         max_open_requests=config.max_open_requests,
         max_request_seconds=config.max_request_seconds,
@@ -170,6 +179,16 @@ async def _running(work: Coroutine[Any, Any, None]) -> AsyncIterator["asyncio.Ta
         await asyncio.gather(task, return_exceptions=True)
 
 
+@contextlib.asynccontextmanager
+async def _watching(watch: FolderWatch | None) -> AsyncIterator[None]:
+    """Look after the folder of adapters while inside, if there is one."""
+    if watch is None:
+        yield
+        return
+    async with _running(watch.run()):
+        yield
+
+
 async def _hold_back(engine: Engine, pool: SchedulerPool, context: ProcessContext) -> None:
     """Wait until a request would be answered, at most HOLD_BACK_SECONDS."""
     waits = [
@@ -198,7 +217,9 @@ def _load_models(config: FrontendConfig) -> ModelRegistry:
     ]
     names = ", ".join(model.name for model in models)
     _logger.info("read tokenizers of %s in %.2f s", names, time.monotonic() - started)
-    return ModelRegistry(models)
+    taken = [name for model in models for name in (model.name, *model.aliases)]
+    adapters = make_adapters(config, [model.name for model in models], taken)
+    return ModelRegistry(models, adapters)
 
 
 def _model_options(config: FrontendConfig, names: list[str]) -> ModelOptions:
@@ -237,6 +258,7 @@ async def _servers(
     grpc_port = GrpcPort()
     bodies = Bodies(config.max_body_size)
     keys = _api_keys(config)
+    adapters = AdapterCalls(engine.models.adapters, allowed_paths(config), group.peers)
     if config.http:
         app = make_app(
             engine,
@@ -246,6 +268,7 @@ async def _servers(
             exposition=group.metrics.exposition,
             directory=group.responses,
             grpc_port=grpc_port,
+            adapters=adapters,
         )
         http = HttpServer(
             MetricsMiddleware(app),
@@ -262,7 +285,7 @@ async def _servers(
         rpc = await start_server(
             config.grpc_address,
             lambda server: grpc_service.register(
-                server, engine, pool, stall_seconds=config.stall_seconds
+                server, engine, pool, adapters, stall_seconds=config.stall_seconds
             ),
             grpc_service.SERVICE_NAMES,
             setting=grpc_setting(config),

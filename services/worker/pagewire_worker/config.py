@@ -2,18 +2,20 @@
 
 from dataclasses import dataclass
 
+from pagewire_shared.adapters.adapter_config import MAX_RANK
 from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.model_files import ModelFilesConfig
 from pagewire_shared.process.settings import setting
 from pagewire_shared.process.sizes import parse_count, parse_size
 from pagewire_worker.plan.roles import parse_roles
+from pagewire_worker.speculation.settings import parse_speculation
 
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTION_BACKENDS = ("auto", "reference", "sdpa", "triton")
 LINEAR_BACKENDS = ("auto", "torch", "packed", "fixed-tile")
-KV_CACHE_DTYPES = ("auto", "fp8_e4m3")
-QUANTIZATIONS = ("none", "int8", "int4", "fp8")
+KV_CACHE_DTYPES = ("auto", "fp8_e4m3", "int8")
+QUANTIZATIONS = ("none", "int8", "int4", "int8-output", "fp8")
 CPU_BACKENDS = ("auto", "fused", "torch")
 CPU_ISAS = (
     *("auto", "amx", "avx512bf16", "avx512", "avx2", "amx_emulated"),
@@ -45,6 +47,10 @@ _MINIMUMS = {
     "max_num_batched_tokens": 1,
     "steps_in_flight": 1,
     "cpu_threads": 1,
+    "max_loras": 1,
+    "max_cpu_loras": 1,
+    "lora_memory": 1024**2,
+    "max_lora_rank": 1,
     "drain_seconds": 0,
     "stuck_seconds": 1,
     "kv_staging_memory": 1024**2,
@@ -67,7 +73,8 @@ class WorkerConfig(ModelFilesConfig):
     block_size: int = setting(16, "Tokens per KV block")
     kv_cache_dtype: str = setting(
         "auto",
-        "Type of the KV cache: the weights', or 8-bit floats with --attention-backend triton",
+        "Type of the KV cache: the weights', 8-bit floats with --attention-backend triton, or int8"
+        " with a scale per token and head on CPUs",
         choices=KV_CACHE_DTYPES,
     )
     kv_cache_memory: int | None = setting(
@@ -127,7 +134,7 @@ class WorkerConfig(ModelFilesConfig):
     quantization: str = setting(
         "none",
         "Type that weights are turned into while they are loaded: int8 and int4 to compute on CPUs,"
-        " int8 and fp8 on CUDA",
+        " int8 and fp8 on CUDA; int8-output turns the output layer only, on CPUs",
         choices=QUANTIZATIONS,
     )
     attention_backend: str = setting(
@@ -147,6 +154,21 @@ class WorkerConfig(ModelFilesConfig):
     )
     expert_metrics: bool = setting(
         False, "Count the tokens of each expert of each layer, and show them as metrics"
+    )
+    enable_lora: bool = setting(False, "Take LoRA adapters of the model, by request")
+    max_loras: int = setting(8, "Adapters that sequences may use at once")
+    max_cpu_loras: int | None = setting(
+        None, "Adapters whose content stays in memory (default: four times --max-loras)"
+    )
+    lora_memory: int = setting(
+        2 * 1024**3, "Most bytes of the content of adapters that stays in memory", parse=parse_size
+    )
+    max_lora_rank: int = setting(16, "Largest rank of an adapter, at most 256")
+    speculative_config: str = setting(
+        "",
+        "JSON object that turns on speculative decoding on CPUs, with vLLM's names, such as"
+        ' {"method": "ngram", "num_speculative_tokens": 5}',
+        parse=parse_speculation,
     )
     kv_offload: str = setting(
         "writethrough",
@@ -180,6 +202,16 @@ class WorkerConfig(ModelFilesConfig):
                 "--gpu-memory-utilization must be more than 0 and at most 1, "
                 f"got {self.gpu_memory_utilization:g}",
                 field="gpu_memory_utilization",
+            )
+        if self.max_lora_rank > MAX_RANK:
+            raise StartupError(
+                f"--max-lora-rank must be at most {MAX_RANK}, got {self.max_lora_rank}",
+                field="max_lora_rank",
+            )
+        if self.max_cpu_loras is not None and self.max_cpu_loras < self.max_loras:
+            raise StartupError(
+                f"--max-cpu-loras: {self.max_cpu_loras} is less than --max-loras {self.max_loras}",
+                field="max_cpu_loras",
             )
         for name, minimum in _MINIMUMS.items():
             value = getattr(self, name)

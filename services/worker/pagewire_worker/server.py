@@ -13,6 +13,7 @@ from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.rpc.options import kv_server_options
 from pagewire_shared.rpc.server import RpcServer, start_server
 from pagewire_worker.config import WorkerConfig
+from pagewire_worker.link.adapter_service import AdapterContentService
 from pagewire_worker.link.health import answer_liveness, answer_readiness
 from pagewire_worker.link.metrics import show_replica
 from pagewire_worker.link.scheduler_link import SchedulerLink
@@ -38,7 +39,8 @@ async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
     scheduler = parse_address(config.scheduler, setting="--scheduler")
     connector = None if config.kv_offload == "off" else make_connector(config.kv_connector)
     service = KvTransferService(is_off=config.kv_transport == "off")
-    server = await _listen(config, context, service)
+    adapter_service = AdapterContentService()
+    server = await _listen(config, context, service, adapter_service)
     thread = ModelThread(asyncio.get_running_loop())
     thread.start()
     ends = contextlib.AsyncExitStack()
@@ -52,8 +54,10 @@ async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
             info = dataclasses.replace(info, kv_endpoints=(endpoint,))
             await server.set_started()
         _share_blocks(config, replica, thread, service, ends)
+        if replica.adapters is not None:
+            adapter_service.serve(replica.adapters)
         attached = asyncio.Event()
-        show_replica(info, attached, replica.expert_counts)
+        show_replica(info, attached, replica.expert_counts, replica.speculator)
         offload = _make_offload(replica, thread, connector)
         transfer = _make_transfer(replica, thread, ends)
         link = SchedulerLink(
@@ -65,6 +69,7 @@ async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
             grammars=replica.grammars,
             offload=offload,
             transfer=transfer,
+            adapters=replica.adapters,
         )
         # Liveness only from here on: the progress of a download is not visible.
         liveness = answer_liveness(server, context, thread, config.stuck_seconds)
@@ -147,14 +152,17 @@ def _make_offload(
 
 
 async def _listen(
-    config: WorkerConfig, context: ProcessContext, service: KvTransferService
+    config: WorkerConfig,
+    context: ProcessContext,
+    service: KvTransferService,
+    adapters: AdapterContentService,
 ) -> RpcServer | None:
     if config.listen is None:
         return None
     address = parse_address(config.listen, setting="--listen")
     server = await start_server(
         address,
-        lambda made: register(service, made),
+        lambda made: register(service, adapters, made),
         SERVICE_NAMES,
         setting="--listen",
         options=kv_server_options(),

@@ -62,7 +62,9 @@ def check_tokenizer(folder: Path, shown: str) -> None:
         )
 
 
-_ADAPTER: Final = "{} is an adapter (LoRA), which is not supported yet; name its base model"
+_ADAPTER: Final = (
+    "{} is an adapter (LoRA): name its base model, and the adapter with --lora-modules NAME=PATH"
+)
 
 
 def _first(folder: Path, patterns: Sequence[str]) -> str:

@@ -39,6 +39,31 @@ def config_groups(settings: Settings) -> list[dict[str, Any]]:
     return [{**group, "weights": _mapping(group.get("weights"))} for group in groups]
 
 
+FP8_CACHE: Final = "fp8_e4m3"
+"""A KV cache of 8-bit floats with a scale for the keys of a layer and one for its values."""
+
+
+def cache_scheme(data: Mapping[str, Any]) -> str | None:
+    """Return the KV cache that a checkpoint was made for: FP8_CACHE, other words, or None.
+
+    Sources: `kv_cache_scheme` of compressed-tensors (QuantizationArgs), which is "static" in
+    checkpoints of AutoFP8; checked like CompressedTensorsKVCacheMethod of vLLM.
+    """
+    scheme = (quantization_of(data) or {}).get("kv_cache_scheme")
+    if not scheme:
+        return None
+    if scheme == "static":
+        return FP8_CACHE
+    said = _mapping(scheme)
+    bits, kind = said.get("num_bits", 8), said.get("type", "int")
+    strategy, is_dynamic = said.get("strategy") or "tensor", bool(said.get("dynamic"))
+    is_symmetric = said.get("symmetric", True) is not False
+    if (bits, kind, strategy, is_dynamic, is_symmetric) == (8, "float", "tensor", False, True):
+        return FP8_CACHE
+    how = " as they come" * is_dynamic + " with zero points" * (not is_symmetric)
+    return f"{kind} of {bits} bits with a scale per {strategy}{how}"[:64]
+
+
 def check_quantization(data: Mapping[str, Any]) -> None:
     """Raise StartupError for quantized weights that are not read; the message says what is."""
     settings = quantization_of(data)

@@ -3,6 +3,7 @@
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, NoReturn
 
 import grpc
@@ -142,8 +143,10 @@ def _wrap_stream(inner: Any, decode: Callable[[bytes], Any] | None) -> Any:
 
     async def call(request: Any, context: Any) -> AsyncIterator[Any]:
         try:
-            async for response in inner(_decoded(request, decode), context):
-                yield response
+            # Closed here and not when it is collected: its own clean-up belongs to this call.
+            async with aclosing(inner(_decoded(request, decode), context)) as responses:
+                async for response in responses:
+                    yield response
         except PagewireError as error:
             await abort(context, error)
 

@@ -39,6 +39,8 @@ def plan_from_message(message: wire.StepPlan) -> StepPlan:
     _PLAN.check_lengths(plan)
     if len(plan.named_slots):
         require_one_length(named_blocks=plan.named_blocks, named_slots=plan.named_slots)
+    if len(plan.num_drafts):
+        require_one_length(slots=plan.slots, num_drafts=plan.num_drafts)
     return plan
 
 
@@ -56,6 +58,7 @@ def _new_to_message(sequence: NewSequence) -> wire.NewRequest:
         ],
         is_beam=sequence.is_beam,
         grammar_id=sequence.grammar_id,
+        adapter_slot=sequence.adapter_slot,
         pooling=pooling_to_message(pooling) if pooling is not None else None,
         **_NEW.pack(sequence),
     )
@@ -89,6 +92,7 @@ def _new_from_message(message: wire.NewRequest) -> NewSequence:
         further_tables=tuple(further),
         num_candidates=num_candidates,
         grammar_id=grammar_id,
+        adapter_slot=message.adapter_slot if message.HasField("adapter_slot") else None,
         pooling=pooling_from_message(message.pooling) if message.HasField("pooling") else None,
         **_NEW.unpack(message),
     )

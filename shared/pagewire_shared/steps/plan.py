@@ -49,6 +49,7 @@ class NewSequence:
         tenant: Tenant that its blocks in KV stores count towards; "" for the default tenant.
         prefix_slot: Slot whose prompt this prompt begins with, if `num_prefix_tokens` is not 0.
         num_prefix_tokens: Tokens to take from the prompt of `prefix_slot`.
+        adapter_slot: Adapter slot whose adapter is applied to it; None for the model alone.
     """
 
     slot: int
@@ -65,6 +66,7 @@ class NewSequence:
     tenant: str = ""
     prefix_slot: int = 0
     num_prefix_tokens: int = 0
+    adapter_slot: int | None = None
     further_tables: tuple[GroupTable, ...] = ()
 
     @property
@@ -97,6 +99,8 @@ class StepPlan(Generic[IntsT]):
         named_blocks: Blocks that get a name with this step.
         names: Their names.
         named_slots: Slots of their sequences, or NO_SLOT; empty when unknown.
+        num_drafts: Drafts that may be verified behind the last position computed, per scheduled
+            slot; empty for none at all.
     """
 
     generation: int
@@ -123,3 +127,4 @@ class StepPlan(Generic[IntsT]):
     named_blocks: IntsT = column(U32, group="names")
     names: list[bytes] = column(NAMES, group="names")
     named_slots: IntsT = column(U32)
+    num_drafts: IntsT = column(U8)

@@ -56,7 +56,8 @@ class StepResult(Generic[IntsT, FloatsT]):
 
     Attributes:
         slots: Slots that sampled or pooled, in the order of the plan.
-        counts: Tokens per such slot; 0 for one that pooled or was left out.
+        counts: Tokens per such slot: one, and the drafts before it that were right; 0 for one that
+            pooled or was left out.
         token_ids: The tokens, one after the other.
         logprobs, ranks: One per token, or empty when no slot asked.
         num_top: Alternatives per token, or empty when no token has any.
@@ -68,6 +69,8 @@ class StepResult(Generic[IntsT, FloatsT]):
         model_time_us: From the start of the forward pass to the sampled ids; 0 when unknown.
         step_time_us: From the receipt of the plan to the result; 0 when unknown.
         given_up: Slots left out that will never get a mask, and why.
+        num_drafts: Drafts that the worker has for the places behind the newest token, per slot;
+            empty for none at all.
     """
 
     generation: int
@@ -90,6 +93,7 @@ class StepResult(Generic[IntsT, FloatsT]):
     model_time_us: int = 0
     step_time_us: int = 0
     given_up: Mapping[int, str] = field(default_factory=dict)
+    num_drafts: IntsT = column(U32_LIST)
 
 
 ListResult = StepResult[Sequence[int], Sequence[float]]

@@ -8,6 +8,7 @@ from simulation.actions import links as actions_links
 from simulation.actions import odd as actions_odd
 from simulation.actions import roles as actions_roles
 from simulation.actions import stores as actions_stores
+from simulation.configuration import ADAPTERS, BAD_ADAPTER
 from simulation.model.asks import Numbers, draw_ask, draw_beam_params, draw_params, salt_of
 from simulation.model.naive import BAD_GRAMMAR
 from simulation.processes.client import Ask, Client
@@ -15,6 +16,7 @@ from simulation.processes.frontend import Frontend, Letters
 from simulation.world import DTYPE, LAYOUT, MODEL_FINGERPRINT, World
 
 from pagewire_frontend.session import session as session_module
+from pagewire_frontend.session.adapter_use import AdapterUse
 from pagewire_frontend.session.events import FinishReason
 from pagewire_frontend.session.journal import JournalEntry
 from pagewire_frontend.session.prompt_blocks import PromptBlocks
@@ -44,6 +46,9 @@ def _submit(world: World, a: int, b: int, c: int, **fields: Any) -> bool:
 
 def open_client(world: World, frontend: Frontend, request_compile: Ask) -> bool:
     """Let a client send `request_compile` to `frontend`."""
+    if world.configuration.max_adapters:
+        pick = Numbers(world.num_requests, 7).pick
+        request_compile.adapter = pick((b"", b"", b"", *ADAPTERS[:4] * 2, BAD_ADAPTER))
     request_compile.windows = world.configuration.groups.windows
     frontend.loop.enter()
     world.asks[request_compile.request_id] = request_compile
@@ -58,6 +63,7 @@ def open_client(world: World, frontend: Frontend, request_compile: Ask) -> bool:
         cache_salt=request_compile.cache_salt,
         priority=request_compile.priority,
         pooling=request_compile.pooling,
+        adapter=_adapter(request_compile),
         prompt_blocks=_named(world, request_compile) if world.num_requests % 2 else None,
     )
     session = session_module.Session(
@@ -71,6 +77,11 @@ def open_client(world: World, frontend: Frontend, request_compile: Ask) -> bool:
     return True
 
 
+def _adapter(request_compile: Ask) -> AdapterUse | None:
+    adapter = request_compile.adapter
+    return AdapterUse(adapter, (f"file:/{adapter.hex()}",)) if adapter else None
+
+
 def _named(world: World, request_compile: Ask) -> PromptBlocks:
     """What a frontend's engine does beside its event loop."""
     root = root_name(
@@ -78,6 +89,7 @@ def _named(world: World, request_compile: Ask) -> PromptBlocks:
         layout_fingerprint=LAYOUT,
         dtype=DTYPE,
         salt=request_compile.salt,
+        adapter=request_compile.adapter,
     )
     size = world.configuration.block_size
     return PromptBlocks(root, size, block_names(root, pack_u32(request_compile.prompt), size))

@@ -4,7 +4,7 @@ Judges; causes nothing."""
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from simulation.configuration import Configuration
+from simulation.configuration import BAD_ADAPTER, Configuration
 from simulation.processes.client import Ask
 
 from pagewire_shared.errors import PagewireError
@@ -39,6 +39,8 @@ class Excuses:
             return self.is_too_large(request_compile)
         if error.code == "invalid_value" and error.field == "structured_outputs":
             return request_compile.has_bad_grammar
+        if error.code == "invalid_value" and error.field == "adapter":
+            return request_compile.adapter == BAD_ADAPTER
         if error.code == "invalid_value":
             # Beams run together, so a search may be too wide for the workers there are.
             is_wide = request_compile.params.n > self.configuration.max_num_seqs

@@ -24,6 +24,7 @@ from simulation.world import World
 from pagewire_scheduler.core.audit import audit
 from pagewire_scheduler.core.blocks.block_pool import BlockState
 from pagewire_scheduler.core.blocks.cache_groups import RELEASED
+from pagewire_scheduler.core.state.adapters import SlotState
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
 
@@ -155,7 +156,9 @@ def tables_cover(worker: WorkerState, coverage: Coverage) -> None:
         assert sequence.table is not None
         num_blocks = len(sequence.table.blocks)
         least = -(-sequence.num_computed // size)
-        most = -(-(len(sequence.tokens) + sequence.num_in_flight) // size)
+        # What was taken for drafts that turned out wrong stays for the next tokens.
+        num_soon = sequence.num_in_flight + worker.info.max_drafts
+        most = -(-(len(sequence.tokens) + num_soon) // size)
         if not least <= num_blocks <= most:
             detail = f"{sequence.key} has {num_blocks} blocks, needs {least} to {most}"
             raise Violation("tables_cover", detail)
@@ -187,6 +190,10 @@ def progress(worker: WorkerState, coverage: Coverage) -> None:
     for sequence in worker.aside.compiling:
         is_asked = sequence.request.grammar_key in worker.grammars._asked
         _need(is_asked, "progress", f"{sequence.key} waits for what nobody compiles")
+    if worker.aside.adapting and not (has_work or worker.outstanding):
+        states = {slot.state for slot in worker.adapters.slots}
+        is_due = SlotState.LOADING in states
+        _need(is_due, "progress", "sequences wait for adapters that nothing loads")
     coverage.invariants["progress"] += has_work
 
 

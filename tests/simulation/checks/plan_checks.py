@@ -7,6 +7,7 @@ from typing import Any
 
 from simulation.coverage import Coverage, Violation
 from simulation.model.answers import swap_copied, tables_of
+from simulation.model.drafts import grants_of
 
 from pagewire_scheduler.core.data.worker_info import WorkerInfo
 from pagewire_shared.kv.load import LoadOrder
@@ -53,7 +54,9 @@ class PlanChecks:
         touched: set[int] = set()
         written: set[int] = set()
         size = self.info.model.block_size
+        grants = grants_of(plan)
         for slot, start, count in zip(plan.slots, plan.starts, plan.num_new_tokens, strict=True):
+            count += grants.get(slot, 0)
             for table, window in zip(self.tables[slot], self.info.groups.windows, strict=True):
                 first = 0 if window is None else max(0, start + 1 - window) // size
                 touched.update(table[first:])
@@ -104,7 +107,13 @@ class PlanChecks:
         self._need(plan.step_id == self.last_step_id + 1, name, "step ids have a gap")
         self.last_step_id = plan.step_id
         self._need(len(self.unanswered) < info.steps_in_flight, name, "more steps than credit")
-        num_tokens = sum(plan.num_new_tokens)
+        num_tokens = sum(plan.num_new_tokens) + sum(plan.num_drafts)
+        is_granted = max(plan.num_drafts, default=0) <= info.max_drafts
+        self._need(is_granted, "drafts_are_known", "more than the worker verifies")
+        if plan.num_drafts:
+            # A draft stands behind the newest token, which is known when nothing is under way.
+            self._need(not self.unanswered, "drafts_are_known", "a step is under way")
+            self.coverage.invariants["drafts_are_known"] += 1
         shared = info.shared_step_tokens or info.max_num_batched_tokens
         # Forks of a sequence compute nothing in the step that ends its prompt.
         is_shared = sum(map(bool, plan.num_new_tokens)) > 1

@@ -7,7 +7,9 @@ from simulation.configuration import Configuration
 from simulation.coverage import Coverage
 from simulation.model.answers import tables_of
 
+from pagewire_scheduler.convert.adapters import adapter_message
 from pagewire_scheduler.convert.worker import compile_message
+from pagewire_scheduler.core.state.adapters import AdapterOrder
 from pagewire_scheduler.core.transfers.loading import MAX_LOADS
 from pagewire_scheduler.core.transfers.pulls import MAX_PULLS
 from pagewire_shared.kv.load import LoadOrder
@@ -64,6 +66,11 @@ class StreamWatch:
         self._coverage.require("messages_within_credit", is_right, f"{num_asked} grammars")
         self._check_credit(peer)
 
+    def adapter_ordered(self, peer: Any, order: AdapterOrder) -> None:
+        """Check a load of an adapter that is about to be sent."""
+        self._fits("an adapter", adapter_message(order).ByteSize(), MESSAGE_BYTES)
+        self._check_credit(peer)
+
     def ordered(self, peer: Any, order: LoadOrder) -> None:
         """Check a load that is about to be sent."""
         self._fits("a load", load_to_message(order).ByteSize(), MESSAGE_BYTES)
@@ -77,7 +84,7 @@ class StreamWatch:
     def _check_credit(self, peer: Any) -> None:
         # A load that was cancelled may not be answered yet.
         most = peer.info.steps_in_flight + self._limits.max_grammars
-        most += 2 * (MAX_LOADS + MAX_PULLS) + OTHERS
+        most += 2 * (MAX_LOADS + MAX_PULLS) + OTHERS + peer.info.max_adapters
         waiting = len(peer.stream.down)
         detail = f"{waiting} messages wait for a worker, and {most} have credit"
         self._coverage.require("messages_within_credit", waiting < most, detail)

@@ -87,8 +87,8 @@ HANDOFFS: list[Mutant] = [
         "arrivals_unseen",
         "Who is sent to a worker while others are planned is not looked at.",
         CORE + "queueing.enqueue",
-        "    worker.waiting.push(sequence)\n    worker.touch()\n",
-        "    worker.waiting.push(sequence)\n",
+        "    push_waiting(worker, sequence)\n    worker.touch()\n",
+        "    push_waiting(worker, sequence)\n",
         "progress",
     ),
     mutant(

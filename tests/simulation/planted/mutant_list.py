@@ -1,6 +1,7 @@
 """Planted bugs as patches of source text: which module, what it says, what it says instead."""
 
 from simulation.planted.mutant import CORE, Mutant, mutant
+from simulation.planted.mutant_adapters import ADAPTERS
 from simulation.planted.mutant_handoffs import HANDOFFS
 from simulation.planted.mutant_links import LINKS
 from simulation.planted.mutant_loads import LOADS
@@ -245,7 +246,7 @@ STEPS: list[Mutant] = [
         "suspects_run_with_others",
         "Who may have ended workers is run with others again, so nobody can be blamed.",
         CORE + "queueing.enqueue",
-        "if is_suspect(sequence.request):",
+        "if sequence.placement.queue is worker.waiting and is_suspect(sequence.request):",
         "if False:",
         "everything_ends",
     ),
@@ -277,6 +278,7 @@ STEPS: list[Mutant] = [
 ]
 
 MUTANTS: list[Mutant] = [*REAL, *BLOCKS, *STEPS, *LINKS, *OUTCOMES, *LOADS, *HANDOFFS, *STREAMS]
+MUTANTS += ADAPTERS
 SHORT = (
     "vllm_37164_foreign_block",
     "vllm_ascend_14055_no_fence",

@@ -16,6 +16,7 @@ from pagewire_scheduler.convert.frontend import served_models
 from pagewire_scheduler.core.data.stream_limits import StreamLimits
 from pagewire_scheduler.core.data.worker_info import WorkerInfo
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
+from pagewire_scheduler.core.state.adapters import AdapterOrder
 from pagewire_scheduler.core.state.worker import WorkerState
 from pagewire_scheduler.links.frontend_link import FrontendLink
 from pagewire_scheduler.links.loop import StepLoop
@@ -86,6 +87,10 @@ class WorkerPeer:
         self.asked.add(grammar_id)
         self._hooks.streams.asked(self, grammar_id, params)
         self.stream.send_down(("compile", grammar_id, params.text))
+
+    def send_adapter(self, order: AdapterOrder) -> None:
+        self._hooks.streams.adapter_ordered(self, order)
+        self.stream.send_down(("adapter", order))
 
     def send_load(self, order: LoadOrder) -> None:
         self._hooks.load(self, order)
@@ -264,6 +269,8 @@ class Cell:
         elif isinstance(message, tuple) and message[0] == "compiled":
             peer.asked.discard(message[1])
             self.step_loop.note_grammar(peer, *message[1:])
+        elif isinstance(message, tuple) and message[0] == "adapted":
+            self.step_loop.note_adapter(peer, *message[1:])
         elif isinstance(message, tuple) and message[0] == "loaded":
             if peer.is_current:
                 self.hooks.loaded(peer, message[1])

@@ -33,6 +33,7 @@ class Ask:
 
     Attributes:
         is_poison: It makes every step fail that it is in.
+        adapter: Content id of its adapter; empty for none.
         deadly_after: The worker dies that computes what comes after so many of its output tokens;
             None for a harmless one.
     """
@@ -50,6 +51,7 @@ class Ask:
     is_poison: bool = False
     deadly_after: int | None = None
     pooling: PoolingParams | None = None
+    adapter: bytes = b""
     may_be_refused: bool = False
     outputs: list[tuple[list[int], FinishReason]] | None = None
 
@@ -66,6 +68,11 @@ class Ask:
         return self.outputs
 
     @property
+    def root_salt(self) -> bytes:
+        """What its cells begin with."""
+        return self.salt + self.adapter
+
+    @property
     def has_bad_grammar(self) -> bool:
         """Whether no worker can compile what its output must look like."""
         outputs = self.params.structured_outputs
@@ -79,7 +86,7 @@ class Ask:
         params = self.params
         tokens, is_stopped = generate(
             self.prompt,
-            salt=self.salt,
+            salt=self.root_salt,
             seed=params.seed or 0,
             choice=choice,
             max_tokens=params.max_tokens or 0,
@@ -101,7 +108,7 @@ class Ask:
     def _searched(self, beam: Any) -> list[tuple[list[int], FinishReason]]:
         outputs = search(
             self.prompt,
-            salt=self.salt,
+            salt=self.root_salt,
             width=self.params.n,
             max_tokens=self.params.max_tokens or 0,
             length_penalty=beam.length_penalty,
@@ -186,7 +193,7 @@ class Client:
         num_top = request_compile.params.prompt_logprobs
         if num_top is None or self.tokens:
             return
-        cells = cells_of(root_cell(request_compile.salt), request_compile.prompt)
+        cells = cells_of(root_cell(request_compile.root_salt), request_compile.prompt)
         truth = [
             (request_compile.prompt[index + 1], value, rank)
             for index, (value, rank) in enumerate(
@@ -206,7 +213,7 @@ class Client:
         is_mean = pooling.pooling == "mean"
         truth = embed(
             request_compile.prompt,
-            salt=request_compile.salt,
+            salt=request_compile.root_salt,
             windows=request_compile.windows,
             is_mean=is_mean,
         )

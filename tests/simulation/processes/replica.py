@@ -18,10 +18,12 @@ from simulation.model.answers import (
     swap_copied,
     tables_of,
 )
+from simulation.model.drafts import grants_of, num_right_of, offers
 from simulation.model.naive import Cell, cell_in, joined, next_cell, root_cell
 from simulation.model.outputs import Alternatives, add_logprobs, pool, sample_token, tell_prompts
 
 from pagewire_scheduler.core.data.worker_info import WorkerInfo
+from pagewire_scheduler.core.state.adapters import AdapterOrder
 from pagewire_shared.kv.load import LoadOrder
 from pagewire_shared.steps.plan import NO_SLOT, NewSequence, StepPlan
 from pagewire_shared.steps.result import StepFailure, StepResult
@@ -41,6 +43,7 @@ class Replica:
         salt_of: Salt of a request.
         names: Content names, as the real worker keeps them.
         grammars: Those that are compiled, by id.
+        adapters: What is in the adapter slots.
         is_poison: Whether a request makes every step fail that it is in.
         offload: Takes the cells of blocks that got a name.
         is_deadly: Whether computing so many tokens of a request ends the process.
@@ -55,6 +58,7 @@ class Replica:
     slots: dict[int, Slot] = field(default_factory=dict)
     names: BlockNames = field(default_factory=BlockNames)
     grammars: dict[bytes, str] = field(default_factory=dict)
+    adapters: dict[int, bytes] = field(default_factory=dict)
     num_suspect_steps: int = 0
 
     def __post_init__(self) -> None:
@@ -63,6 +67,7 @@ class Replica:
     def drop_slots(self) -> None:
         self.slots.clear()
         self.grammars.clear()
+        self.adapters.clear()
 
     def held(self, info: WorkerInfo) -> WorkerInfo:
         """The hello: `info` with the blocks that are VALID here."""
@@ -150,7 +155,7 @@ class Replica:
                 [*new.prompt_token_ids, *new.emitted_token_ids],
                 tables_of(new),
                 starts[new.slot],
-                root_cell(self.salt_of(new.request_id)),
+                root_cell(self.salt_of(new.request_id) + self._adapter_of(new)),
             )
         self._fork(plan)
         for slot, token in zip(plan.appended_slots, plan.appended_token_ids, strict=True):
@@ -171,6 +176,20 @@ class Replica:
         wanted = outputs.text if outputs is not None else None
         got = self.grammars.get(new.grammar_id) if new.grammar_id is not None else None
         _require(got == wanted, f"slot {new.slot} needs grammar {wanted}, is told of {got}")
+
+    def _adapter_of(self, new: NewSequence) -> bytes:
+        if new.adapter_slot is None:
+            return b""
+        adapter = self.adapters.get(new.adapter_slot, b"")
+        _require(bool(adapter), f"slot {new.slot} uses adapter slot {new.adapter_slot}, not loaded")
+        return adapter
+
+    def begin_adapter(self, order: AdapterOrder) -> None:
+        """The slot is written from the first moment on: whatever runs there reads garbage."""
+        self.adapters.pop(order.slot, None)
+        for slot in self.slots.values():
+            if slot.new.adapter_slot == order.slot:
+                slot.root = GARBAGE
 
     def _fork(self, plan: StepPlan) -> None:
         copies = []
@@ -200,7 +219,7 @@ class Replica:
             _require(is_held, "a copy of a block that the slot does not hold")
 
     def _check_rows(self, plan: StepPlan) -> None:
-        size = self.info.model.block_size
+        size, grants = self.info.model.block_size, grants_of(plan)
         for slot, start, count in zip(plan.slots, plan.starts, plan.num_new_tokens, strict=True):
             state, end = self.slots[slot], start + count
             _require(end <= len(state.tokens), f"slot {slot} computes a token not known")
@@ -208,7 +227,11 @@ class Replica:
             is_next = start <= state.num_computed or not count
             _require(is_next, f"slot {slot} starts at {start} behind {state.num_computed}")
             least = min(map(len, state.tables))
-            _require(end <= least * size, f"slot {slot} has too few blocks")
+            reach = end + grants.get(slot, 0)
+            _require(reach <= least * size, f"slot {slot} has too few blocks")
+            _require(reach <= self.info.model.max_model_len, f"slot {slot} leaves the context")
+            is_plain = not (state.new.is_beam or state.new.pooling or state.new.grammar_id)
+            _require(reach == end or is_plain, f"slot {slot} cannot have drafts")
 
     # The forward pass.
 
@@ -234,11 +257,41 @@ class Replica:
             elif is_sampled:
                 context = self.read(state.tables, start + count)
                 sample_token(slot, state, start + count, context, result, tops)
+                self._verify(plan, slot, start + count, result, tops)
         add_logprobs(result, tops)
+        result.num_drafts.extend(offers(self.slots, plan, result, self.info.max_drafts))
         return result
+
+    def _verify(
+        self, plan: StepPlan, slot: int, end: int, result: StepResult, tops: list[Alternatives]
+    ) -> None:
+        """Sample behind the drafts of a slot that are right; write what is wrong behind them."""
+        granted, state = grants_of(plan).get(slot, 0), self.slots[slot]
+        num_right = num_right_of(plan, slot, granted)
+        for position in range(end, end + num_right):
+            self._write(state, position, 1)
+            context = self.read(state.tables, position + 1)
+            sample_token(slot, state, position + 1, context, result, tops)
+            # One slot, with one token more.
+            result.slots.pop()
+            result.counts.pop()
+            result.counts[-1] += 1
+        self._garble(state, end + num_right, granted - num_right)
+        state.num_computed = max(state.num_computed, end + num_right)
+
+    def _garble(self, state: Slot, start: int, count: int) -> None:
+        """Write what belongs to no sequence."""
+        size = self.info.model.block_size
+        for blocks, position in itertools.product(state.tables, range(start, start + count)):
+            block = blocks[position // size]
+            if position % size == 0:
+                self.names.forget([block])
+            self.memory[block * size + position % size] = GARBAGE
 
     def _write(self, state: Slot, start: int, count: int) -> None:
         size, memory = self.info.model.block_size, self.memory
+        if state.root == GARBAGE:
+            raise AssertionError("a step uses an adapter slot that was given to another one")
         previous = state.root
         if start and count:
             block = state.tables[0][(start - 1) // size]
@@ -268,16 +321,11 @@ class Replica:
 
     def _spoil(self, plan: StepPlan) -> None:
         """What a failed step leaves behind in the blocks it was to write."""
-        size = self.info.model.block_size
         # Copies are made, and names dropped, before the model runs and may fail.
         self.names.forget(plan.copy_destinations)
+        grants = grants_of(plan)
         for slot, start, count in zip(plan.slots, plan.starts, plan.num_new_tokens, strict=True):
-            places = itertools.product(self.slots[slot].tables, range(start, start + count))
-            for blocks, position in places:
-                block = blocks[position // size]
-                if position % size == 0:
-                    self.names.forget([block])
-                self.memory[block * size + position % size] = GARBAGE
+            self._garble(self.slots[slot], start, count + grants.get(slot, 0))
 
     # Loads.
 

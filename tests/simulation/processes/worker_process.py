@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from simulation.configuration import BAD_ADAPTER
 from simulation.model.naive import BAD_GRAMMAR
 from simulation.processes.replica import Replica
 from simulation.processes.stores import StorePort
 from simulation.processes.streams import Stream
 
+from pagewire_scheduler.core.state.adapters import AdapterOrder
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.identity.seen_generations import SeenGenerations
 from pagewire_shared.kv.load import LoadAnswer
@@ -24,6 +26,7 @@ class WorkerProcess:
     Attributes:
         queue: Plans received and not run.
         compiling: Grammars asked for and not compiled: (id, text).
+        adapting: Loads of adapters that have not ended.
         failure: How the next step fails, if it does.
         frozen_until: It runs no step before.
         is_small: It has fewer blocks than others.
@@ -45,6 +48,7 @@ class WorkerProcess:
         self.seen = SeenGenerations()
         self.queue: deque[StepPlan] = deque()
         self.compiling: list[tuple[bytes, str]] = []
+        self.adapting: list[AdapterOrder] = []
         self.failure: StepFailure | None = None
         self.frozen_until = 0.0
         self.is_small = is_small
@@ -100,6 +104,9 @@ class WorkerProcess:
             self.lose()
         elif message[0] == "compile":
             self.compiling.append(message[1:])
+        elif message[0] == "adapter":
+            self.adapting.append(message[1])
+            self.replica.begin_adapter(message[1])
         elif message[0] == "load":
             self.port.receive(message[1], now)
             self.replica.begin_load(message[1])
@@ -114,6 +121,7 @@ class WorkerProcess:
     def _forget_work(self) -> None:
         self.queue.clear()
         self.compiling.clear()
+        self.adapting.clear()
         self.port.forget()
         self.last_answer = None
 
@@ -127,6 +135,17 @@ class WorkerProcess:
             self.replica.grammars[grammar_id] = text
         if self.stream is not None:
             self.stream.send_up(("compiled", grammar_id, error))
+
+    def adapt(self, index: int) -> None:
+        """End one of the loads of adapters, in any order, and say so."""
+        order = self.adapting.pop(index)
+        error = None
+        if order.adapter == BAD_ADAPTER:
+            error = InvalidRequestError("no adapter", field="adapter")
+        else:
+            self.replica.adapters[order.slot] = order.adapter
+        if self.stream is not None:
+            self.stream.send_up(("adapted", order.load_id, error))
 
     def load(self, now: float, dice: Callable[[int], int]) -> LoadAnswer:
         """End one of its loads, and say so."""

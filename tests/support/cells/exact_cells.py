@@ -1,5 +1,6 @@
 """A scheduler core over an executor that is as random as a day in production: batch sizes, chunks,
-prefix hits, preemptions, and workers that die with all they hold."""
+prefix hits, preemptions, and workers that die with all they hold or leave their blocks to the next,
+as whole blocks or layer by layer."""
 
 import random
 from collections import deque
@@ -30,6 +31,7 @@ from pagewire_shared.steps.plan import StepPlan
 from pagewire_worker.config import WorkerConfig
 from pagewire_worker.link.convert import hello_to_message
 from pagewire_worker.loading.loader import Replica, load_replica
+from support.cells.moved_blocks import BlocksTaken, load_blocks, take_blocks
 
 MAX_TOKENS = 512
 NUM_BLOCKS = 400
@@ -38,10 +40,11 @@ _FRONTEND = b"exact---frontend"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A prompt and how it goes on."""
+    """A prompt and how it goes on; with the adapter of a slot that is filled already."""
 
     prompt: tuple[int, ...]
     sampling: SamplingParams
+    adapter_slot: int | None = None
 
 
 @dataclass(slots=True)
@@ -63,6 +66,7 @@ class Weather:
         is_caching: Whether prefixes are shared.
         steps_in_flight: Steps that are planned ahead.
         deaths: Steps after which the worker dies, and another one comes with an empty cache.
+        moves: Steps after which another worker comes, which has loaded the blocks with names.
     """
 
     num_at_once: int
@@ -71,6 +75,7 @@ class Weather:
     is_caching: bool
     steps_in_flight: int
     deaths: frozenset[int] = frozenset()
+    moves: frozenset[int] = frozenset()
 
 
 SOLO = Weather(
@@ -92,6 +97,7 @@ def draw_weather(generator: random.Random, longest: int) -> Weather:
         is_caching=generator.random() < 0.7,
         steps_in_flight=generator.choice([1, 2]),
         deaths=frozenset(generator.sample(range(60), generator.choice([0, 0, 0, 1, 2]))),
+        moves=frozenset(generator.sample(range(60), generator.choice([0, 0, 1, 2]))),
     )
 
 
@@ -122,6 +128,7 @@ class ExactCell:
         )
         self.num_preemptions = 0
         self.num_deaths = 0
+        self.num_moved_blocks = 0
         self.num_cached_tokens = 0
 
     def run(self, requests: Sequence[Request], weather: Weather) -> list[Answer]:
@@ -130,6 +137,7 @@ class ExactCell:
         answers = run.answer(requests)
         self.num_preemptions += run.core.counts.num_preemptions
         self.num_deaths += run.num_deaths
+        self.num_moved_blocks += run.num_moved_blocks
         self.num_cached_tokens += run.num_cached_tokens
         return answers
 
@@ -140,9 +148,12 @@ class _Run:
         self._weather = weather
         self._plans: deque[StepPlan] = deque()
         self._answers: list[Answer] = []
+        self._adapters: dict[RequestId, int | None] = {}
         self._num_open = 0
         self._num_steps = 0
+        self._num_workers = 1
         self.num_deaths = 0
+        self.num_moved_blocks = 0
         self.num_cached_tokens = 0
         self.core = SchedulerCore(CoreSettings(generation=1, is_caching=weather.is_caching))
         self._info = self._attach(1)
@@ -158,15 +169,20 @@ class _Run:
             self._step()
         return self._answers
 
-    def _attach(self, incarnation: int) -> WorkerInfo:
-        """Attach a worker that holds nothing: whatever is left in its cache is NaN."""
-        self._replica.model_runner.drop_slots()
+    def _attach(self, incarnation: int, taken: BlocksTaken | None = None) -> WorkerInfo:
+        """Attach a worker that holds what it has `taken`: all else in its cache is NaN."""
+        runner = self._replica.model_runner
+        runner.drop_slots()
         with torch.inference_mode():
-            for layer in self._replica.model_runner.backend.kv_cache.layers:
-                layer.key.fill_(float("nan"))
-                layer.value.fill_(float("nan"))
+            for layer in runner.backend.kv_cache.layers:
+                for part in layer.parts:
+                    part.view(torch.uint8).fill_(255)  # NaN in every type, scales of int8 too
+        runner.blocks.overwrite(list(runner.blocks.held_names()))
+        if taken is not None:
+            load_blocks(self._replica, taken)
+        held = runner.blocks.held_names()
         hello = hello_to_message(
-            self._replica.info, incarnation=incarnation, highest_generation=0, held={}
+            self._replica.info, incarnation=incarnation, highest_generation=0, held=held
         )
         parsed = worker_attach_pb2.WorkerHello.FromString(hello.SerializeToString())
         weather, told = self._weather, worker_info(parsed)
@@ -186,8 +202,10 @@ class _Run:
 
     def _submit(self, handle: int, request: Request) -> None:
         self._num_open += 1
+        request_id = RequestId(handle.to_bytes(16, "little"))
+        self._adapters[request_id] = request.adapter_slot
         submission = Submission(
-            request_id=RequestId(handle.to_bytes(16, "little")),
+            request_id=request_id,
             epoch=0,
             handle=handle,
             model=self._info.model.name,
@@ -195,6 +213,8 @@ class _Run:
             emitted=((),),
             is_finished=(False,),
             sampling=request.sampling,
+            # Blocks of an adapter are its own.
+            salt=b"" if request.adapter_slot is None else bytes([request.adapter_slot]),
         )
         self._take(self.core.submit(_FRONTEND, submission, 0.0))
 
@@ -204,23 +224,36 @@ class _Run:
                 self._take(self.core.note_grammar(worker_id, grammar_id, None))
         while (plan := self.core.plan(self._info.worker_id)) is not None:
             self._plans.append(plan)
-        data = plan_to_message(self._plans.popleft()).SerializeToString()
+        data = plan_to_message(self._adapted(self._plans.popleft())).SerializeToString()
         received = plan_from_message(worker_attach_pb2.StepPlan.FromString(data))
         answer = result_to_message(self._replica.model_runner.run(received)).SerializeToString()
         result = result_from_message(worker_attach_pb2.StepResult.FromString(answer))
         assert result.failure is None, result.failure
         self._num_steps += 1
-        if self._num_steps in self._weather.deaths:
+        if self._num_steps in self._weather.moves:
+            taken = take_blocks(self._replica, is_layered=self._num_steps % 2 == 0)
+            self.num_moved_blocks += len(taken.names)
+            self._die(taken)
+        elif self._num_steps in self._weather.deaths:
+            self.num_deaths += 1
             self._die()
         else:
             self._take(self.core.apply(self._info.worker_id, result))
 
-    def _die(self) -> None:
+    def _adapted(self, plan: StepPlan) -> StepPlan:
+        """Return a plan whose new sequences have their adapter slots."""
+        new = [
+            replace(one, adapter_slot=self._adapters[RequestId(one.request_id)])
+            for one in plan.new_sequences
+        ]
+        return replace(plan, new_sequences=new)
+
+    def _die(self, taken: BlocksTaken | None = None) -> None:
         """Lose the worker, and the result it was about to send; go on with another one."""
-        self.num_deaths += 1
         self._plans.clear()
         self._take(self.core.detach_worker(self._info.worker_id))
-        self._info = self._attach(self.num_deaths + 1)
+        self._num_workers += 1
+        self._info = self._attach(self._num_workers, taken)
 
     def _take(self, events: Sequence[Event]) -> None:
         for event in events:

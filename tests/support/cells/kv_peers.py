@@ -13,6 +13,7 @@ from pagewire_shared.kv.load import LoadOrder, WorkerSource
 from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.rpc.options import kv_server_options
 from pagewire_shared.rpc.server import start_server
+from pagewire_worker.link.adapter_service import AdapterContentService
 from pagewire_worker.link.service import SERVICE_NAMES, KvTransferService, register
 from pagewire_worker.runner.model_thread import ModelThread
 from pagewire_worker.transfer.block_source import BlockSource
@@ -169,7 +170,7 @@ async def peer(
     )
     server = await start_server(
         parse_address(address, setting="--listen"),
-        lambda grpc_server: register(made.service, grpc_server),
+        lambda grpc_server: register(made.service, AdapterContentService(), grpc_server),
         SERVICE_NAMES,
         setting="--listen",
         options=kv_server_options(),

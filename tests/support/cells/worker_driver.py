@@ -35,6 +35,7 @@ class Running:
     choice: int = 0
     pooling: PoolingParams | None = None
     grammar_id: bytes | None = None
+    adapter_slot: int | None = None
     num_values: int | None = None
     vector: npt.NDArray[np.float32] | None = None
     num_computed: int = 0
@@ -42,6 +43,7 @@ class Running:
     further_blocks: list[list[int]] = field(default_factory=list)
     output: list[int] = field(default_factory=list)
     results: list[StepResult] = field(default_factory=list)
+    num_offered: int = 0
 
     @property
     def num_tokens(self) -> int:
@@ -115,11 +117,11 @@ class Driver:
         self.release(sequence)
         sequence.blocks = []
         sequence.further_blocks = []
-        sequence.num_computed = 0
+        sequence.num_computed = sequence.num_offered = 0
 
     def step(self, sequences: Sequence[Running], budget: int) -> StepResult:
         """Run one step over as many of `sequences` as the budget allows."""
-        rows, new_sequences, new_blocks = [], [], []
+        rows, new_sequences, new_blocks, drafts = [], [], [], []
         left = budget
         for sequence in sequences:
             num_new = min(left, sequence.num_tokens - sequence.num_computed)
@@ -127,7 +129,11 @@ class Driver:
                 continue
             left -= num_new
             end = sequence.num_computed + num_new
-            needed = -(-end // self.block_size) - len(sequence.blocks)
+            samples = int(end == sequence.num_tokens)
+            num_drafts = min(left, self._num_drafts(sequence)) if samples else 0
+            left -= num_drafts
+            drafts.append(num_drafts)
+            needed = -(-(end + num_drafts) // self.block_size) - len(sequence.blocks)
             is_new = sequence.num_computed == 0
             if is_new:
                 sequence.further_blocks = [[] for _ in self.further_windows]
@@ -140,15 +146,21 @@ class Driver:
                 new_blocks.extend(block for part in own for block in part)
             for table, part in zip(tables, own, strict=True):
                 table.extend(part)
-            samples = int(end == sequence.num_tokens)
             count = 0 if is_new else len(blocks)
             rows.append((sequence.slot, sequence.num_computed, num_new, samples, count))
             sequence.num_computed = end
-        result = self.run_well(rows, new_sequences=new_sequences, new_block_ids=new_blocks)
+        granted = {"num_drafts": drafts} if any(drafts) else {}
+        result = self.run_well(
+            rows, new_sequences=new_sequences, new_block_ids=new_blocks, **granted
+        )
         for sequence in sequences:
             self._give_back(sequence)
         self._take(result, {s.slot: s for s in sequences})
         return result
+
+    def _num_drafts(self, sequence: Running) -> int:
+        """Drafts to grant: as many as the worker has offered, and tokens are left."""
+        return max(0, min(sequence.num_offered, sequence.max_tokens - len(sequence.output) - 1))
 
     def _give_back(self, sequence: Running) -> None:
         for blocks, window in zip(sequence.further_blocks, self.further_windows, strict=False):
@@ -168,11 +180,14 @@ class Driver:
             vectors = iter(np.split(np.frombuffer(result.vectors, F32), ends[:-1]))
         else:
             vectors = iter(vectors_of(result, num_vectors) if num_vectors else ())
-        for slot, count in zip(result.slots, result.counts, strict=True):
+        offered = result.num_drafts if len(result.num_drafts) else [0] * len(result.slots)
+        for slot, count, num in zip(result.slots, result.counts, offered, strict=True):
             sequence = by_slot[int(slot)]
             sequence.results.append(result)
+            sequence.num_offered = int(num)
             if count:
-                sequence.output.append(int(next(tokens)))
+                sequence.output.extend(int(next(tokens)) for _ in range(count))
+                sequence.num_computed += int(count) - 1
             elif sequence.pooling is not None:
                 sequence.vector = next(vectors)
             else:  # left out: its mask is late
@@ -193,6 +208,7 @@ class Driver:
             further_tables=tuple(map(GroupTable, further)),
             pooling=sequence.pooling,
             grammar_id=sequence.grammar_id,
+            adapter_slot=sequence.adapter_slot,
         )
 
     def run(self, rows: Sequence[tuple[int, int, int, int, int]], **fields: object) -> StepResult:

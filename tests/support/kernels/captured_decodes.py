@@ -12,6 +12,7 @@ from pagewire_worker.cuda.backend import CudaBackend
 from pagewire_worker.cuda.capture import CapturedWork, Work
 from pagewire_worker.cuda.decode_graphs import DecodeGraphs
 from pagewire_worker.cuda.sampler import sample
+from pagewire_worker.models.adapted_decoder import AdaptedDecoder
 from pagewire_worker.runner.model_runner import ModelRunner
 from support.kernels.held_readback import HeldReadback
 from support.poison.launches import are_checked
@@ -71,6 +72,7 @@ def capture_decodes(model_runner: ModelRunner) -> CountedGraphs:
         bounds=bounds,
         capture=capture,
         advance=lambda: None,
+        takes_adapters=isinstance(eager._model, AdaptedDecoder),
     )
     model_runner._backend = CudaBackend(eager, graphs, watch)
     model_runner._sampler = sample

@@ -20,6 +20,7 @@ from pagewire_worker.cpu_kernels.library import (
     pointer,
 )
 from pagewire_worker.cpu_kernels.packing import PackedWeights, Part, Storage, WeightArena, pack
+from pagewire_worker.kv.scaled_rows import SCALED, row_size
 
 STEP = {torch.float32: 1, torch.bfloat16: 2}
 """Inputs that a panel stores side by side."""
@@ -102,6 +103,7 @@ class Shape:
     softcap: float = 0.0
     has_sinks: bool = False
     latent_dim: int = 0
+    has_scales: bool = False  # keys and values are int8
 
     @property
     def sinks(self) -> Tensor | None:
@@ -138,9 +140,12 @@ class PagedAttention:
         generator = torch.Generator().manual_seed(1)
         angles = torch.rand(num_positions, shape.head_dim // 2, generator=generator) * 6
         self.cosines, self.sines = angles.cos(), angles.sin()
-        size = (num_blocks, shape.block_size, shape.num_kv_heads, shape.head_dim)
-        self.key = torch.full(size, float("nan"), dtype=shape.dtype)
-        self.value = torch.full(size, float("nan"), dtype=shape.dtype)
+        dtype = SCALED if shape.has_scales else shape.dtype
+        width = row_size(shape.head_dim, dtype)
+        size = (num_blocks, shape.block_size, shape.num_kv_heads, width)
+        self.key, self.value = (torch.empty(size, dtype=dtype) for _ in range(2))
+        for part in (self.key, self.value):
+            part.view(torch.uint8).fill_(255)  # NaN in every type, scales too
         self._norms = norms
         query_norm, key_norm = (
             (None, None) if norms is None else (_head_norm(weight) for weight in norms)
@@ -160,6 +165,7 @@ class PagedAttention:
         )
         self._model = abi.Model(
             type=TYPES[shape.dtype],
+            kv_type=abi.INT8 if shape.has_scales else TYPES[shape.dtype],
             num_layers=1,
             num_heads=shape.num_heads,
             num_kv_heads=shape.num_kv_heads,
@@ -220,15 +226,21 @@ class PagedAttention:
 
     def _unpack(self, cache: Tensor, table: list[int], length: int, *, is_key: bool) -> Tensor:
         shape, step = self.shape, STEP[self.shape.dtype]
+        step = STEP[torch.bfloat16] if shape.has_scales else step  # of int8
         groups = shape.block_size // 16
         blocks = cache[table].view(len(table), shape.num_kv_heads, groups, -1)
+        if shape.has_scales:
+            scales, blocks = blocks[..., : 4 * 16], blocks[..., 4 * 16 :]
+            scales = scales.contiguous().view(torch.float32)  # [blocks, kv_heads, groups, 16]
+            scales = scales.permute(0, 2, 3, 1).reshape(-1, shape.num_kv_heads, 1)[:length]
         if is_key:  # [head_dim / step][16 tokens][step]
-            panels = blocks.view(*blocks.shape[:3], shape.head_dim // step, 16, step)
+            panels = blocks.reshape(*blocks.shape[:3], shape.head_dim // step, 16, step)
             tokens = panels.permute(0, 2, 4, 1, 3, 5)
         else:  # [head_dim / 16][16 tokens / step][16 columns][step]
-            panels = blocks.view(*blocks.shape[:3], shape.head_dim // 16, 16 // step, 16, step)
+            panels = blocks.reshape(*blocks.shape[:3], shape.head_dim // 16, 16 // step, 16, step)
             tokens = panels.permute(0, 2, 4, 6, 1, 3, 5)
-        return tokens.reshape(-1, shape.num_kv_heads, shape.head_dim)[:length]
+        numbers = tokens.reshape(-1, shape.num_kv_heads, shape.head_dim)[:length]
+        return numbers.float() * scales if shape.has_scales else numbers
 
 
 def _head_norm(weight: Tensor) -> Any:

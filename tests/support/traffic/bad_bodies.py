@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from pagewire_frontend.http.openai.lora import LoadAdapterBody, UnloadAdapterBody
 from pagewire_frontend.http.openai.schemas import ChatBody, CompletionBody, EmbeddingBody
 from pagewire_frontend.http.openai.tokenization import DetokenizeBody, TokenizeBody
 from pagewire_frontend.http.pooling.schemas import (
@@ -36,12 +37,14 @@ MODELS: dict[str, type[BaseModel]] = {
     "/v2/rerank": RerankBody,
     "/pooling": PoolingBody,
     "/classify": ClassifyBody,
+    "/v1/load_lora_adapter": LoadAdapterBody,
+    "/v1/unload_lora_adapter": UnloadAdapterBody,
 }
 SAME = {"/v1/score", "/v1/rerank", "/v2/rerank"}
 """Further paths of an endpoint: nothing new is learned from each of their fields."""
-UNSERVED = {"/classify"}
-"""Endpoints that a model without a classification head refuses whatever the body; their fields are
-those of /pooling."""
+UNSERVED = {"/classify", "/v1/load_lora_adapter", "/v1/unload_lora_adapter"}
+"""Endpoints that refuse whatever the body: of a model without a classification head, whose fields
+are those of /pooling, and of a frontend without adapters."""
 _TURNS = [{"role": "user", "content": "hello"}]
 VALID: dict[str, Json] = {
     "/v1/chat/completions": {"messages": _TURNS, "max_tokens": 1, "seed": 1},
@@ -57,6 +60,8 @@ VALID: dict[str, Json] = {
     "/v2/rerank": {"query": "hello", "documents": ["world"]},
     "/pooling": {"input": "hello"},
     "/classify": {"input": "hello"},
+    "/v1/load_lora_adapter": {"lora_name": "a", "lora_path": "/a"},
+    "/v1/unload_lora_adapter": {"lora_name": "a"},
 }
 _FUNCTION = {"name": "look", "parameters": {"type": "object", "properties": {}}}
 # Fields that are only read together with these.

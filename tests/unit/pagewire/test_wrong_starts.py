@@ -127,7 +127,7 @@ STARTS = [
     WrongStart("serve --device cuda", "--device: no CUDA device can be seen here"),
     WrongStart("serve --device tpu", "'tpu': the devices are CPUs and CUDA", status=2),
     WrongStart("serve -tp 2", "--tensor-parallel-size 2: a model on several devices", status=2),
-    WrongStart("serve --enable-lora", "--enable-lora: LoRA adapters come later", status=2),
+    WrongStart("serve --lora-modules sql=./sql", "--lora-modules: needs --enable-lora"),
     WrongStart("serve --limit-mm-per-prompt image=4", "0 is the limit of images", status=2),
     WrongStart("serve --trust-remote-code", "code of a checkpoint is never run", status=2),
     WrongStart("serve --ctx-size 4096", "--ctx-size: use --max-model-len", status=2),

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from pagewire_frontend.access.api_keys import current_tenant, take_ticket
+from pagewire_frontend.adapters.registry import check_rank
 from pagewire_frontend.engine.request_fit import (
     check_dimensions,
     check_model_limits,
@@ -180,8 +181,14 @@ class Engine:
             raise OverloadedError("too many requests are open")
         # From here on the request counts as open, whatever it waits for.
         self._num_opening += 1
+        adapter = request.model.adapter
         try:
-            return self._submit(await self._prepared(request, selection, arrived_at))
+            self.models.adapters.pin(adapter)
+            try:
+                return self._submit(await self._prepared(request, selection, arrived_at))
+            except BaseException:
+                self.models.adapters.unpin(adapter)
+                raise
         finally:
             self._num_opening -= 1
 
@@ -236,11 +243,18 @@ class Engine:
         if limit is None:
             raise UnavailableError(f"the context length of {request.model.name} is not known")
         token_ids, params = fit(request, token_ids, limit)
+        adapter = request.model.adapter
+        if adapter is not None:
+            check_rank(request.model.name, adapter.rank, self._pool.known_rank(request.model.name))
         entry = _journal_entry(request, token_ids, params)
         naming = self._pool.known_naming(entry.model)
         if naming is not None:
             entry.prompt_blocks = await name_prompt(
-                naming, token_ids, tenant=entry.tenant, cache_salt=entry.cache_salt
+                naming,
+                token_ids,
+                tenant=entry.tenant,
+                cache_salt=entry.cache_salt,
+                adapter_id=adapter.adapter_id if adapter is not None else b"",
             )
         return entry
 
@@ -291,6 +305,7 @@ class Engine:
         session.ticket.give_back(session.num_tokens)
         self._pool.cancel_wait(session)
         self._journal.close(session.entry)
+        self.models.adapters.unpin(session.entry.adapter)
 
     def shutdown(self) -> None:
         """Stop the threads, the grammar checkers and the renderers of templates."""
@@ -336,4 +351,5 @@ def _journal_entry(
         cache_salt=salt.encode() if salt is not None else None,
         priority=request.priority,
         pooling=pooling,
+        adapter=request.model.adapter,
     )

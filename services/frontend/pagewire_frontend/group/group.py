@@ -1,9 +1,10 @@
 """Joins this process to its group: the private listener, the peers, their responses and metrics."""
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from pagewire_frontend.adapters.registry import AdapterRegistry
 from pagewire_frontend.group import peer_service
 from pagewire_frontend.group.membership import Membership
 from pagewire_frontend.group.metrics import GroupMetrics
@@ -86,12 +87,14 @@ class Group:
 
     responses: ResponseDirectory
     metrics: GroupMetrics
+    peers: Sequence[Peer]
 
 
 @contextlib.asynccontextmanager
 async def joined(
     membership: Membership,
     local: ResponseDirectory,
+    adapters: AdapterRegistry,
     *,
     listen: Address | None,
     peer_seconds: float,
@@ -99,6 +102,7 @@ async def joined(
     """Answer the peers, and be able to ask them, while inside.
 
     Args:
+        adapters: Changed as peers ask.
         membership: Names this process and its peers, which need not be there yet.
         listen: Address that the peers ask; None for no listener.
         peer_seconds: How long a peer may take to answer.
@@ -115,14 +119,15 @@ async def joined(
         own = GroupDirectory(membership, local, {})
         server = await start_server(
             listen,
-            lambda server: peer_service.register(server, own, own_exposition),
+            lambda server: peer_service.register(server, own, own_exposition, adapters),
             peer_service.SERVICE_NAMES,
             setting="--peer-listen",
         )
         await server.set_serving(True)
     try:
         responses = GroupDirectory(membership, local, peers)
-        yield Group(responses, GroupMetrics(own_exposition, list(peers.values())))
+        others = list(peers.values())
+        yield Group(responses, GroupMetrics(own_exposition, others), others)
     finally:
         for peer in peers.values():
             await peer.close()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Final
 
 import grpc.aio
 import orjson
@@ -15,6 +15,9 @@ from pagewire_shared.errors import DeadlineError, PagewireError, UnavailableErro
 from pagewire_shared.rpc.address import Address
 from pagewire_shared.rpc.errors import from_rpc_error
 from pagewire_shared.rpc.options import control_channel_options
+
+ADAPTER_SECONDS: Final = 60.0
+"""Time in which a peer reads an adapter."""
 
 
 class Peer:
@@ -91,6 +94,14 @@ class Peer:
         answer = await self._ask(self._stub.GetMetrics, pb.GetMetricsRequest())
         exposition: str = answer.exposition
         return exposition
+
+    async def set_adapter(self, name: str, path: str | None, root: str, base_model: str) -> None:
+        """Load an adapter there; without a path forget the name."""
+        request = pb.SetAdapterRequest(name=name, path=path, root=root, base_model=base_model)
+        try:
+            await self._stub.SetAdapter(request, timeout=ADAPTER_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            raise self._reason(error) from error
 
     async def close(self) -> None:
         """End the connection."""

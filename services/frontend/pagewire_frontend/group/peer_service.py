@@ -3,11 +3,13 @@ only and never passes a question on."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import grpc.aio
 import orjson
 
+from pagewire_frontend.adapters.registry import AdapterRegistry
 from pagewire_frontend.http.responses.directory import ResponseDirectory
 from pagewire_protos.frontend.v1 import peer_pb2 as pb
 from pagewire_protos.frontend.v1 import peer_pb2_grpc
@@ -23,9 +25,15 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class PeerService(peer_pb2_grpc.PeerServiceServicer):
     """The peers' view of this process."""
 
-    def __init__(self, responses: ResponseDirectory, exposition: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        responses: ResponseDirectory,
+        exposition: Callable[[], str],
+        adapters: AdapterRegistry,
+    ) -> None:
         self._responses = responses
         self._exposition = exposition
+        self._adapters = adapters
 
     async def GetResponse(
         self, request: pb.GetResponseRequest, context: Context
@@ -78,6 +86,21 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         """Return the metrics of this process."""
         return pb.GetMetricsResponse(exposition=await asyncio.to_thread(self._exposition))
 
+    async def SetAdapter(
+        self, request: pb.SetAdapterRequest, context: Context
+    ) -> pb.SetAdapterResponse:
+        """Load or forget an adapter as a peer has done, which has checked the path."""
+        if request.HasField("path"):
+            await self._adapters.load(
+                request.name,
+                Path(request.path),
+                Path(request.root) if request.root else None,
+                base_model=request.base_model,
+            )
+        elif self._adapters.find(request.name) is not None:
+            await self._adapters.unload(request.name)
+        return pb.SetAdapterResponse()
+
 
 def _tenant(request: Any) -> str | None:
     return request.tenant if request.HasField("tenant") else None
@@ -98,8 +121,11 @@ def _split(frames: Sequence[bytes]) -> Iterator[list[bytes]]:
 
 
 def register(
-    server: grpc.aio.Server, responses: ResponseDirectory, exposition: Callable[[], str]
+    server: grpc.aio.Server,
+    responses: ResponseDirectory,
+    exposition: Callable[[], str],
+    adapters: AdapterRegistry,
 ) -> None:
     """Add the service to a server."""
-    service = PeerService(responses, exposition)
+    service = PeerService(responses, exposition, adapters)
     peer_pb2_grpc.add_PeerServiceServicer_to_server(service, server)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from typing import Any
 
 import grpc.aio
@@ -97,7 +97,8 @@ def _counted_unary(inner: Any, method: str) -> Any:
 def _counted_stream(inner: Any, method: str) -> Any:
     async def call(request: Any, context: Any) -> AsyncIterator[Any]:
         with _Call(method, context).noting():
-            async for response in inner(request, context):
-                yield response
+            async with aclosing(inner(request, context)) as responses:
+                async for response in responses:
+                    yield response
 
     return call

@@ -72,7 +72,7 @@ def pool_response(
         for row in rows
     ]
     return pb.PoolResponse(
-        model=model.name, outputs=outputs, labels=labels, usage=usage_message(found.usage)
+        model=model.shown_name, outputs=outputs, labels=labels, usage=usage_message(found.usage)
     )
 
 

@@ -1,16 +1,19 @@
 """The public gRPC API of a frontend. Thin: messages in, engine, messages out."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Any, Final
 
 import grpc.aio
 
 from pagewire_frontend.access.api_keys import current_tenant
+from pagewire_frontend.adapters.calls import AdapterCalls
 from pagewire_frontend.engine.embedding import embed
 from pagewire_frontend.engine.engine import Engine
 from pagewire_frontend.engine.scoring import score
 from pagewire_frontend.grpc_api import convert as grpc_convert
 from pagewire_frontend.grpc_api import event_convert, pooling_convert
+from pagewire_frontend.grpc_api.adapter_service import AdapterService
 from pagewire_frontend.grpc_api.admin_service import AdminService
 from pagewire_frontend.grpc_api.batch_service import BatchService
 from pagewire_frontend.grpc_api.convert import GrpcStreamOptions
@@ -22,7 +25,13 @@ from pagewire_frontend.scheduler.pool import SchedulerPool
 from pagewire_frontend.session.choice_messages import ChoiceMessages
 from pagewire_frontend.session.events import Closed, Delta, Event, Finished
 from pagewire_frontend.session.reader_turns import ReaderTurns
-from pagewire_protos.frontend.v1 import batch_pb2, batch_pb2_grpc, inference_pb2_grpc
+from pagewire_protos.frontend.v1 import (
+    adapters_pb2,
+    adapters_pb2_grpc,
+    batch_pb2,
+    batch_pb2_grpc,
+    inference_pb2_grpc,
+)
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
 from pagewire_shared.errors import DeadlineError, PagewireError
@@ -68,6 +77,7 @@ SERVICE_NAMES = (
     pb.DESCRIPTOR.services_by_name["InferenceService"].full_name,
     batch_pb2.DESCRIPTOR.services_by_name["BatchService"].full_name,
     admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name,
+    adapters_pb2.DESCRIPTOR.services_by_name["AdapterService"].full_name,
 )
 
 TIMELINE_METADATA_KEY = "pagewire-timeline"
@@ -99,9 +109,10 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
             request, model, context.time_remaining(), self._engine.prompt_end
         )
         messages = ChoiceMessages(asked.new_reader)
-        async for event, echo in self._stream(asked, context):
-            for shown in messages.take(event):
-                yield pb.ChatResponse(**event_convert.event_fields(shown, echo))
+        async with aclosing(self._stream(asked, context)) as events:
+            async for event, echo in events:
+                for shown in messages.take(event):
+                    yield pb.ChatResponse(**event_convert.event_fields(shown, echo))
 
     async def Complete(
         self, request: pb.CompleteRequest, context: Context
@@ -111,14 +122,15 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         num_tokens = len(request.token_ids.ids)
         async with self._engine.large_prompts.turn(current_tenant(), num_tokens):
             asked = grpc_convert.complete_request(request, model, context.time_remaining())
-        async for event, echo in self._stream(asked, context):
-            yield pb.CompleteResponse(**event_convert.event_fields(event, echo))
+        async with aclosing(self._stream(asked, context)) as events:
+            async for event, echo in events:
+                yield pb.CompleteResponse(**event_convert.event_fields(event, echo))
 
     async def Embed(self, request: pb.EmbedRequest, context: Context) -> pb.EmbedResponse:
         """Turn inputs into vectors."""
         model = self._engine.models.find(grpc_convert.model_name(request))
         asked = grpc_convert.embedding_requests(request, model, context.time_remaining())
-        return grpc_convert.embedding_response(model.name, await embed(self._engine, asked))
+        return grpc_convert.embedding_response(model.shown_name, await embed(self._engine, asked))
 
     async def Pool(self, request: pb.PoolRequest, context: Context) -> pb.PoolResponse:
         """Compute vectors, vectors of single tokens, or classes."""
@@ -133,7 +145,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         model = self._engine.models.find(grpc_convert.model_name(request))
         asked = pooling_convert.pairs_request(request, context.time_remaining())
         found = await score(self._engine, model, asked)
-        return pooling_convert.score_response(model.name, found)
+        return pooling_convert.score_response(model.shown_name, found)
 
     async def Tokenize(self, request: pb.TokenizeRequest, context: Context) -> pb.TokenizeResponse:
         """Turn text or a conversation into ids."""
@@ -173,11 +185,23 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
             for model in self._engine.models
             for name in (model.name, *model.aliases)
         ]
+        models += [
+            pb.Model(
+                name=adapter.name,
+                max_model_len=self._engine.served_context_length(model),
+                is_ready=self._engine.is_ready(model),
+                embedding_size=self._engine.embedding_size(model),
+                root=adapter.base_model,
+                created=adapter.loaded_at,
+            )
+            for adapter in self._engine.models.adapters
+            for model in (self._engine.models.find(adapter.name),)
+        ]
         return pb.ListModelsResponse(models=models)
 
     async def _stream(
         self, asked: GrpcStreamOptions, context: Context
-    ) -> AsyncIterator[tuple[Event, str | None]]:
+    ) -> AsyncGenerator[tuple[Event, str | None]]:
         """Yield the events to show; the first with the text before the answer if it is wanted."""
         LABEL.set(label_in(context.invocation_metadata()))
         try:
@@ -214,7 +238,12 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
 
 
 def register(
-    server: grpc.aio.Server, engine: Engine, pool: SchedulerPool, *, stall_seconds: float
+    server: grpc.aio.Server,
+    engine: Engine,
+    pool: SchedulerPool,
+    adapters: AdapterCalls,
+    *,
+    stall_seconds: float,
 ) -> None:
     """Add all services to a server; a client that takes nothing is cut after `stall_seconds`."""
     service = InferenceService(engine, stall_seconds=stall_seconds)
@@ -222,3 +251,4 @@ def register(
     batches = BatchService(engine, stall_seconds=stall_seconds)
     batch_pb2_grpc.add_BatchServiceServicer_to_server(batches, server)
     admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(pool), server)
+    adapters_pb2_grpc.add_AdapterServiceServicer_to_server(AdapterService(adapters), server)

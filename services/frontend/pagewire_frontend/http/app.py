@@ -7,9 +7,10 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from pagewire_frontend.access.api_keys import ApiKeys
+from pagewire_frontend.adapters.calls import AdapterCalls
 from pagewire_frontend.engine.engine import Engine
 from pagewire_frontend.http.description import install_description
-from pagewire_frontend.http.openai import embeddings, generation, information, tokenization
+from pagewire_frontend.http.openai import embeddings, generation, information, lora, tokenization
 from pagewire_frontend.http.openai.bodies import Bodies
 from pagewire_frontend.http.openai.streams import Streams
 from pagewire_frontend.http.page import routes as page
@@ -50,6 +51,7 @@ def make_app(
     exposition: Callable[[], Awaitable[str]],
     directory: ResponseDirectory,
     grpc_port: information.GrpcPort,
+    adapters: AdapterCalls,
 ) -> ASGIApp:
     """Return the application."""
     app = FastAPI(title="Pagewire", openapi_url=None, docs_url=None, redirect_slashes=False)
@@ -59,6 +61,7 @@ def make_app(
     app.include_router(embeddings.make_router(engine, bodies=bodies))
     app.include_router(outputs.make_router(engine, bodies=bodies))
     app.include_router(scores.make_router(engine, bodies=bodies))
+    app.include_router(lora.make_router(adapters, bodies=bodies))
     app.include_router(tokenization.make_router(engine, bodies=bodies))
     app.include_router(responses.make_router(engine, kept, bodies=bodies, directory=directory))
     app.include_router(responses_kept.make_router(directory))

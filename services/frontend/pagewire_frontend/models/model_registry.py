@@ -4,10 +4,11 @@ limits. Fixed when the process starts; the schedulers report which of them run a
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from pagewire_frontend.adapters.registry import AdapterRegistry
 from pagewire_frontend.message.formats import (
     NO_FORMATS,
     FormatChoice,
@@ -19,6 +20,7 @@ from pagewire_frontend.models.model_options import ModelOptions
 from pagewire_frontend.models.no_tokenizer import NoTokenizer
 from pagewire_frontend.models.tasks import GENERATES, ModelTasks, read_tasks
 from pagewire_frontend.models.tokenizer import TextTokenizer, load_tokenizer
+from pagewire_frontend.session.adapter_use import AdapterUse
 from pagewire_shared.errors import InvalidRequestError, ModelNotFoundError, StartupError
 from pagewire_shared.identity.ids import tokenizer_fingerprint
 from pagewire_shared.identity.model_files import ModelFiles, overridden
@@ -54,6 +56,7 @@ class LoadedModel:
         aliases: Further names that clients may use.
         max_logprobs: Most log-probabilities of alternatives per token.
         tasks: What it can be asked for.
+        adapter: The adapter that requests for it use; None for the model alone.
     """
 
     name: str
@@ -68,6 +71,12 @@ class LoadedModel:
     aliases: tuple[str, ...] = ()
     max_logprobs: int = MAX_LOGPROBS
     tasks: ModelTasks = GENERATES
+    adapter: AdapterUse | None = None
+
+    @property
+    def shown_name(self) -> str:
+        """The name in answers: that of the adapter, if there is one."""
+        return self.name if self.adapter is None else self.adapter.name
 
     @property
     def has_text(self) -> bool:
@@ -80,11 +89,18 @@ MAX_NAMED: Final = 8
 
 
 class ModelRegistry:
-    """All models by served name; `loaded_at` is in seconds since 1970."""
+    """All models by served name, and their adapters; `loaded_at` is in seconds since 1970."""
 
-    def __init__(self, models: Sequence[LoadedModel]) -> None:
+    def __init__(
+        self, models: Sequence[LoadedModel], adapters: AdapterRegistry | None = None
+    ) -> None:
         self._models = {model.name: model for model in models}
         self._by_name = {name: m for m in models for name in (m.name, *m.aliases)}
+        names = [name for m in models for name in (m.name, *m.aliases)]
+        served = [model.name for model in models]
+        if adapters is None:
+            adapters = AdapterRegistry(None, models=served, taken_names=names)
+        self.adapters = adapters
         self.loaded_at = int(time.time())
 
     def __iter__(self) -> Iterator[LoadedModel]:
@@ -101,6 +117,9 @@ class ModelRegistry:
             if len(self._models) == 1:
                 return next(iter(self._models.values()))
             raise InvalidRequestError("model is required: several are served", field="model")
+        adapter = self.adapters.find(name)
+        if adapter is not None:
+            return replace(self._models[adapter.base_model], adapter=adapter.use)
         if name not in self._by_name:
             served = ", ".join(list(self._models)[:MAX_NAMED])
             more = ", ..." if len(self._models) > MAX_NAMED else ""

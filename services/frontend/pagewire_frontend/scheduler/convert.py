@@ -119,6 +119,7 @@ class OfferedModel:
     num_workers: int
     embedding_size: int = 0
     namings: tuple[BlockNaming, ...] = ()
+    max_adapter_rank: int = 0
 
 
 def hello_message(
@@ -182,6 +183,9 @@ def submit_message(
         remaining_ms=remaining_ms,
         age_ms=age_ms,
     )
+    if record.adapter is not None:
+        submit.adapter = record.adapter.adapter_id
+        submit.adapter_sources.extend(record.adapter.sources)
     if (blocks := record.prompt_blocks) is not None:
         named = pb.PromptBlocks(root=blocks.root, block_size=blocks.block_size, names=blocks.names)
         submit.prompt_blocks.CopyFrom(named)
@@ -274,6 +278,7 @@ def served_models(message: pb.ServedModels) -> dict[str, OfferedModel]:
                 )
                 for naming in model.namings
             ),
+            model.max_adapter_rank,
         )
         for model in message.models
     }

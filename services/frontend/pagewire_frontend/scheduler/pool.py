@@ -135,6 +135,15 @@ class SchedulerPool:
         served = (link.served.get(model) for link in self._links)
         return next((one.namings[0] for one in served if one and one.namings), None)
 
+    def known_rank(self, model: str) -> int | None:
+        """Return the largest rank of an adapter that all cells with workers of `model` take.
+
+        It is 0 where none takes adapters, and None while no worker serves it.
+        """
+        served = [one for link in self._links if (one := link.served.get(model)) is not None]
+        ranks = [one.max_adapter_rank for one in served if one.max_adapter_rank]
+        return min(ranks, default=0) if served else None
+
     def load_of(self, model: str) -> ModelLoad:
         """Return the load of `model` in all cells; requests that wait here count as well."""
         detached = (session for link in self._links for session in link.carried.detached)
@@ -188,7 +197,10 @@ class SchedulerPool:
             return next((self._links[cell] for cell in loads), None)
         most = _BUSIER_FACTOR * min(loads.values()) + _BUSIER_REQUESTS
         candidates = sum(1 << cell for cell, load in loads.items() if load <= most)
-        prefixes = prefixes_of(entry.prompt_token_ids, entry.model, entry.tenant, entry.cache_salt)
+        adapter = entry.adapter.adapter_id.hex() if entry.adapter is not None else ""
+        prefixes = prefixes_of(
+            entry.prompt_token_ids, entry.model + adapter, entry.tenant, entry.cache_salt
+        )
         known = self._affinity.find(prefixes, candidates)
         cell = min(loads, key=lambda one: (not known >> one & 1, loads[one]))
         self._affinity.note(prefixes, cell)

@@ -9,6 +9,7 @@ import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from pagewire_frontend.session.adapter_use import AdapterUse
 from pagewire_frontend.session.journal_records import (
     ChoiceJournal,
     HeldRecord,
@@ -86,6 +87,7 @@ class JournalEntry:
         num_gaps: Gaps since something new has come.
         prompt_blocks: Names of the prompt's blocks; None for the scheduler to compute them.
         num_faults: Schedulers that failed while they worked on it.
+        adapter: The adapter that it began with; None for the model alone.
     """
 
     request_id: RequestId
@@ -106,6 +108,7 @@ class JournalEntry:
     num_gaps: int = 0
     prompt_blocks: PromptBlocks | None = None
     num_faults: int = 0
+    adapter: AdapterUse | None = None
 
     def __post_init__(self) -> None:
         assert self.params.seed is not None, "the seed is drawn before the entry is opened"
@@ -176,6 +179,7 @@ class JournalEntry:
             priority=self.priority,
             pooling=self.pooling,
             prompt_blocks=self.prompt_blocks,
+            adapter=self.adapter,
         )
 
     def detach(self) -> None:

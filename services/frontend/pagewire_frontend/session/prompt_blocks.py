@@ -43,7 +43,12 @@ class PromptBlocks:
 
 
 async def name_prompt(
-    naming: BlockNaming, prompt: Sequence[int], *, tenant: str | None, cache_salt: bytes | None
+    naming: BlockNaming,
+    prompt: Sequence[int],
+    *,
+    tenant: str | None,
+    cache_salt: bytes | None,
+    adapter_id: bytes = b"",
 ) -> PromptBlocks | None:
     """Return the names of the blocks of `prompt`; None when they are too few to matter.
 
@@ -58,6 +63,7 @@ async def name_prompt(
         layout_fingerprint=naming.layout_fingerprint,
         dtype=naming.dtype,
         salt=tenant_salt(tenant, cache_salt or b""),
+        adapter=adapter_id,
     )
     if len(prompt) <= _MAX_BLOCKS_AT_ONCE * naming.block_size:
         names = block_names(root, pack_u32(prompt), naming.block_size)

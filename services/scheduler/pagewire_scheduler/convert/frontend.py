@@ -8,6 +8,7 @@ from typing import Final
 
 from pagewire_protos.common.v1 import audit_pb2, error_pb2, sampling_pb2, usage_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
+from pagewire_scheduler.convert.adapters import adapter_of, adapter_sources
 from pagewire_scheduler.convert.given_names import given_names
 from pagewire_scheduler.core.data.events import (
     FinishedEvent,
@@ -98,8 +99,6 @@ def submission(
     kind = message.WhichOneof("kind")
     if kind is None:
         raise InvalidRequestError("kind is required: generate or pool", field="kind")
-    if message.HasField("adapter"):
-        raise InvalidRequestError("adapters are not supported yet", field="adapter")
     # A Submit without entries for choices means one choice.
     emitted = message.emitted or [pb.EmittedTokens()]
     beam = _beam(message)
@@ -127,6 +126,8 @@ def submission(
         beam_search=beam,
         pooling=pooling_from_message(message.pool) if kind == "pool" else None,
         given_names=given_names(message, prompt),
+        adapter=adapter_of(message),
+        adapter_sources=adapter_sources(message),
         highest_prompt_id=int(prompt.max()) if len(prompt) else None,
     )
 
@@ -166,6 +167,7 @@ def served_models(models: Sequence[tuple[ModelInfo, int]]) -> pb.ServedModels:
                 max_model_len=model.max_model_len,
                 num_workers=num_workers,
                 embedding_size=model.embedding_size,
+                max_adapter_rank=model.max_adapter_rank,
                 namings=[
                     pb.BlockNaming(
                         layout_fingerprint=naming.layout_fingerprint,

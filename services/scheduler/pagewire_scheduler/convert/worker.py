@@ -6,6 +6,7 @@ from typing import Final
 
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as pb
+from pagewire_scheduler.convert.adapters import num_adapter_slots, warm_adapters
 from pagewire_scheduler.core.blocks.cache_groups import CacheGroups
 from pagewire_scheduler.core.data.stream_limits import StreamLimits
 from pagewire_scheduler.core.data.worker_info import ALL_ROLES, ModelInfo, Role, WorkerInfo
@@ -20,6 +21,9 @@ from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 
 MAX_GROUPS: Final = 8
 """Cache groups of a worker: a step sends a block of each for every sequence."""
+
+MAX_DRAFTS: Final = 255
+"""Of a sequence in a step, where a plan has a byte for them."""
 
 STATE_WINDOW: Final = 2
 """A state is made of that of the token before."""
@@ -71,6 +75,10 @@ def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
         pull_transports=transports_from_message(hello.pull_transports),
         host_id=hello.host_id,
         takes_prefixes=hello.takes_prefixes,
+        max_adapters=num_adapter_slots(capacity),
+        max_adapter_rank=capacity.max_adapter_rank,
+        warm_adapters=warm_adapters(hello.warm_adapters),
+        max_drafts=min(capacity.max_drafts, MAX_DRAFTS),
     )
 
 

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from pagewire_scheduler.core.audit_adapters import contradictions
 from pagewire_scheduler.core.blocks.block_pool import BlockPool
 from pagewire_scheduler.core.blocks.cache_groups import RELEASED
 from pagewire_scheduler.core.data.account import AccountKey
@@ -81,6 +82,7 @@ def audit(core: SchedulerCore) -> CoreReport:
     pools = []
     for worker in core.workers.values():
         findings += [*_audit_blocks(worker), *_audit_names(worker.pool), *_audit_slots(worker)]
+        findings += [AuditFinding(*one) for one in contradictions(worker)]
         findings += [*_audit_writers(worker), *_audit_reserve(worker), *_audit_loads(worker)]
         pools.append(_pool_report(worker))
     return CoreReport(

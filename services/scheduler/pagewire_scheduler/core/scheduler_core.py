@@ -17,7 +17,6 @@ from pagewire_scheduler.core.parallel.forks import leaders
 from pagewire_scheduler.core.planning.planner import plan_step
 from pagewire_scheduler.core.planning.preemption import YoungestFirst
 from pagewire_scheduler.core.queueing.deadlines import Deadlines
-from pagewire_scheduler.core.queueing.enqueue import take_compiled
 from pagewire_scheduler.core.queueing.losses import error_of_losses
 from pagewire_scheduler.core.queueing.overload import OverloadGuard
 from pagewire_scheduler.core.queueing.policy import PreemptionPolicy, create_policy, rank
@@ -28,7 +27,7 @@ from pagewire_scheduler.core.results.finish import (
     end_with_followers,
     stop_reason_of,
 )
-from pagewire_scheduler.core.routing.admission import admit, check_submission, error_of
+from pagewire_scheduler.core.routing.admission import admit, check_fits, check_submission
 from pagewire_scheduler.core.routing.draining import Draining
 from pagewire_scheduler.core.routing.placement import SoonestFirstToken
 from pagewire_scheduler.core.routing.queues import ModelQueues
@@ -52,6 +51,7 @@ from pagewire_scheduler.core.state.worker import WorkerState
 from pagewire_scheduler.core.topology import topology_of
 from pagewire_scheduler.core.transfers.handoffs import complete_prefill
 from pagewire_scheduler.core.transfers.remote_index import RemoteIndex
+from pagewire_scheduler.core.worker_answers import take_adapter, take_grammar
 from pagewire_shared.errors import DeadlineError, PagewireError
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.steps.plan import StepPlan
@@ -117,11 +117,10 @@ class SchedulerCore:
     def attach_worker(self, info: WorkerInfo) -> list[Event]:
         """Add a worker with an empty batch; an earlier attach of it must have ended."""
         assert info.worker_id not in self.workers, "a worker attaches twice"
-        totals = self.counts.of(info.model.name)
         worker = WorkerState(
             info=info,
             waiting=self.queues.create_queue(),
-            totals=totals,
+            totals=self.counts.of(info.model.name),
             settings=self.settings,
             touched=self.due.touched,
         )
@@ -219,7 +218,7 @@ class SchedulerCore:
         if identity != (worker.generation, worker.info.incarnation, expected):
             self.counts.num_dropped_results += 1
             return []
-        applied = apply_result(worker, result, self.now)
+        applied = apply_result(worker, result, self.policy, self.now)
         for prefill in applied.prefilled:
             complete_prefill(worker, prefill, self.now)
         finished = self._conclude(applied.finished)
@@ -229,12 +228,15 @@ class SchedulerCore:
         self, worker_id: bytes, grammar_id: GrammarId, error: PagewireError | None
     ) -> list[Event]:
         """Take the answer about a grammar; with an error the sequences that wait for it fail."""
-        ended: list[Sequence] = []
-        worker, is_compiled = self.workers[worker_id], error is None
+        worker = self.workers[worker_id]
         worker.touch()
-        for sequence in take_compiled(worker, grammar_id, is_compiled=is_compiled):
-            ended.extend(end_with_followers(sequence, State.FINISHED_FAILED, error))
-        return self._conclude(ended)
+        return self._conclude(take_grammar(worker, grammar_id, error))
+
+    def note_adapter(self, worker_id: bytes, load: int, error: PagewireError | None) -> list[Event]:
+        """Take the answer to the load of an adapter, as that about a grammar."""
+        worker = self.workers[worker_id]
+        worker.touch()
+        return self._conclude(take_adapter(worker, load, error, self.now))
 
     # Frontends
 
@@ -337,9 +339,8 @@ class SchedulerCore:
 
     def _check_fits(self, submission: Submission) -> None:
         workers = self.queues.samples(submission.model)
-        error = error_of(submission, workers) if workers else None
-        if error is not None:
-            raise error
+        if workers:
+            check_fits(submission, workers)
 
     def _enter(self, sequences: list[Sequence]) -> list[Event]:
         """Queue sequences that are to run; end sequences that cannot or need not run."""

@@ -16,6 +16,7 @@ from pagewire_scheduler.core.data.settings import (
 from pagewire_scheduler.core.data.submission import Submission
 from pagewire_scheduler.core.data.topology import ProbeOutcome, Topology
 from pagewire_scheduler.core.data.worker_info import Role
+from pagewire_scheduler.core.queueing.adapter_slots import assign_slots
 from pagewire_scheduler.core.queueing.enqueue import pop_requests
 from pagewire_scheduler.links.driven_core import DrivenCore
 from pagewire_scheduler.links.generation import Generation
@@ -139,6 +140,15 @@ class StepLoop:
         if self.workers.get(worker_id) is peer:
             self.driven.dispatch(
                 self.driven.guard(lambda: self.core.note_grammar(worker_id, grammar_id, error))
+            )
+            self._plan_soon()
+
+    def note_adapter(self, peer: WorkerPeer, load_id: int, error: PagewireError | None) -> None:
+        """Take the answer to the load of an adapter."""
+        worker_id = peer.info.worker_id
+        if self.workers.get(worker_id) is peer:
+            self.driven.dispatch(
+                self.driven.guard(lambda: self.core.note_adapter(worker_id, load_id, error))
             )
             self._plan_soon()
 
@@ -299,6 +309,8 @@ class StepLoop:
                 peer.send_plan(plan)
             for grammar_id, params in pop_requests(self.core.workers[worker_id]):
                 peer.send_grammar(grammar_id, params)
+            for load in self.driven.guard(partial(assign_slots, self.core.workers[worker_id])):
+                peer.send_adapter(load)
             for order in self.core.kv_caches.take_loads(worker_id):
                 peer.send_load(order)
             for load_id in self.core.kv_caches.take_cancelled_loads(worker_id):

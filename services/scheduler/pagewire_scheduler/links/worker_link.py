@@ -1,7 +1,8 @@
 """The stream of one worker: hello and results in, plans out. It owns the send queue and the pending
 answers about audits and digests.
 
-Credits bound the send queue: plans by steps in flight, grammars and loads by unanswered ones. Roles
+Credits bound the send queue: plans by steps in flight, grammars and loads by unanswered ones, and
+loads of adapters by adapter slots. Roles
 and farewell are one message each, and questions are at most MAX_QUESTIONS. So no message is refused
 here. A worker is cut off only when it reads nothing for some time; see `stream`.
 """
@@ -12,6 +13,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as pb
+from pagewire_scheduler.convert.adapters import adapter_error, adapter_message
 from pagewire_scheduler.convert.worker import (
     compile_error,
     compile_message,
@@ -19,6 +21,7 @@ from pagewire_scheduler.convert.worker import (
     worker_info,
 )
 from pagewire_scheduler.core.data.worker_info import Role, WorkerInfo
+from pagewire_scheduler.core.state.adapters import AdapterOrder
 from pagewire_scheduler.links.loop import StepLoop
 from pagewire_scheduler.links.stream import run_stream
 from pagewire_scheduler.metrics.kv import LoadMeter
@@ -99,6 +102,10 @@ class WorkerLink:
         """Put a request to compile a grammar into the send queue."""
         message = compile_message(grammar_id, params)
         self._put(pb.AttachWorkerResponse(compile_grammar=message))
+
+    def send_adapter(self, order: AdapterOrder) -> None:
+        """Put an order to load an adapter into the send queue."""
+        self._put(pb.AttachWorkerResponse(load_adapter=adapter_message(order)))
 
     def send_load(self, order: LoadOrder) -> None:
         """Put an order to load blocks into the send queue."""
@@ -197,6 +204,9 @@ class WorkerLink:
         elif kind == "grammar_compiled":
             answer = message.grammar_compiled
             self._loop.note_grammar(self, answer.grammar_id, compile_error(answer))
+        elif kind == "adapter_loaded":
+            loaded_adapter = message.adapter_loaded
+            self._loop.note_adapter(self, loaded_adapter.load_id, adapter_error(loaded_adapter))
         elif kind == "blocks_loaded":
             loaded = loaded_from_message(message.blocks_loaded)
             self._load_meter.answered(self._loop.clock(), loaded)

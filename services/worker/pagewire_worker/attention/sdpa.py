@@ -155,7 +155,8 @@ def _attend_decodes(
 ) -> Tensor:
     """Return [size, heads, value d] for one query token per sequence."""
     size, num_heads, head_dim = query.shape
-    key, value = cache.gather(group.blocks)  # [size * padded, kv_heads, d]
+    # [size * padded, kv_heads, d]
+    key, value = (one.to(query.dtype) for one in cache.gather(group.blocks))
     num_kv_heads = key.shape[1]
     keys, values = (one.view(size, -1, num_kv_heads, one.shape[-1]) for one in (key, value))
     attended = scaled_dot_product_attention(
@@ -171,7 +172,7 @@ def _attend_decodes(
 def _attend_chunk(query: Tensor, cache: LayerCache, chunk: _Chunk, scale: float | None) -> Tensor:
     """Return [tokens, heads, value d] for a chunk of one sequence."""
     group = query.shape[1] // cache.num_kv_heads
-    key, value = cache.gather(chunk.blocks)
+    key, value = (one.to(query.dtype) for one in cache.gather(chunk.blocks))
     attended = scaled_dot_product_attention(
         query.transpose(0, 1).unsqueeze(0),
         _spread(key[: chunk.seq_len], group),

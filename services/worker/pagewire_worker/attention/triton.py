@@ -241,7 +241,7 @@ class TritonDecodes:
         attend = latent_decodes if cache.is_latent else decode_attention
         attend(
             query,
-            PagedLayer(cache, sinks=sinks),
+            PagedLayer.of(cache, sinks),
             self.sequences,
             self.decodes,
             attended,
@@ -287,7 +287,7 @@ class TritonStep:
         if self._tiles is None or self._partials is None:
             self._tiles, self._partials = self._plan(query, cache)
         attended = empty_output(query, cache)
-        layer = PagedLayer(cache, sinks=sinks)
+        layer = PagedLayer.of(cache, sinks)
         attend_decodes = latent_decodes if cache.is_latent else decode_attention
         for decodes in self._passes:
             attend_decodes(

@@ -119,7 +119,8 @@ def _attend(query: Tensor, cache: LayerCache, group: _Group, scale: float | None
     """Return [size * num_new, heads, d] for the new tokens of a group, in `query`."""
     _, num_heads, head_dim = query.shape
     kv_heads = cache.num_kv_heads
-    key, value = cache.gather_positions(group.slot_mapping)
+    gathered = cache.gather_positions(group.slot_mapping)
+    key, value = (one.to(query.dtype) for one in gathered)
     shape = (group.size, -1, kv_heads, head_dim)
     # The query heads of a KV head become query rows, each with the mask of its token.
     wide = query.view(group.size, group.num_new, kv_heads, num_heads // kv_heads, head_dim)

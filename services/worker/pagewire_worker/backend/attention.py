@@ -83,7 +83,7 @@ class StepAttention(Protocol):
 
 def empty_output(query: Tensor, cache: LayerCache) -> Tensor:
     """Return memory for what heads see: [tokens, heads, numbers of a value]."""
-    return query.new_empty((*query.shape[:2], cache.value.shape[-1]))
+    return query.new_empty((*query.shape[:2], cache.value_dim))
 
 
 class AttentionBackend(Protocol):

@@ -5,6 +5,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
+from pagewire_worker.backend.adapters import AdapterRows
 from pagewire_worker.backend.attention import AttentionMetadata
 from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.kv.kv_cache import KvCache
@@ -36,6 +37,7 @@ class StepBatch:
             all are 0.
         further_groups: The cache groups behind the first, which `slot_mapping` and `attention` are
             of. They differ from it in block tables only.
+        adapters: Adapters of the tokens; None if no token has one.
     """
 
     token_ids: Tensor
@@ -47,6 +49,7 @@ class StepBatch:
     faults: Tensor | None = None
     token_types: Tensor | None = None
     further_groups: tuple[GroupBatch, ...] = ()
+    adapters: AdapterRows | None = None
 
     @property
     def groups(self) -> tuple[GroupBatch, ...]:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import torch
 
+from pagewire_worker.backend.adapters import AdapterLimits, AdapterSlots
 from pagewire_worker.backend.backend import DecodeBounds, ModelBackend
 from pagewire_worker.backend.head import ClassificationHead
 from pagewire_worker.kv.kv_cache import CacheShape, KvCache
@@ -26,6 +27,7 @@ class ModelSummary:
         first_context: A longest context beyond it changes how all positions are computed; None
             where it does not.
         is_encoder: Whether it computes prompts whole, without a cache, and generates nothing.
+        cache_scheme: The KV cache that it was made for, as model_files describes it, or None.
     """
 
     architecture: str
@@ -34,6 +36,7 @@ class ModelSummary:
     dtype: str | None
     first_context: int | None = None
     is_encoder: bool = False
+    cache_scheme: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +53,7 @@ class LoadSettings:
         on_progress: Called with the fraction of the weights that has been read.
         load_format: Source of the weights: auto for the checkpoint, dummy for random ones.
         enforce_eager: Whether CUDA graphs are off.
+        adapters: Bounds of the adapters that the model takes; None for none.
     """
 
     device: torch.device
@@ -66,6 +70,7 @@ class LoadSettings:
     seed: int = 0
     enforce_eager: bool = False
     cache_dtype: torch.dtype | None = None
+    adapters: AdapterLimits | None = None
 
 
 class LoadedReplicaModel(Protocol):
@@ -79,6 +84,11 @@ class LoadedReplicaModel(Protocol):
     @property
     def head(self) -> ClassificationHead | None:
         """Its classification head, if it has one."""
+        ...
+
+    @property
+    def adapters(self) -> AdapterSlots | None:
+        """Its adapter slots, if it takes adapters."""
         ...
 
     def backend(self, kv_cache: KvCache, on_layer: LayerWatch) -> ModelBackend:
@@ -113,7 +123,7 @@ class LoadedReplicaModel(Protocol):
 class Uncaptured:
     """Mixin for a loaded model without graphs and without memory that steps share.
 
-    It has no classification head, unless a subclass says otherwise.
+    It has no classification head and no adapters, unless a subclass says otherwise.
     """
 
     __slots__ = ()
@@ -121,6 +131,11 @@ class Uncaptured:
     @property
     def head(self) -> ClassificationHead | None:
         """Return no head."""
+        return None
+
+    @property
+    def adapters(self) -> AdapterSlots | None:
+        """Return no adapter slots."""
         return None
 
     def reserve(self, bounds: DecodeBounds) -> None:

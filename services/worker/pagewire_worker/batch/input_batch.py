@@ -10,9 +10,19 @@ import numpy.typing as npt
 from torch import Tensor
 
 from pagewire_shared.steps.plan import StepPlan
+from pagewire_worker.backend.adapters import NO_ADAPTER, AdapterRows
 from pagewire_worker.backend.attention import AttentionMetadata, Int64Array
 from pagewire_worker.backend.backend import GroupBatch, StepBatch
 from pagewire_worker.backend.device_copy import rows_to_device, to_device
+from pagewire_worker.batch.draft_rows import (
+    DraftRows,
+    DraftSource,
+    VerifiedRows,
+    check_grants,
+    draft_rows,
+    no_drafts,
+    place_drafts,
+)
 from pagewire_worker.batch.pooling import PoolingRows, pooling_rows
 from pagewire_worker.batch.prompt_logprobs import PromptRows, prompt_rows
 from pagewire_worker.batch.slots import SlotTable
@@ -29,8 +39,8 @@ class PreparedStep:
         batch: Input of the model. Its outputs are the states to sample from, then the states that
             predict prompt tokens, then the states to pool.
         slots: Scheduled slots, [num_seqs].
-        ends: Tokens computed per slot after the step, [num_seqs].
-        sampling_slots: Slots that sample, [samples].
+        ends: Tokens computed per slot after the step, without drafts, [num_seqs].
+        sampling_slots: The slot of each row that samples, [samples]; once per draft and once more.
         output_positions: Index of their next tokens in their outputs, [samples].
         sampled_positions: Positions of these tokens in their sequences, [samples].
         prompt: Prompt tokens to report; None for none.
@@ -39,6 +49,8 @@ class PreparedStep:
         begun_blocks: Blocks whose first position the step writes.
         token_slots: Slot of each token that is computed, [tokens].
         sampled_there: `sampling_slots` and `sampled_positions` on the device.
+        token_positions: Position of each token in its sequence, [tokens].
+        drafts: The rows that verify drafts; None without any.
     """
 
     batch: StepBatch
@@ -55,6 +67,20 @@ class PreparedStep:
     begun_blocks: Int64Array
     token_slots: Int64Array
     sampled_there: tuple[Tensor, Tensor]
+    token_positions: Int64Array
+    drafts: DraftRows | None = None
+
+    def num_accepted(self, verified: VerifiedRows) -> Int64Array:
+        """Return how many drafts of each scheduled slot were right, [num_seqs]."""
+        accepted = np.zeros_like(self.ends)
+        accepted[np.isin(self.slots, self.sampling_slots)] = verified.counts - 1
+        return accepted
+
+    def accepted_ends(self, verified: VerifiedRows) -> Int64Array:
+        """Return per token where the certain tokens and right drafts of its slot end, [tokens]."""
+        ends = np.zeros(int(self.slots.max()) + 1, dtype=np.int64)
+        ends[self.slots] = self.ends + self.num_accepted(verified)
+        return ends[self.token_slots]
 
     @property
     def needs_states(self) -> bool:
@@ -62,8 +88,15 @@ class PreparedStep:
         return self.prompt is not None or len(self.pooling.rows) > 0
 
 
-def prepare_step(table: SlotTable, plan: StepPlan, max_num_batched_tokens: int) -> PreparedStep:
+def prepare_step(
+    table: SlotTable,
+    plan: StepPlan,
+    max_num_batched_tokens: int,
+    draft_source: DraftSource = no_drafts,
+) -> PreparedStep:
     """Return the batch of a plan that is already applied to `table`.
+
+    Drafts of `draft_source` are written behind the tokens of the slots.
 
     Raises:
         PlanError: The plan asks for tokens or blocks that its slots do not have.
@@ -73,23 +106,56 @@ def prepare_step(table: SlotTable, plan: StepPlan, max_num_batched_tokens: int) 
     num_new = np.asarray(plan.num_new_tokens, dtype=np.int64)
     is_answering = np.asarray(plan.samples, dtype=bool)
     ends = starts + num_new
-    if int(num_new.sum()) > max_num_batched_tokens:
-        raise PlanError(f"{int(num_new.sum())} tokens are more than {max_num_batched_tokens}")
+    num_tokens = int(num_new.sum()) + int(np.sum(plan.num_drafts))
+    if num_tokens > max_num_batched_tokens:
+        raise PlanError(f"{num_tokens} tokens are more than {max_num_batched_tokens}")
     last_rows = logits_rows(plan, ends)
     _check_rows(table, slots, starts, ends, is_answering)
+    granted = check_grants(table, plan, ends)
     is_sampling = is_answering & ~table.pooling.is_pooling(slots)
-    query_starts = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(num_new)))
-    prompt = prompt_rows(table, slots, starts, ends)
-    pooling = pooling_rows(table, slots, starts, ends, is_answering)
-    output_rows = [query_starts[last_rows[is_sampling] + 1] - 1, pooling.rows]
+    drafts, reach = None, ends
+    if granted is not None:
+        num_drafts = place_drafts(table, slots, ends, granted, draft_source)
+        if num_drafts.any():
+            drafts = draft_rows(table, slots, ends, num_drafts, is_sampling)
+            reach = ends + num_drafts
+    return _prepared(table, slots, (starts, ends, reach), last_rows, (is_answering, drafts))
+
+
+def _prepared(
+    table: SlotTable,
+    slots: Int64Array,
+    spans: tuple[Int64Array, Int64Array, Int64Array],
+    last_rows: Int64Array,
+    answers: tuple[npt.NDArray[np.bool_], DraftRows | None],
+) -> PreparedStep:
+    """Return the step that computes from the starts to the reach of `slots`.
+
+    Args:
+        spans: First position, end of the certain tokens and end of the drafts, [slots] each.
+        last_rows: Index of the slot whose logits each slot uses, [slots].
+        answers: Whether each slot samples or returns a vector, and the drafts.
+    """
+    (starts, ends, reach), (is_answering, drafts) = spans, answers
+    num_rows = reach - starts
+    query_starts = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(num_rows)))
+    first_rows = query_starts[:-1]
+    is_sampling = is_answering & ~table.pooling.is_pooling(slots)
+    prompt = prompt_rows(table, slots, starts, ends, first_rows)
+    pooling = pooling_rows(table, slots, starts, ends, first_rows, is_answering)
+    sampling_slots, sampled_positions = slots[is_sampling], ends[is_sampling]
+    rows = first_rows[last_rows[is_sampling]] + (ends - starts)[last_rows[is_sampling]] - 1
+    if drafts is not None:
+        sampling_slots = drafts.owners(is_sampling, slots)
+        sampled_positions, rows = drafts.spread(is_sampling, sampled_positions, rows)
+    output_rows = [rows, pooling.rows]
     if prompt is not None:
         output_rows.insert(1, prompt.rows)
-    sampling_slots, sampled_positions = slots[is_sampling], ends[is_sampling]
-    batch, begun_blocks, sampled_there = _batch(
+    batch, begun_blocks, token_positions, sampled_there = _batch(
         table,
         slots,
         starts,
-        ends,
+        reach,
         query_starts,
         output_rows,
         sampled=(sampling_slots, sampled_positions),
@@ -108,8 +174,10 @@ def prepare_step(table: SlotTable, plan: StepPlan, max_num_batched_tokens: int) 
         answering_slots=slots[is_answering],
         num_sampled=is_sampling[is_answering].astype(np.int64),
         begun_blocks=begun_blocks,
-        token_slots=slots.repeat(num_new),
+        token_slots=slots.repeat(num_rows),
         sampled_there=sampled_there,
+        token_positions=token_positions,
+        drafts=drafts,
     )
 
 
@@ -122,8 +190,9 @@ def _batch(
     output_rows: list[Int64Array],
     *,
     sampled: tuple[Int64Array, Int64Array],
-) -> tuple[StepBatch, Int64Array, tuple[Tensor, Tensor]]:
-    """Return the flat batch, the blocks whose first position it writes, and `sampled` there."""
+) -> tuple[StepBatch, Int64Array, Int64Array, tuple[Tensor, Tensor]]:
+    """Return the flat batch, the blocks whose first position it writes, the position of each token,
+    and `sampled` there."""
     sequence = np.repeat(np.arange(len(slots)), ends - starts)
     positions = np.arange(len(sequence)) - query_starts[sequence] + starts[sequence]
     token_slots = slots[sequence]
@@ -134,14 +203,17 @@ def _batch(
     mappings = [own * block_size + offsets for own in blocks]
     computing = slots[ends > starts]
     wanted = np.concatenate(output_rows)
+    used = np.unique(table.adapters[computing])
+    used = used[used != NO_ADAPTER]
+    adapters = [table.adapters[token_slots]] if len(used) else []
     slots_there, positions_there, faults, index, wanted_there, *others = rows_to_device(
         (
             *(token_slots, positions, np.zeros_like(positions), computing, wanted),
-            *(*sampled, *mappings),
+            *(*sampled, *adapters, *mappings),
         ),
         device,
     )
-    sampled_there, mappings_there = (others[0], others[1]), others[2:]
+    sampled_there, mappings_there = (others[0], others[1]), others[2 + len(adapters) :]
     attentions = _attention_metadata(table, slots, query_starts, ends, index)
     types = table.pooling.token_types(token_slots, positions)
     batch = StepBatch(
@@ -154,10 +226,12 @@ def _batch(
         faults=faults,
         token_types=to_device(types, device) if types is not None else None,
         further_groups=tuple(map(GroupBatch, mappings_there[1:], attentions[1:])),
+        adapters=AdapterRows(others[2], tuple(used.tolist())) if adapters else None,
     )
     is_first = offsets == 0
     begun = [own[is_first] for own in blocks]
-    return batch, begun[0] if len(begun) == 1 else np.concatenate(begun), sampled_there
+    begun_blocks = begun[0] if len(begun) == 1 else np.concatenate(begun)
+    return batch, begun_blocks, positions, sampled_there
 
 
 def _sampling_rows(table: SlotTable, slots: Int64Array, positions: Int64Array) -> SamplingRows:

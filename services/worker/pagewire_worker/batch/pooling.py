@@ -80,11 +80,12 @@ def pooling_rows(
     slots: Int64Array,
     starts: Int64Array,
     ends: Int64Array,
+    first_rows: Int64Array,
     is_due: npt.NDArray[np.bool_],
 ) -> PoolingRows:
     """Return the rows of a step that computes `starts` to `ends` of `slots`, [scheduled] each.
 
-    The slots lie one after the other in the flat batch.
+    `first_rows` are their first rows in the flat batch.
 
     Raises:
         PlanError: States of all tokens are needed, and some were not computed here.
@@ -92,7 +93,7 @@ def pooling_rows(
     which = np.flatnonzero(table.pooling.is_pooling(slots)).tolist()
     if not which:
         return NO_ROWS
-    last_rows = np.cumsum(ends - starts) - 1
+    last_rows = first_rows + (ends - starts) - 1
     chunks: list[PoolingChunk] = []
     rows: list[Int64Array] = []
     for index in which:

@@ -41,11 +41,16 @@ class PromptRows:
 
 
 def prompt_rows(
-    table: SlotTable, slots: Int64Array, starts: Int64Array, ends: Int64Array
+    table: SlotTable,
+    slots: Int64Array,
+    starts: Int64Array,
+    ends: Int64Array,
+    first_rows: Int64Array,
 ) -> PromptRows | None:
     """Return the rows of a step that computes `starts` to `ends` of `slots`, [scheduled] each.
 
-    Returns None when no prompt log-probabilities were requested.
+    `first_rows` are their first rows in the flat batch. Returns None when no prompt
+    log-probabilities were requested.
     """
     wanted = table.sampling.num_prompt_logprobs(slots)
     if (wanted == NO_LOGPROBS).all():
@@ -54,8 +59,6 @@ def prompt_rows(
     which = np.flatnonzero((wanted != NO_LOGPROBS) & (counts > 0))
     if len(which) == 0:
         return None
-    num_new = ends - starts
-    first_rows = np.cumsum(num_new) - num_new
     counts = counts[which]
     sequence = which.repeat(counts)
     offsets = np.arange(len(sequence)) - (np.cumsum(counts) - counts).repeat(counts)

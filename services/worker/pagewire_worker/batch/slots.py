@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pagewire_shared.kv.arrays import Int64Array
 from pagewire_shared.steps.plan import GroupTable, NewSequence
+from pagewire_worker.backend.adapters import NO_ADAPTER
 from pagewire_worker.backend.device_copy import rows_to_device, to_device
 from pagewire_worker.backend.resident_tables import ResidentTables
 from pagewire_worker.batch.pooling_table import PoolingTable
@@ -24,13 +25,17 @@ from pagewire_worker.sampling.token_rules import largest_token_id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotLimits:
-    """Bounds that a plan may not pass; `windows` are those of the cache groups, None for none."""
+    """Bounds that a plan may not pass; `windows` are those of the cache groups, None for none.
+
+    Adapter slots are 0 to num_adapters - 1.
+    """
 
     num_slots: int
     num_blocks: int
     block_size: int
     max_model_len: int
     vocab_size: int
+    num_adapters: int = 0
     windows: tuple[int | None, ...] = (None,)
 
     @property
@@ -65,6 +70,7 @@ class SlotTable:
         num_tokens: Known tokens per slot; the newest may be known on the device only.
         num_computed: Tokens whose KV is in the cache.
         prompt_lens: Length of the prompt; output positions count from here.
+        adapters: Adapter slot of each sequence; NO_ADAPTER for none.
         is_beam: The slot grows by appended tokens, never by its own samples.
         is_behind: The newest step that was to sample for the slot left it out. Plans made on top
             of that step count on a token that does not exist.
@@ -94,6 +100,7 @@ class SlotTable:
         self.num_computed = np.zeros(num_slots, dtype=np.int64)
         self.prompt_lens = np.zeros(num_slots, dtype=np.int64)
         self.num_blocks = np.zeros(num_slots, dtype=np.int64)
+        self.adapters = np.full(num_slots, NO_ADAPTER, dtype=np.int64)
         self.is_beam = np.zeros(num_slots, dtype=bool)
         self.is_behind = np.zeros(num_slots, dtype=bool)
         num_groups = len(limits.windows)
@@ -124,6 +131,9 @@ class SlotTable:
             raise PlanError(f"slot {slot}: token id {int(ids.max())} is no id", (slot,))
         self._check_sampling(request)
         self._check_prefix(request)
+        adapter = NO_ADAPTER if request.adapter_slot is None else request.adapter_slot
+        if adapter >= self.limits.num_adapters:
+            raise PlanError(f"slot {slot}: adapter_slot {adapter} does not exist", (slot,))
         if prefix:
             self.tokens[slot, :prefix] = self.tokens[request.prefix_slot, :prefix]
         self.tokens[slot, prefix:num_tokens] = to_device(ids.astype(np.int32), self.tokens.device)
@@ -132,6 +142,7 @@ class SlotTable:
         self.num_blocks[slot] = 0
         # Tokens before the first step are in the cache: a prefix hit, or a step in flight.
         self.num_computed[slot] = start
+        self.adapters[slot] = adapter
         self.is_beam[slot] = request.is_beam
         self.request_ids[slot] = request.request_id
         try:
@@ -208,6 +219,7 @@ class SlotTable:
         self.request_ids[slot] = None
         self.is_beam[slot] = self.is_behind[slot] = False
         self.num_tokens[slot] = self.num_computed[slot] = self.num_blocks[slot] = 0
+        self.adapters[slot] = NO_ADAPTER
         self.sampling.free(slot)
         self.pooling.free(slot)
 
@@ -266,6 +278,22 @@ class SlotTable:
             self.request_ids[slot] = request_id
         self.sampling.restore(slots, saved.sampling)
 
+    @property
+    def host_tokens(self) -> npt.NDArray[np.int32] | None:
+        """The tokens where the host reads them, [num_slots, max_model_len + 1]; None on devices."""
+        return self._host_tokens
+
+    def write_drafts(self, slot: int, position: int, token_ids: Int64Array) -> None:
+        """Write `token_ids` [n] from `position` of `slot` on: they are not known tokens yet."""
+        ids = to_device(token_ids.astype(np.int32), self.tokens.device)
+        self.tokens[slot, position : position + len(token_ids)] = ids
+
+    def read_tokens(self, slots: Int64Array, positions: Int64Array) -> Int64Array:
+        """Return what is written at `positions` of `slots`, [n] each; waits for the device."""
+        where = torch.from_numpy(slots), torch.from_numpy(positions)
+        found: Int64Array = self.tokens[where].cpu().numpy().astype(np.int64)
+        return found
+
     def write_tokens(
         self,
         slots: Int64Array,
@@ -311,16 +339,22 @@ class SlotTable:
         ends: Int64Array,
         sampling_slots: Int64Array,
         late: Int64Array | None = None,
+        num_accepted: Int64Array | None = None,
     ) -> None:
         """Count the tokens computed up to `ends` of `slots`, and the sampled tokens.
 
         Tokens are sampled by `sampling_slots` [samples], except the rows `late` [n].
+        `num_accepted` are the right drafts behind `ends`, per slot of `slots`.
         """
+        if num_accepted is not None:
+            ends = ends + num_accepted
+            self.num_tokens[slots] += num_accepted
         self.num_computed[slots] = np.maximum(self.num_computed[slots], ends)
         self.is_behind[sampling_slots] = False
         if late is not None and len(late):
             self.is_behind[sampling_slots[late]] = True
             sampling_slots = np.delete(sampling_slots, late)
+        # A slot with drafts is here once per row, and counts once.
         self.num_tokens[sampling_slots] += ~self.is_beam[sampling_slots]
 
     def _columns(self) -> tuple[npt.NDArray[np.generic], ...]:
@@ -329,5 +363,6 @@ class SlotTable:
             self.num_computed,
             self.prompt_lens,
             self.num_blocks,
+            self.adapters,
             self.is_beam,
         )

@@ -11,7 +11,7 @@ DTYPES = {
     "float16": torch.float16,
 }
 
-CACHE_DTYPES = {"fp8_e4m3": FP8}
+CACHE_DTYPES = {"fp8_e4m3": FP8, "int8": torch.int8}
 """Values of --kv-cache-dtype, except auto."""
 
 
@@ -20,6 +20,11 @@ def pick_dtype(name: str, published: str | None) -> torch.dtype:
     if name != "auto":
         return DTYPES[name]
     return DTYPES.get(published or "float32", torch.float32)
+
+
+def cache_name(dtype: torch.dtype | None) -> str:
+    """Return the name in --kv-cache-dtype of a type of CACHE_DTYPES; "auto" for others."""
+    return next((name for name, one in CACHE_DTYPES.items() if one == dtype), "auto")
 
 
 def pick_cache_dtype(name: str, dtype: torch.dtype) -> torch.dtype:

@@ -63,7 +63,7 @@ class TensorNames:
         """
         found: dict[str, str] = {}
         for name in (one for one in stored if not is_of_tower(one)):
-            own = _own_name(name)
+            own = own_name(name)
             if own in found:
                 raise StartupError(
                     f"{folder} holds two tensors in one place: {found[own]} and {name}",
@@ -81,7 +81,8 @@ class TensorNames:
         return {own: StoredPlace(name) for own, name in found.items()}
 
 
-def _own_name(name: str) -> str:
+def own_name(name: str) -> str:
+    """Return the name that a tensor of a text model has where it stands alone."""
     for prefix, own in _TEXT_PREFIXES.items():
         if name.startswith(prefix):
             return own + name.removeprefix(prefix)

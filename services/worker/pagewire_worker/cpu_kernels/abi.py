@@ -29,6 +29,7 @@ class LinearArgs(ctypes.Structure):
         ("bias", ctypes.c_void_p),
         ("scales", ctypes.c_void_p),
         ("table", ctypes.c_void_p),
+        ("order", ctypes.c_void_p),
         ("kind", ctypes.c_int32),
         ("group", ctypes.c_int32),
         ("scale_type", ctypes.c_int32),
@@ -66,6 +67,38 @@ class AttentionArgs(ctypes.Structure):
         ("group", ctypes.c_int32),
         ("score_scale", ctypes.c_float),
         ("softcap", ctypes.c_float),
+    )
+
+
+class AdapterPart(ctypes.Structure):
+    """PwAdapterPart."""
+
+    _fields_ = (
+        ("down", ctypes.c_void_p),
+        ("up", ctypes.c_void_p),
+        ("rank", ctypes.c_int32),
+        ("scaling", ctypes.c_float),
+    )
+
+
+class AdapterPanel(ctypes.Structure):
+    """PwAdapterPanel."""
+
+    _fields_ = (
+        ("part", ctypes.c_int32),
+        ("place", ctypes.c_int32),
+    )
+
+
+class AdapterArgs(ctypes.Structure):
+    """PwAdapters."""
+
+    _fields_ = (
+        ("parts", ctypes.POINTER(AdapterPart)),
+        ("panels", ctypes.POINTER(AdapterPanel)),
+        ("num_parts", ctypes.c_int32),
+        ("max_rank", ctypes.c_int32),
+        ("num_inputs", ctypes.c_int32),
     )
 
 
@@ -117,12 +150,14 @@ class ActivationArgs(ctypes.Structure):
 RESIDUAL, PRODUCTS, NORMED, QUERY, ATTENDED, ACTIVATED, PREPARED = range(7)
 WEIGHTS, CHOSEN, STARTS = range(7, 10)
 EXPERT_INPUT, EXPERT_PREPARED, EXPERT_ACTIVATED, EXPERT_OUTPUT = range(10, 14)
-NUM_BUFFERS = 14
+LOW = 14
+NUM_BUFFERS = 15
 """Buffers of a step."""
 
 NORM, ROUND, ADD_NORM, PREPARE, STORE, ADD, GATE, ACTIVATE, ROTATE, ATTEND = range(10)
 ROUTE, SORT, SPREAD, EXPERT_PREPARE, EXPERT_STORE, EXPERT_GATE, COLLECT = range(10, 17)
 LATENT_KEY, LATENT_QUERY, ABSORB, EXPAND = range(17, 21)
+LOWER = 21
 """Kinds of operations."""
 
 
@@ -139,6 +174,7 @@ class Operation(ctypes.Structure):
         ("norm", ctypes.POINTER(NormArgs)),
         ("attention", ctypes.POINTER(AttentionArgs)),
         ("router", ctypes.POINTER(RouterArgs)),
+        ("adapters", ctypes.POINTER(AdapterArgs)),
     )
 
 
@@ -156,6 +192,7 @@ class Model(ctypes.Structure):
 
     _fields_ = (
         ("type", ctypes.c_int32),
+        ("kv_type", ctypes.c_int32),
         ("num_layers", ctypes.c_int32),
         ("hidden", ctypes.c_int32),
         ("num_heads", ctypes.c_int32),
@@ -187,6 +224,7 @@ class Batch(ctypes.Structure):
         ("seq_lens", ctypes.c_void_p),
         ("block_tables", ctypes.c_void_p),
         ("faults", ctypes.c_void_p),
+        ("adapter_slots", ctypes.c_void_p),
     )
 
 

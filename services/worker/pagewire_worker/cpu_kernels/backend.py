@@ -12,6 +12,7 @@ from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.backend.expert_counts import ExpertCounts
 from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.cpu_kernels import abi
+from pagewire_worker.cpu_kernels.adapter_store import FusedAdapterStore
 from pagewire_worker.cpu_kernels.library import TYPES, KernelPool, pointer
 from pagewire_worker.cpu_kernels.operations import LayerOperations
 from pagewire_worker.cpu_kernels.packed_layers import FusedDecoder
@@ -30,11 +31,21 @@ class FusedBackend:
     """Runs a FusedDecoder.
 
     Blocks of the cache have the layout of kernels/attention/kv.h.
+
+    Args:
+        adapters: Of its matrices; None for none.
     """
 
     def __init__(
-        self, decoder: FusedDecoder, kv_cache: KvCache, pool: KernelPool, on_layer: LayerWatch
+        self,
+        decoder: FusedDecoder,
+        kv_cache: KvCache,
+        pool: KernelPool,
+        on_layer: LayerWatch,
+        *,
+        adapters: FusedAdapterStore | None = None,
     ) -> None:
+        self._low_size = 0 if adapters is None else adapters.low_size
         self._decoder = decoder
         self._kv_cache = kv_cache
         self._pool = pool
@@ -42,7 +53,7 @@ class FusedBackend:
         self._on_layer = on_layer
         multiplier = decoder.plan.residual_multiplier
         self._operations = [
-            LayerOperations(layer, cache, multiplier)
+            LayerOperations(layer, cache, multiplier, adapters)
             for layer, cache in zip(decoder.layers, kv_cache.layers, strict=True)
         ]
         self._layers = (abi.Layer * len(decoder.layers))(
@@ -50,7 +61,7 @@ class FusedBackend:
         )
         self._model = _model_structure(decoder, kv_cache, self._layers)
         self._vocabulary = decoder.vocabulary.structure()
-        self._scratch = StepScratch(decoder, 0)
+        self._scratch = StepScratch(decoder, 0, self._low_size)
         self._prepared_states = torch.empty(0, dtype=torch.uint8)
         self._work = LayerWork.of(decoder.layers[-1])
         # Held while the kernels write them.
@@ -62,9 +73,15 @@ class FusedBackend:
         return self._kv_cache
 
     @property
+    def decoder(self) -> FusedDecoder:
+        """The model."""
+        return self._decoder
+
+    @property
     def kernel_set(self) -> str:
         """Names of the implementations in use, and the numerics of the processor."""
-        return f"fused-3,{self._pool.arithmetic},{self._probe}"
+        stored = ",kv=int8" if self._kv_cache.has_scales else ""
+        return f"fused-3,{self._pool.arithmetic},{self._probe}{stored}"
 
     @property
     def is_exact(self) -> bool:
@@ -80,7 +97,7 @@ class FusedBackend:
         """Run one step and return the hidden states after the last norm, [outputs, hidden]."""
         num_tokens = len(batch.token_ids)
         if num_tokens > self._scratch.num_tokens:
-            self._scratch = StepScratch(self._decoder, num_tokens)
+            self._scratch = StepScratch(self._decoder, num_tokens, self._low_size)
         states = torch.empty(
             (len(batch.output_rows), self.embedding_size), dtype=self._decoder.dtype
         )
@@ -170,6 +187,7 @@ class BatchArrays:
             np.ascontiguousarray(array, dtype=np.int64)
             for array in (attention.query_starts, attention.seq_lens, block_tables)
         ]
+        self._adapters = batch.adapters
         self.structure = abi.Batch(
             len(batch.token_ids),
             len(attention.seq_lens),
@@ -179,6 +197,7 @@ class BatchArrays:
             *(torch.from_numpy(array).data_ptr() for array in self._arrays),
             # Written by the kernels, so it must not be a copy.
             pointer(batch.faults),
+            None if batch.adapters is None else pointer(batch.adapters.slots),
         )
 
 
@@ -188,6 +207,7 @@ def _model_structure(
     plan, latent = decoder.plan, decoder.plan.attention.latent
     return abi.Model(
         type=TYPES[decoder.dtype],
+        kv_type=abi.INT8 if kv_cache.has_scales else TYPES[decoder.dtype],
         num_layers=len(plan.layers),
         hidden=plan.hidden_size,
         num_heads=plan.attention.num_heads,

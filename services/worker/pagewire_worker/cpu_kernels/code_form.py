@@ -28,6 +28,8 @@ class CodeForm:
         group: Inputs that share a scale.
         scale_type, offset_kind: As in abi.
         table: The values of codes of 4 bits; empty for 8 bits.
+        order: The input of each column of codes, as int32; empty where columns are in order. Bytes,
+            since forms are compared.
     """
 
     kind: int
@@ -35,16 +37,23 @@ class CodeForm:
     scale_type: int
     offset_kind: int
     table: tuple[float, ...]
+    order: bytes = b""
 
     def table_tensor(self) -> Tensor | None:
         """Return the table for the kernels, float32 [16]."""
         return torch.tensor(self.table, dtype=torch.float32) if self.table else None
 
+    def order_tensor(self) -> Tensor | None:
+        """Return the order for the kernels, int32 [inputs]."""
+        # A copy, since torch takes no bytes that cannot be written.
+        return torch.frombuffer(bytearray(self.order), dtype=torch.int32) if self.order else None
+
 
 def form_of(matrix: CodedMatrix) -> CodeForm | None:
     """Return the form of a matrix; None where the kernels have to read its values instead."""
-    if matrix.group % GROUP_STEP or matrix.order is not None:
+    if matrix.group % GROUP_STEP:
         return None
+    order = b"" if matrix.order is None else matrix.order.int().numpy().tobytes()
     is_plain = matrix.offsets is None
     return CodeForm(
         kind=abi.CODES8 if matrix.table is None else abi.CODES4,
@@ -52,6 +61,7 @@ def form_of(matrix: CodedMatrix) -> CodeForm | None:
         scale_type=_SCALES[matrix.scales.dtype],
         offset_kind=abi.NO_OFFSETS if is_plain else _OFFSETS[matrix.offset],
         table=() if matrix.table is None else tuple(matrix.table.tolist()),
+        order=order,
     )
 
 

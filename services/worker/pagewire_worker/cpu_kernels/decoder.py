@@ -7,7 +7,6 @@ second copy of the weights.
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -17,6 +16,7 @@ from pagewire_worker.checkpoint.coded_matrix import CodedMatrix
 from pagewire_worker.checkpoint.weights import WeightReader
 from pagewire_worker.cpu_kernels import abi
 from pagewire_worker.cpu_kernels.library import TYPES, KernelPool
+from pagewire_worker.cpu_kernels.matrix_pieces import matrix_pieces
 from pagewire_worker.cpu_kernels.packed_layers import (
     FusedDecoder,
     FusedExperts,
@@ -28,7 +28,6 @@ from pagewire_worker.cpu_kernels.packed_layers import (
     Rotary,
 )
 from pagewire_worker.cpu_kernels.packing import (
-    PANEL,
     PackedWeights,
     Part,
     Storage,
@@ -70,21 +69,25 @@ def load_decoder(
 
     Args:
         quantization: Type of the matrices: none, int8 or int4. With none, matrices of codes keep
-            them, and plain ones are of type `dtype`.
+            them, and plain ones are of type `dtype`; int8-output is the same with an output layer
+            of int8, where that is plain.
         num_positions: Longest context.
     """
     packer = _Packer(plan, weights, pool, _Kinds.of(quantization, dtype))
     for name in plan.unused:
         weights.ignore(name)
-    embedding = packer.vocabulary_matrix(plan.embedding)
+    output = plan.logits.name
+    kinds = packer.kinds
+    embedding = packer.vocabulary_matrix(
+        plan.embedding, kinds.output if output is None else kinds.embedding
+    )
     tables = shared_tables(
         [layer.attention.rope for layer in plan.layers],
         lambda rope: Rotary(*rotary_tables(rope, num_positions), query_scales(rope, num_positions)),
     )
     layers = [packer.layer(*one) for one in zip(plan.layers, tables, strict=True)]
     norm = packer.norm(plan.norm)
-    output = plan.logits.name
-    vocabulary = embedding if output is None else packer.vocabulary_matrix(output)
+    vocabulary = embedding if output is None else packer.vocabulary_matrix(output, kinds.output)
     return FusedDecoder(
         plan=plan,
         dtype=dtype,
@@ -97,10 +100,12 @@ def load_decoder(
 
 @dataclass(frozen=True, slots=True)
 class _Kinds:
-    """Storage kinds of the matrices of layers, of the vocabulary, and of plain values."""
+    """Storage kinds of the matrices of layers, of the embedding, of the output layer, and of plain
+    values; those of an embedding that is the output layer, too, are the latter's."""
 
     layers: int
-    vocabulary: int
+    embedding: int
+    output: int
     values: int
     keeps_codes: bool = False
 
@@ -108,11 +113,12 @@ class _Kinds:
     def of(cls, quantization: str, dtype: torch.dtype) -> "_Kinds":
         values = TYPES[dtype]
         if quantization == "int8":
-            return cls(abi.INT8, abi.INT8, values)
+            return cls(abi.INT8, abi.INT8, abi.INT8, values)
         if quantization == "int4":
             # Four bits are too few for the logits, which decide the tokens.
-            return cls(abi.INT4, abi.INT8, values)
-        return cls(values, values, values, keeps_codes=True)
+            return cls(abi.INT4, abi.INT8, abi.INT8, values)
+        output = abi.INT8 if quantization == "int8-output" else values
+        return cls(values, values, output, values, keeps_codes=True)
 
 
 class _Packer:
@@ -122,14 +128,16 @@ class _Packer:
         self._plan = plan
         self._weights = weights
         self._pool = pool
-        self._kinds = kinds
+        self.kinds = kinds
         self._arena = WeightArena(PIECE_BYTES)
 
-    def vocabulary_matrix(self, name: str) -> PackedWeights:
+    def vocabulary_matrix(self, name: str, kind: int) -> PackedWeights:
         shape = (self._plan.vocab_size, self._plan.hidden_size)
         with self._matrix(f"{name}.weight", shape) as rows:
-            parts = [Part(rows)]
-            storage = Storage.of_parts(self._kinds.vocabulary, *shape, parts)
+            part = Part(rows)
+            # Rows of the embedding are read one by one.
+            parts = [part.in_order() if name == self._plan.embedding else part]
+            storage = Storage.of_parts(kind, *shape, parts)
             return pack(self._pool, self._arena, storage, parts)
 
     def norm(self, spec: NormSpec, order: Sequence[int] | None = None) -> FusedNorm:
@@ -173,7 +181,7 @@ class _Packer:
         tensors, up = load_latent(spec, self._weights), spec.latent.query_up
 
         def packed(matrix: Tensor) -> PackedWeights:
-            storage = Storage.of(self._kinds.values, *matrix.shape)
+            storage = Storage.of(self.kinds.values, *matrix.shape)
             return pack(self._pool, self._arena, storage, [Part(matrix)])
 
         return FusedLatent(
@@ -182,13 +190,14 @@ class _Packer:
             value=tuple(map(packed, tensors.value)),
         )
 
-    def _mlp(self, spec: MlpSpec) -> FusedMlp:
+    def _mlp(self, spec: MlpSpec, *, is_expert: bool = False) -> FusedMlp:
         gate_size = spec.size if spec.is_gated else None
-        return FusedMlp(spec, self._linear(spec.up, gate_size=gate_size), self._linear(spec.down))
+        up = self._linear(spec.up, gate_size=gate_size, is_expert=is_expert)
+        return FusedMlp(spec, up, self._linear(spec.down, is_expert=is_expert))
 
     def _experts(self, spec: ExpertsSpec) -> FusedExperts:
         tensors = load_router(spec.router, self._weights, torch.device("cpu"))
-        experts = tuple(self._mlp(one) for one in spec.experts)
+        experts = tuple(self._mlp(one, is_expert=True) for one in spec.experts)
         _check_same_storage(experts)
         return FusedExperts(
             spec=spec,
@@ -200,7 +209,7 @@ class _Packer:
 
     def _router(self, tensors: RouterTensors) -> PackedWeights:
         biases = [] if tensors.bias is None else [Part(tensors.bias)]
-        storage = Storage.of(self._kinds.values, *tensors.weight.shape)
+        storage = Storage.of(self.kinds.values, *tensors.weight.shape)
         return pack(self._pool, self._arena, storage, [Part(tensors.weight)], biases)
 
     def _norm_pair(self, norms: BranchNorms) -> FusedNormPair:
@@ -215,8 +224,9 @@ class _Packer:
         order: Sequence[int] | None = None,
         *,
         gate_size: int | None = None,
+        is_expert: bool = False,
     ) -> PackedWeights:
-        pieces = _pieces(spec, order, gate_size)
+        pieces = matrix_pieces(spec, order, gate_size)
         with ExitStack() as borrowed:
 
             def parts(end: str, *inputs: int) -> list[Part]:
@@ -227,9 +237,12 @@ class _Packer:
                 return [piece.part(stored[piece.tensor]) for piece in pieces]
 
             weights = parts("weight", spec.num_inputs)
+            if is_expert:
+                # All experts of a layer read the same rows, which have one order.
+                weights = [one.in_order() for one in weights]
             biases = parts("bias") if spec.has_bias else []
             storage = Storage.of_parts(
-                self._kinds.layers, spec.num_outputs, spec.num_inputs, weights
+                self.kinds.layers, spec.num_outputs, spec.num_inputs, weights
             )
             return pack(self._pool, self._arena, storage, weights, biases)
 
@@ -237,31 +250,9 @@ class _Packer:
         self, name: str, shape: tuple[int, ...]
     ) -> AbstractContextManager[Tensor | CodedMatrix]:
         """Yield one tensor; codes where the checkpoint has them and they stay."""
-        if self._kinds.keeps_codes:
+        if self.kinds.keeps_codes:
             return self._weights.borrow_matrix(name, shape)
         return self._weights.borrow(name, shape)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Piece:
-    """Rows of a tensor of the checkpoint, and the panels that they fill in a merged matrix.
-
-    Attributes:
-        tensor: Number of the tensor.
-        order: The rows within these, in the order of the panels; None for theirs.
-    """
-
-    tensor: int
-    rows: slice
-    order: Sequence[int] | None
-    first_panel: int
-    panel_step: int
-
-    def part(self, stored: Tensor | CodedMatrix) -> Part:
-        place = (self.first_panel, self.panel_step)
-        if isinstance(stored, CodedMatrix):
-            return Part(stored.select(lambda one: in_order(one[self.rows], self.order)), *place)
-        return Part(in_order(stored[self.rows], self.order), *place)
 
 
 def _check_same_storage(experts: Sequence[FusedMlp]) -> None:
@@ -275,26 +266,3 @@ def _check_same_storage(experts: Sequence[FusedMlp]) -> None:
                     "--attention-backend triton and --cpu-backend torch take both",
                     field="model",
                 )
-
-
-def _pieces(spec: LinearSpec, order: Sequence[int] | None, gate_size: int | None) -> list[_Piece]:
-    """Cut the tensors of a matrix at the end of its gates, if there are any."""
-    pieces, begin = [], 0
-    for number, (_, size) in enumerate(spec.parts):
-        end = begin + size
-        cuts = [begin, gate_size, end] if gate_size and begin < gate_size < end else [begin, end]
-        for first, last in pairwise(cuts):
-            moved = None if order is None else [row - first for row in order[first:last]]
-            is_up = gate_size is not None and first >= gate_size
-            half = first - gate_size if gate_size is not None and is_up else first
-            pieces.append(
-                _Piece(
-                    tensor=number,
-                    rows=slice(first - begin, last - begin),
-                    order=moved,
-                    first_panel=half // PANEL if gate_size is None else half // PANEL * 2 + is_up,
-                    panel_step=1 if gate_size is None else 2,
-                )
-            )
-        begin = end
-    return pieces

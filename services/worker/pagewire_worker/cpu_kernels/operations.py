@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from pagewire_worker.cpu_kernels import abi
+from pagewire_worker.cpu_kernels.adapter_store import FusedAdapterStore
 from pagewire_worker.cpu_kernels.library import pointer
 from pagewire_worker.cpu_kernels.packed_layers import (
     FusedExperts,
@@ -15,6 +16,7 @@ from pagewire_worker.cpu_kernels.packed_layers import (
     FusedNormPair,
 )
 from pagewire_worker.cpu_kernels.packing import PackedWeights
+from pagewire_worker.families.plan import LinearSpec
 from pagewire_worker.kv.kv_cache import LayerCache
 
 
@@ -23,22 +25,32 @@ class LayerOperations:
 
     Args:
         multiplier: Of attention and MLP before they are added to the residual.
+        adapters: Of the matrices; None for none.
     """
 
-    def __init__(self, layer: FusedLayer, cache: LayerCache, multiplier: float) -> None:
+    def __init__(
+        self,
+        layer: FusedLayer,
+        cache: LayerCache,
+        multiplier: float,
+        adapters: FusedAdapterStore | None = None,
+    ) -> None:
         self._multiplier = multiplier
+        self._adapters = adapters
         self._made: list[abi.Operation] = []
         self._router: abi.RouterArgs | None = None
         self.attention = attention_structure(layer, cache)
+        spec = layer.spec.attention
         self._enter(layer.attention_norms, layer.qkv)
-        self._add(abi.STORE, abi.NORMED, abi.PRODUCTS, linear=layer.qkv)
+        own = self._lower(abi.NORMED, spec.qkv)
+        self._add(abi.STORE, abi.NORMED, abi.PRODUCTS, linear=layer.qkv, adapters=own)
         attended = self._attend() if layer.latent is None else self._attend_latent(layer)
         self._prepare(attended, layer.output)
-        self._leave(layer.attention_norms, attended, layer.output)
+        self._leave(layer.attention_norms, attended, layer.output, spec.output)
         if isinstance(layer.mlp, FusedMlp):
             self._enter(layer.mlp_norms, layer.mlp.up)
             self._activate(layer.mlp)
-            self._leave(layer.mlp_norms, abi.ACTIVATED, layer.mlp.down)
+            self._leave(layer.mlp_norms, abi.ACTIVATED, layer.mlp.down, layer.mlp.spec.down)
         else:
             self._mix(layer.mlp_norms, layer.mlp)
         self._array = (abi.Operation * len(self._made))(*self._made)
@@ -81,11 +93,13 @@ class LayerOperations:
 
     def _activate(self, mlp: FusedMlp) -> None:
         """Compute an MLP up to the input of its last matrix."""
+        adapters = self._lower(abi.NORMED, mlp.spec.up)
         self._add(
             abi.GATE if mlp.spec.is_gated else abi.ACTIVATE,
             abi.NORMED,
             abi.ACTIVATED,
             linear=mlp.up,
+            adapters=adapters,
             activation=abi.ActivationArgs.of(mlp.spec.activation, mlp.spec.clamped),
         )
         self._prepare(abi.ACTIVATED, mlp.down)
@@ -128,12 +142,16 @@ class LayerOperations:
         self._add(kind, abi.RESIDUAL, abi.NORMED, norm=norms.before)
         self._prepare(abi.NORMED, reader)
 
-    def _leave(self, norms: FusedNormPair, source: int, linear: PackedWeights) -> None:
+    def _leave(
+        self, norms: FusedNormPair, source: int, linear: PackedWeights, spec: LinearSpec
+    ) -> None:
         """Add the product of a part's last matrix to the residual."""
+        own, factor = self._lower(source, spec), self._multiplier
         if norms.after is None:
-            self._add(abi.ADD, source, abi.RESIDUAL, linear=linear, factor=self._multiplier)
+            place = source, abi.RESIDUAL
+            self._add(abi.ADD, *place, linear=linear, adapters=own, factor=factor)
             return
-        self._add(abi.STORE, source, abi.PRODUCTS, linear=linear)
+        self._add(abi.STORE, source, abi.PRODUCTS, linear=linear, adapters=own)
         self._add(
             abi.ADD_NORM,
             abi.PRODUCTS,
@@ -141,6 +159,13 @@ class LayerOperations:
             norm=norms.after,
             factor=self._multiplier,
         )
+
+    def _lower(self, source: int, spec: LinearSpec) -> abi.AdapterArgs | None:
+        """Compute the first product of the adapters of a matrix, and return these."""
+        found = None if self._adapters is None else self._adapters.structure(spec)
+        if found is not None:
+            self._add(abi.LOWER, source, abi.LOW, adapters=found)
+        return found
 
     def _prepare(self, source: int, reader: PackedWeights) -> None:
         if reader.storage.prepared_row_bytes:
@@ -155,6 +180,7 @@ class LayerOperations:
         linear: PackedWeights | None = None,
         linears: "ctypes.Array[abi.LinearArgs] | None" = None,
         router: abi.RouterArgs | None = None,
+        adapters: abi.AdapterArgs | None = None,
         norm: FusedNorm | None = None,
         attention: abi.AttentionArgs | None = None,
         activation: abi.ActivationArgs | None = None,
@@ -179,6 +205,7 @@ class LayerOperations:
                 norm=norm_pointer(norm),
                 attention=None if attention is None else ctypes.pointer(attention),
                 router=None if router is None else ctypes.pointer(router),
+                adapters=None if adapters is None else ctypes.pointer(adapters),
             )
         )
 

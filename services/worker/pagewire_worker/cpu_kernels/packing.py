@@ -39,6 +39,11 @@ class Part:
         """The rows in a type of floats."""
         return self.rows.dense() if isinstance(self.rows, CodedMatrix) else self.rows
 
+    def in_order(self) -> "Part":
+        """Return the part for a product whose input is never put in order: perhaps as values."""
+        is_ordered = isinstance(self.rows, CodedMatrix) and self.rows.order is not None
+        return replace(self, rows=self.values) if is_ordered else self
+
 
 @dataclass(frozen=True, slots=True)
 class Storage:
@@ -91,7 +96,8 @@ class Storage:
     @property
     def prepared_row_bytes(self) -> int:
         """Bytes of a row of its input that is prepared for the product; 0 for none."""
-        found: int = load_library().pw_prepared_row_bytes(self.structure())
+        order = None if self.form is None else self.form.order_tensor()
+        found: int = load_library().pw_prepared_row_bytes(self.structure(order=order))
         return found
 
     def structure(
@@ -100,6 +106,7 @@ class Storage:
         bias: Tensor | None = None,
         scales: Tensor | None = None,
         table: Tensor | None = None,
+        order: Tensor | None = None,
     ) -> abi.LinearArgs:
         """Return the structure for the kernels; valid while the tensors live."""
         form = self.form
@@ -108,6 +115,7 @@ class Storage:
             pointer(bias),
             pointer(scales),
             pointer(table),
+            pointer(order),
             self.kind,
             self.group,
             abi.SCALE_FLOAT32 if form is None else form.scale_type,
@@ -126,6 +134,8 @@ class PackedWeights:
         bias: [outputs] float32, in the order of the panels, or None.
         scales: [outputs] float32 of an int8 matrix, in the order of the panels; else None.
         table: float32 [16] of a matrix of 4-bit codes; else None.
+        order: int32 [inputs], the place in x of each input, of codes that are not in order; else
+            None.
     """
 
     storage: Storage
@@ -133,10 +143,12 @@ class PackedWeights:
     bias: Tensor | None
     scales: Tensor | None
     table: Tensor | None = None
+    order: Tensor | None = None
 
     def structure(self) -> abi.LinearArgs:
         """Return the structure for the kernels; valid while this object lives."""
-        return self.storage.structure(self.weight, self.bias, self.scales, self.table)
+        parts = self.weight, self.bias, self.scales, self.table, self.order
+        return self.storage.structure(*parts)
 
 
 class WeightArena:
@@ -184,9 +196,10 @@ def pack(
         biases: Biases [rows] if there are any, placed like the weights.
     """
     scales = torch.zeros(storage.num_outputs) if storage.kind == abi.INT8 else None
-    table = None if storage.form is None else storage.form.table_tensor()
+    form = storage.form
+    table, order = (None, None) if form is None else (form.table_tensor(), form.order_tensor())
     memory, bias = arena.take(storage), _pack_biases(storage, biases)
-    packed = PackedWeights(storage, memory, bias, scales, table)
+    packed = PackedWeights(storage, memory, bias, scales, table, order)
     structure = packed.structure()
     for part in parts:
         place = (part.first_panel, part.panel_step)

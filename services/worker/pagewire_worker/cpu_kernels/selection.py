@@ -17,6 +17,7 @@ from pagewire_worker.cpu_kernels.library import (
 from pagewire_worker.cpu_kernels.packing import PANEL
 from pagewire_worker.families.plan import AttentionSpec, ModelPlan
 from pagewire_worker.host.kept_facts import cache_folder
+from pagewire_worker.kv.scaled_rows import SCALED
 from pagewire_worker.models.variants import FUSED, TRITON, decoders_with, variants_of
 
 MEASURED_LOSS = "a token takes 1.4 times as long, and a prompt 1.7 times"
@@ -112,7 +113,7 @@ def _why_not(plan: ModelPlan, settings: LoadSettings) -> str | None:
     if settings.quantization not in variant.linears:
         names = (name for name in variant.linears if name != "none")
         return f"--quantization {settings.quantization} is none of {', '.join(names)}"
-    if settings.cache_dtype not in (None, settings.dtype):
+    if settings.cache_dtype not in (None, settings.dtype, SCALED):
         return "--kv-cache-dtype is another type than theirs"
     if settings.dtype not in TYPES:
         return f"they do not compute in {str(settings.dtype).removeprefix('torch.')}"

@@ -14,9 +14,13 @@ _FLOP_PER_SECOND = 200e9
 
 
 class StepScratch:
-    """Memory for the activations of `num_tokens` tokens."""
+    """Memory for the activations of `num_tokens` tokens.
 
-    def __init__(self, decoder: FusedDecoder, num_tokens: int) -> None:
+    Args:
+        low_size: Numbers of a token between both products of adapters.
+    """
+
+    def __init__(self, decoder: FusedDecoder, num_tokens: int, low_size: int = 0) -> None:
         plan, dtype = decoder.plan, decoder.dtype
         attention, latent = plan.attention, plan.attention.latent
         hidden, sizes, chosen = plan.hidden_size, attention.sizes, plan.num_chosen
@@ -41,6 +45,7 @@ class StepScratch:
             abi.ATTENDED: (attended, dtype),
             abi.ACTIVATED: (inner, dtype),
             abi.PREPARED: (row_bytes, torch.uint8),
+            abi.LOW: (low_size, torch.float32),
         }
         if chosen:
             row_sizes |= {

@@ -13,6 +13,7 @@ from pagewire_worker.cuda.decode_graphs import CapturableAttention, DecodeGraphs
 from pagewire_worker.families.plan import ModelPlan
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_watch import LayerWatch
+from pagewire_worker.models.adapted_decoder import AdaptedDecoder
 from pagewire_worker.models.torch_backend import DecoderModel, TorchBackend
 from pagewire_worker.triton_kernels.sample_tokens import greedy_tokens
 
@@ -108,15 +109,19 @@ def captured(
         bounds=bounds,
         capture=CudaCapture(),
         advance=advance,
+        takes_adapters=isinstance(model, AdaptedDecoder),
     )
     return CudaBackend(eager, graphs, on_layer)
 
 
-def graph_bytes(plan: ModelPlan, bounds: DecodeBounds, block_size: int) -> int:
+def graph_bytes(
+    plan: ModelPlan, bounds: DecodeBounds, block_size: int, *, takes_adapters: bool = False
+) -> int:
     """Return roughly the memory of `captured`; `block_size` is that of the cache."""
     chosen = plan.num_chosen * (max(plan.inner_sizes) * 3 + plan.hidden_size)
     widest = max(chosen, max(plan.inner_sizes) * 2, plan.attention.sizes[0] * 3)
     values = bounds.max_num_seqs * widest * ROWS_AT_ONCE * FLOAT_BYTES
     graphs = len(decode_buckets(bounds.max_num_seqs)) * BYTES_PER_GRAPH
+    graphs *= 2 if takes_adapters else 1
     tables = bounds.max_num_seqs * -(-bounds.max_model_len // block_size) * TABLE_ENTRY_BYTES
     return tables * len(plan.cache_shape.layer_groups) + values + graphs

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pagewire_worker.backend.adapters import NO_ADAPTER, AdapterRows
 from pagewire_worker.backend.attention import (
     AttentionKind,
     AttentionMetadata,
@@ -52,6 +53,7 @@ class StaticInputs:
         num_lengths = 2 * aligned(max_num_seqs, LENGTH_BYTES)
         self._lengths = torch.zeros(num_lengths, dtype=torch.int32, device=device)
         self._faults = torch.zeros_like(self._positions)
+        self._adapters = torch.full_like(self._positions, NO_ADAPTER)
         self._query_starts = self._rows.to(torch.int32)
         table = torch.zeros((max_num_seqs, max_blocks), dtype=torch.int32, device=device)
         self._tables = [table, *(torch.zeros_like(table) for _ in range(num_groups - 1))]
@@ -67,7 +69,7 @@ class StaticInputs:
         begin = aligned(size, LENGTH_BYTES)
         return self._lengths[begin : begin + size]
 
-    def batch(self, size: int) -> StepBatch:
+    def batch(self, size: int, *, has_adapters: bool = False) -> StepBatch:
         """Return the batch of the first `size` rows, with empty attention metadata."""
         nothing = np.zeros(0, dtype=np.int64)
         metadata = AttentionMetadata(nothing, nothing, nothing.reshape(0, 0))
@@ -81,6 +83,7 @@ class StaticInputs:
             is_decode=True,
             faults=self._faults[:size],
             further_groups=tuple(further),
+            adapters=AdapterRows(self._adapters[:size], ()) if has_adapters else None,
         )
 
     def fill(self, batch: StepBatch, size: int, num_splits: Int64Array) -> None:
@@ -94,6 +97,9 @@ class StaticInputs:
         # Padding rows keep the tokens and positions of an earlier step: any valid ones will do.
         self._token_ids[:num_seqs].copy_(batch.token_ids)
         self._positions[:num_seqs].copy_(batch.positions)
+        if batch.adapters is not None:
+            self._adapters[:num_seqs].copy_(batch.adapters.slots)
+            self._adapters[num_seqs:size].fill_(NO_ADAPTER)
         seq_lens, firsts = np.zeros((2, size), dtype=np.int32)
         seq_lens[:num_seqs] = batch.attention.seq_lens
         firsts[:num_seqs] = first_splits(num_splits)
@@ -114,6 +120,7 @@ class StaticInputs:
         for mapping in self._slot_mappings:
             mapping[:size].fill_(NOWHERE)
         self._lengths.zero_()
+        self._adapters.fill_(NO_ADAPTER)
         for tensor in (self._token_ids, self._positions, *self._tables):
             tensor[:size].zero_()
 
@@ -185,6 +192,7 @@ class DecodeGraphs:
         model, kv_cache, attentions: The captured model. All buckets and all kinds of attention
             share one reserved scratch memory.
         bounds: The largest bucket.
+        takes_adapters: Whether each bucket is captured once more, for steps with adapters.
         advance: Called after each bucket, to report progress.
     """
 
@@ -197,6 +205,7 @@ class DecodeGraphs:
         bounds: DecodeBounds,
         capture: Capture,
         advance: Callable[[], None],
+        takes_adapters: bool = False,
     ) -> None:
         self._model = model
         self._kv_cache = kv_cache
@@ -208,11 +217,13 @@ class DecodeGraphs:
             bounds.max_num_seqs, max_blocks, self._device, kv_cache.num_groups
         )
         self._buckets = decode_buckets(bounds.max_num_seqs)
-        self._graphs: dict[int, _Graph] = {}
+        self._kinds = (False, True) if takes_adapters else (False,)
+        self._graphs: dict[tuple[int, bool], _Graph] = {}
         began = time.perf_counter()
         for size in reversed(self._buckets):
-            self._graphs[size] = self._captured(size, capture)
-            advance()
+            for has_adapters in self._kinds:
+                self._graphs[size, has_adapters] = self._captured(size, capture, has_adapters)
+                advance()
         _logger.info(
             "captured decodes of %d sizes in %.1f s",
             len(self._buckets),
@@ -224,7 +235,7 @@ class DecodeGraphs:
         if not batch.is_decode or batch.attention.resident is None:
             return False
         size = bucket_of(self._buckets, len(batch.token_ids))
-        if size is None:
+        if size is None or (batch.adapters is not None) not in self._kinds:
             return False
         seq_lens = batch.attention.seq_lens
         return all(one.takes_at_once(seq_lens, size) for one in self._attentions.values())
@@ -239,15 +250,15 @@ class DecodeGraphs:
         # A kind with a window leaves some of the memory that it is given unused.
         counts: Int64Array = np.maximum.reduce(seen)
         self._inputs.fill(batch, size, counts)
-        graph = self._graphs[size]
+        graph = self._graphs[size, batch.adapters is not None]
         graph.work.replay()
         if batch.faults is not None:
             batch.faults.copy_(graph.faults[:num_seqs])
         return graph.states[0][:num_seqs]
 
-    def _captured(self, size: int, capture: Capture) -> _Graph:
+    def _captured(self, size: int, capture: Capture, has_adapters: bool) -> _Graph:
         self._inputs.clear(size)
-        batch = self._inputs.batch(size)
+        batch = self._inputs.batch(size, has_adapters=has_adapters)
         attends = by_layer(
             self._model.plan,
             self._kv_cache,

@@ -135,8 +135,8 @@ class TritonDecoder:
         self._layers = layers
         self._norm = norm
         self._output = output
-        # An 8-bit cache stores keys and values unscaled: no checkpoint has scales for them.
-        self._fp8_scales = torch.ones(2, dtype=torch.float32, device=embedding.device)
+        # Of caches of 8-bit floats without scales.
+        self._ones = torch.ones(2, dtype=torch.float32, device=embedding.device)
 
     def forward(
         self,
@@ -158,6 +158,12 @@ class TritonDecoder:
             stream.leave(layer.mlp(normed), layer.mlp_norms.after)
             on_layer()
         return stream.finish(self._norm, batch.output_rows)
+
+    def _scales_of(self, cache: LayerCache) -> Tensor | None:
+        """Return the scales of keys and values, float32 [2]; None if they have no 8 bits."""
+        if cache.key.dtype != FP8:
+            return None
+        return self._ones if cache.scales is None else cache.scales.both
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits [rows, vocab] in float32 for hidden states that `forward` returned."""
@@ -199,7 +205,7 @@ class TritonDecoder:
             cache.key,
             cache.value,
             layer.head_norms,
-            self._fp8_scales if cache.key.dtype == FP8 else None,
+            self._scales_of(cache),
             batch.faults,
             None if rotary is None else rotary.query_scales,
         )

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from pagewire_worker.host.memory_advice import use_large_pages
+from pagewire_worker.kv.scaled_rows import SCALE_BYTES, SCALED, from_rows, row_size, to_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +106,33 @@ class CacheGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheScales:
+    """What the 8-bit floats of a layer's cache are multiplied with.
+
+    `both` has the two numbers on the device, float32 [2].
+    """
+
+    key: float
+    value: float
+    both: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class LayerCache:
     """Keys and values of one layer, each [num_blocks, block_size, kv_heads, head_dim].
 
     If blocks lie whole, these are views: contiguous within a block, with gaps between blocks.
     Layers of different cache groups share this memory, each in the blocks of its own `group`.
-    With `is_latent` values are a view of the first numbers of keys.
+    With `is_latent` values are a view of the first numbers of keys. Of int8, a head's numbers are a
+    row with a scale (scaled_rows.py), and float32 when they are gathered. `scales` are those of
+    8-bit floats; None for 1.
     """
 
     key: Tensor
     value: Tensor
     group: int = 0
     is_latent: bool = False
+    scales: CacheScales | None = None
 
     @classmethod
     def of(cls, parts: Sequence[Tensor], latent_dim: int | None) -> "LayerCache":
@@ -142,6 +158,17 @@ class LayerCache:
         """KV heads."""
         return self.key.shape[2]
 
+    @property
+    def value_dim(self) -> int:
+        """Numbers of a value."""
+        size = self.value.shape[-1]
+        return size - SCALE_BYTES if self.has_scales else size
+
+    @property
+    def has_scales(self) -> bool:
+        """Whether numbers are int8 with scales."""
+        return self.key.dtype == SCALED
+
     def write(
         self,
         slot_mapping: Tensor,
@@ -157,6 +184,7 @@ class LayerCache:
         states = (key,) if value is None else (key, value)
         for part, given in zip(self.parts, states, strict=True):
             state = given if faults is None else _finite(given, faults)
+            state = to_rows(state) if self.has_scales else state
             if part.is_contiguous():
                 part.flatten(0, 1).index_copy_(0, slot_mapping, state)
             else:
@@ -166,18 +194,21 @@ class LayerCache:
         """Return keys and values at slot_mapping [n], each [n, kv_heads, head_dim]."""
         if self.key.is_contiguous():
             return (
-                self.key.flatten(0, 1).index_select(0, slot_mapping),
-                self.value.flatten(0, 1).index_select(0, slot_mapping),
+                self._numbers(self.key.flatten(0, 1).index_select(0, slot_mapping)),
+                self._numbers(self.value.flatten(0, 1).index_select(0, slot_mapping)),
             )
         blocks, offsets = self._places(slot_mapping)
-        return self.key[blocks, offsets], self.value[blocks, offsets]
+        return self._numbers(self.key[blocks, offsets]), self._numbers(self.value[blocks, offsets])
 
     def gather(self, blocks: Tensor) -> tuple[Tensor, Tensor]:
         """Return keys and values of `blocks` [n], each [n * block_size, kv_heads, head_dim]."""
         return (
-            self.key.index_select(0, blocks).flatten(0, 1),
-            self.value.index_select(0, blocks).flatten(0, 1),
+            self._numbers(self.key.index_select(0, blocks).flatten(0, 1)),
+            self._numbers(self.value.index_select(0, blocks).flatten(0, 1)),
         )
+
+    def _numbers(self, gathered: Tensor) -> Tensor:
+        return from_rows(gathered) if self.has_scales else gathered
 
     def _places(self, slot_mapping: Tensor) -> tuple[Tensor, Tensor]:
         """Return blocks and offsets within them.
@@ -223,7 +254,7 @@ class KvCache:
         dtype: torch.dtype,
         has_whole_blocks: bool | None = None,
     ) -> None:
-        size = (block_size, shape.num_kv_heads, shape.head_dim)
+        size = (block_size, shape.num_kv_heads, row_size(shape.head_dim, dtype))
         num_stored, num_parts = shape.num_stored_layers, shape.num_parts
         self.blocks: Tensor | None = None
         stored: Sequence[Sequence[Tensor]]
@@ -259,6 +290,11 @@ class KvCache:
         return self.layers[0].key.device
 
     @property
+    def has_scales(self) -> bool:
+        """Whether numbers are int8 with scales (scaled_rows.py)."""
+        return self.layers[0].has_scales
+
+    @property
     def num_groups(self) -> int:
         """Cache groups."""
         return len(self.shape.layer_groups)
@@ -267,6 +303,13 @@ class KvCache:
         """Return how many stored layers are whole, in blocks of every group, once the first
         `num_computed` layers of the model are computed."""
         return bisect.bisect_right(self._ends, num_computed)
+
+    def set_scales(self, scales: Sequence[tuple[float, float]]) -> None:
+        """Let the 8-bit floats of each layer stand for themselves times its (key, value) scales."""
+        self.layers = [
+            replace(layer, scales=CacheScales(*pair, torch.tensor(pair, device=self.device)))
+            for layer, pair in zip(self.layers, scales, strict=True)
+        ]
 
     @property
     def block_bytes(self) -> Tensor | None:
@@ -317,5 +360,6 @@ def _zeros(size: Sequence[int], device: torch.device, dtype: torch.dtype) -> Ten
 
 def bytes_per_block(shape: CacheShape, block_size: int, dtype: torch.dtype) -> int:
     """Return the bytes of one block over its layers, keys and values or latents."""
-    per_layer = shape.num_parts * shape.num_kv_heads * shape.head_dim * dtype.itemsize
+    row_bytes = row_size(shape.head_dim, dtype) * dtype.itemsize
+    per_layer = shape.num_parts * shape.num_kv_heads * row_bytes
     return per_layer * shape.num_stored_layers * block_size

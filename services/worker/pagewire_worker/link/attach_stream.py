@@ -22,8 +22,10 @@ from pagewire_shared.kv.load_convert import loaded_to_message
 from pagewire_shared.rpc.send_queue import MESSAGE_BYTES, SendQueue
 from pagewire_shared.steps.convert import check_grammar_id, plan_from_message, result_to_message
 from pagewire_shared.steps.plan import StepPlan
+from pagewire_worker.adapters.loader import AdapterLoader
 from pagewire_worker.grammars.compiler import GrammarCompiler
 from pagewire_worker.grammars.link import answer_compile
+from pagewire_worker.link.adapter_link import answer_adapter
 from pagewire_worker.link.convert import audit_to_message, hello_to_message, roles_from_message
 from pagewire_worker.link.load_link import (
     answer_digests,
@@ -51,7 +53,7 @@ class AttachStream:
 
     Args:
         info: Content of the hello.
-        model_runner, thread, grammars, offload, transfer: See SchedulerLink.
+        model_runner, thread, grammars, offload, transfer, adapters: See SchedulerLink.
         attached: Set with the welcome.
         leaving: Set when the process is to end; the scheduler is then informed.
         drained: Set when the scheduler reports that no work is left.
@@ -70,6 +72,7 @@ class AttachStream:
         grammars: GrammarCompiler | None,
         offload: KvOffload | None,
         transfer: KvTransfer | None,
+        adapters: AdapterLoader | None,
         attached: asyncio.Event,
         leaving: asyncio.Event,
         drained: asyncio.Event,
@@ -81,6 +84,7 @@ class AttachStream:
         self._grammars = grammars
         self._offload = offload
         self._transfer = transfer
+        self._adapters = adapters
         self._on_roles = on_roles
         self._attached = attached
         self._leaving = leaving
@@ -112,6 +116,7 @@ class AttachStream:
             highest_generation=seen.highest,
             held=held,
             cell=seen.cell,
+            warm_adapters=() if self._adapters is None else self._adapters.warm_ids,
         )
         self._outbox.put(wire.AttachWorkerRequest(hello=hello))
         stub = worker_attach_pb2_grpc.WorkerAttachServiceStub(channel)
@@ -156,6 +161,8 @@ class AttachStream:
         elif kind == "compile_grammar":
             check_grammar_id(response.compile_grammar.grammar_id)
             self._spawn(self._compile(response.compile_grammar))
+        elif kind == "load_adapter":
+            self._spawn(self._load_adapter(response.load_adapter))
         elif kind in ("load_blocks", "cancel_load"):
             answer = take_load(response, self._offload, self._transfer)
             if answer is not None:
@@ -177,6 +184,8 @@ class AttachStream:
         await self._thread.submit(self._model_runner.drop_slots)
         if self._grammars is not None:
             self._grammars.clear()
+        if self._adapters is not None:
+            self._adapters.clear()
         if self._offload is not None:
             await self._offload.attach(welcome.kvstore_addresses)
         self._attached.set()
@@ -246,6 +255,9 @@ class AttachStream:
 
     async def _compile(self, message: wire.CompileGrammar) -> None:
         self._put(await answer_compile(message, self._grammars))
+
+    async def _load_adapter(self, message: wire.LoadAdapter) -> None:
+        self._put(await answer_adapter(message, self._adapters))
 
     async def _answer_load(self, answer: "asyncio.Future[LoadAnswer]") -> None:
         loaded = loaded_to_message(await answer)

@@ -47,6 +47,7 @@ def hello_to_message(
     highest_generation: int,
     held: dict[int, bytes],
     cell: str = "",
+    warm_adapters: Iterable[bytes] = (),
 ) -> wire.WorkerHello:
     """Return the first message of an attach.
 
@@ -65,6 +66,9 @@ def hello_to_message(
         embedding_size=info.embedding_size,
         num_labels=info.num_labels,
         is_encoder=info.is_encoder,
+        max_adapters=info.max_adapters,
+        max_adapter_rank=info.max_adapter_rank,
+        max_drafts=info.max_drafts,
     )
     return wire.WorkerHello(
         protocol=protocol_range(),
@@ -85,6 +89,7 @@ def hello_to_message(
         host_id=info.host_id,
         takes_prefixes=True,
         cell=cell,
+        warm_adapters=b"".join(warm_adapters),
     )
 
 

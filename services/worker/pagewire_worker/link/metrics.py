@@ -8,8 +8,10 @@ from prometheus_client import Counter, Gauge, Histogram
 from pagewire_shared.steps.plan import StepPlan
 from pagewire_shared.steps.result import StepResult
 from pagewire_worker.backend.expert_counts import ExpertCounts
+from pagewire_worker.link.draft_metrics import DRAFTS
 from pagewire_worker.link.expert_metrics import EXPERTS
 from pagewire_worker.loading.replica import ReplicaInfo
+from pagewire_worker.speculation.speculator import Speculator
 
 _SECONDS = Histogram(
     "pagewire_worker_step_seconds",
@@ -62,13 +64,19 @@ class StepMeter:
 
 
 def show_replica(
-    info: ReplicaInfo, attached: asyncio.Event, expert_counts: ExpertCounts | None
+    info: ReplicaInfo,
+    attached: asyncio.Event,
+    expert_counts: ExpertCounts | None,
+    speculator: Speculator | None = None,
 ) -> None:
     """Show the number of blocks, and from now on whether the worker is attached.
 
     Args:
         expert_counts: Shown from now on, too, if there are any.
+        speculator: The drafts that it counts are shown; None without speculation.
     """
+    if speculator is not None:
+        DRAFTS.show(info.served_model_name, speculator.counts)
     if expert_counts is not None:
         EXPERTS.show(info.served_model_name, expert_counts)
     _BLOCKS.labels(info.served_model_name).set(info.num_blocks)

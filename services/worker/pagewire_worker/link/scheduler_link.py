@@ -19,6 +19,7 @@ from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.rpc.errors import from_rpc_error
 from pagewire_shared.rpc.options import control_channel_options
 from pagewire_shared.rpc.redial import Redial
+from pagewire_worker.adapters.loader import AdapterLoader
 from pagewire_worker.grammars.compiler import GrammarCompiler
 from pagewire_worker.link.attach_stream import AttachStream
 from pagewire_worker.loading.replica import ReplicaInfo
@@ -45,6 +46,7 @@ class SchedulerLink:
         grammars: Compiles grammars; without it all grammars are refused.
         offload: Moves blocks to and from KV stores; None for no such moves.
         transfer: Loads blocks of other workers; None for no such loads.
+        adapters: Loads adapters; without it all adapters are refused.
     """
 
     def __init__(
@@ -58,7 +60,9 @@ class SchedulerLink:
         grammars: GrammarCompiler | None = None,
         offload: KvOffload | None = None,
         transfer: KvTransfer | None = None,
+        adapters: AdapterLoader | None = None,
     ) -> None:
+        self._adapters = adapters
         self._address = address
         self._transfer = transfer
         self._offload = offload
@@ -116,6 +120,7 @@ class SchedulerLink:
                 grammars=self._grammars,
                 offload=self._offload,
                 transfer=self._transfer,
+                adapters=self._adapters,
                 attached=self._attached,
                 leaving=self._leaving,
                 drained=self._drained,

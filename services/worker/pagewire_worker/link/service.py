@@ -1,4 +1,4 @@
-"""The worker's own gRPC server: health, and KV blocks for other workers."""
+"""The worker's own gRPC server: health, KV blocks for other workers, and adapters."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -6,13 +6,14 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from pagewire_protos.worker.v1 import kv_transfer_pb2
+from pagewire_protos.worker.v1 import adapter_content_pb2_grpc, kv_transfer_pb2
 from pagewire_shared.errors import UnavailableError
 from pagewire_shared.kv.layers_convert import encode_response
+from pagewire_worker.link.adapter_service import ADAPTER_SERVICE_NAME, AdapterContentService
 from pagewire_worker.transfer.block_source import BlockSource
 
 SERVICE_NAME: str = kv_transfer_pb2.DESCRIPTOR.services_by_name["KvTransferService"].full_name
-SERVICE_NAMES = (SERVICE_NAME,)
+SERVICE_NAMES = (SERVICE_NAME, ADAPTER_SERVICE_NAME)
 
 _NOTHING: tuple[Any, ...] = ()
 """Items of the stream, whose responses are written directly: gRPC needs a generator."""
@@ -56,8 +57,11 @@ class KvTransferService:
             yield response
 
 
-def register(service: KvTransferService, server: grpc.aio.Server) -> None:
+def register(
+    service: KvTransferService, adapters: AdapterContentService, server: grpc.aio.Server
+) -> None:
     """Add the worker's services to `server`."""
+    adapter_content_pb2_grpc.add_AdapterContentServiceServicer_to_server(adapters, server)
     decode: Any = kv_transfer_pb2.PullRequest.FromString
     pull = grpc.stream_stream_rpc_method_handler(service.Pull, decode, encode_response)
     handlers = {"Pull": pull}

@@ -91,6 +91,11 @@ class EncoderSource:
                     f"--{flag}: {value} is not for encoders such as {self.spec.architecture}",
                     field=field,
                 )
+        if settings.adapters is not None:
+            raise StartupError(
+                f"--enable-lora: encoders such as {self.spec.architecture} take no adapters",
+                field="enable_lora",
+            )
         reader = open_weights(self.folder, settings)
         encoder, head = load_encoder(self.spec, reader, settings.max_model_len, settings.device)
         reader.finish()

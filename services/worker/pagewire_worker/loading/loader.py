@@ -14,6 +14,9 @@ from pagewire_shared.identity.ids import mint_id, tokenizer_fingerprint
 from pagewire_shared.identity.model_files import ModelFiles
 from pagewire_shared.kv.arena import boot_id
 from pagewire_shared.kv.transport import KvTransport
+from pagewire_worker.adapters.loader import AdapterLoader
+from pagewire_worker.adapters.warm import WarmAdapters
+from pagewire_worker.backend.adapters import AdapterLimits, AdapterSlots
 from pagewire_worker.backend.backend import ModelBackend
 from pagewire_worker.backend.expert_counts import CountsExperts, ExpertCounts, no_expert_counts
 from pagewire_worker.backend.source import LoadedReplicaModel, LoadSettings
@@ -36,6 +39,7 @@ from pagewire_worker.loading.encoder_cache import encoder_cache, without_blocks
 from pagewire_worker.loading.profile_run import LargestStep, MostSampling
 from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.loading.replica_shape import ReplicaShape, resolve_shape
+from pagewire_worker.loading.speculation import make_speculator, most_drafts
 from pagewire_worker.loading.token_budget import StepTokens, calibrated_budget
 from pagewire_worker.loading.warm_up import warm_up
 from pagewire_worker.offload.block_offloader import BlockOffloader
@@ -43,6 +47,7 @@ from pagewire_worker.plan.roles import parse_roles
 from pagewire_worker.runner.model_runner import ModelRunner
 from pagewire_worker.runner.step_sampler import Sampler
 from pagewire_worker.sampling import sampler
+from pagewire_worker.speculation.speculator import Speculator
 from pagewire_worker.transfer.block_sharer import BlockSharer
 from pagewire_worker.triton_kernels.availability import why_no_kernels
 
@@ -72,10 +77,11 @@ TRANSPORTS = {
 """Of --kv-transport, the better ones first."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
     """A loaded model, ready to run plans; `offloader` is absent where blocks do not go to stores,
-    `sharer` where they do not go to other workers, `expert_counts` where none are asked for."""
+    `sharer` where they do not go to other workers, `expert_counts` where none are asked for,
+    `adapters` where it takes none, `speculator` without speculation."""
 
     info: ReplicaInfo
     model_runner: ModelRunner
@@ -84,6 +90,8 @@ class Replica:
     offloader: BlockOffloader | None = None
     sharer: BlockSharer | None = None
     expert_counts: ExpertCounts | None = None
+    adapters: AdapterLoader | None = None
+    speculator: Speculator | None = None
 
 
 @torch.inference_mode()
@@ -106,8 +114,7 @@ def load_replica(
     on_progress(0.0, "finding the model")
     shape = resolve_shape(config)
     config = without_blocks(config) if shape.model.is_encoder else config
-    if shape.device.type == "cpu":
-        torch.set_num_threads(config.cpu_threads or num_physical_cores())
+    _set_threads(config, shape)
     model = _load_model(config, shape, on_progress)
     on_progress(0.9, "allocating the KV cache")
     # What lives as long as the replica comes before the cache, which takes what is left.
@@ -118,8 +125,7 @@ def load_replica(
     cache = encoder_cache(shape, config.block_size)
     cache = cache or make_cache(model, settings, LayerCalls(on_layer))
     slots.limits = limits = _with_blocks(slots.limits, cache)
-    copies = make_copies(shape.device)
-    names = BlockNames()
+    copies, names = make_copies(shape.device), BlockNames()
     sharer = BlockSharer(cache, names, copies) if _hands_out(config) else None
     watch = LayerCalls(on_layer, sharer)
     backend = model.captured(model.backend(cache, watch), shape.bounds, watch, on_layer)
@@ -127,6 +133,7 @@ def load_replica(
     grammars = make_grammars(shape.files, shape.model.vocab_size)
     on_progress(0.95, "warming up")
     step_tokens = _step_tokens(config, shape, backend, limits.max_model_len)
+    speculator = make_speculator(config, shape, backend, slots, step_tokens.shared)
     model_runner = ModelRunner(
         backend=backend,
         limits=limits,
@@ -140,12 +147,36 @@ def load_replica(
         sampler=sampler,
         slots=slots,
         head=model.head,
+        adapters=model.adapters,
+        speculator=speculator,
     )
     warm_up(model_runner, limits, step_tokens.shared, is_encoder=shape.model.is_encoder)
     on_progress(1.0, "loaded")
     info = _describe(config, shape, model, backend, step_tokens, limits.max_model_len)
     counts = _count_experts(config, backend)
-    return Replica(info, model_runner, grammars.compiler, copies, offloader, sharer, counts)
+    return Replica(
+        info=info,
+        model_runner=model_runner,
+        grammars=grammars.compiler,
+        copies=copies,
+        offloader=offloader,
+        sharer=sharer,
+        expert_counts=counts,
+        adapters=_make_adapters(config, model.adapters),
+        speculator=speculator,
+    )
+
+
+def _make_adapters(config: WorkerConfig, slots: AdapterSlots | None) -> AdapterLoader | None:
+    if slots is None:
+        return None
+    num_warm = config.max_cpu_loras or 4 * config.max_loras
+    return AdapterLoader(slots, WarmAdapters(num_warm, config.lora_memory))
+
+
+def _set_threads(config: WorkerConfig, shape: ReplicaShape) -> None:
+    if shape.device.type == "cpu":
+        torch.set_num_threads(config.cpu_threads or num_physical_cores())
 
 
 def _count_experts(config: WorkerConfig, backend: ModelBackend) -> ExpertCounts | None:
@@ -175,6 +206,11 @@ def _load_model(
             seed=config.seed,
             cache_dtype=shape.cache_dtype,
             enforce_eager=config.enforce_eager,
+            adapters=(
+                AdapterLimits(config.max_loras, config.max_lora_rank)
+                if config.enable_lora
+                else None
+            ),
             on_progress=lambda fraction: on_progress(0.9 * fraction, "loading weights"),
         )
     )
@@ -214,6 +250,7 @@ def _limits(
         block_size=config.block_size,
         max_model_len=shape.max_model_len,
         vocab_size=shape.model.vocab_size,
+        num_adapters=config.max_loras if config.enable_lora else 0,
         windows=windows,
     )
 
@@ -292,6 +329,9 @@ def _describe(
         kv_transports=TRANSPORTS[config.kv_transport] if _hands_out(config) else (),
         pull_transports=TRANSPORTS[config.kv_transport],
         host_id=_host_id(),
+        max_adapters=config.max_loras if config.enable_lora else 0,
+        max_adapter_rank=config.max_lora_rank if config.enable_lora else 0,
+        max_drafts=most_drafts(config),
     )
 
 

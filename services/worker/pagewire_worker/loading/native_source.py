@@ -1,14 +1,17 @@
 """Loads models with the native decoder: config.json, weights, CPU kernels or torch operations."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from pagewire_shared.errors import StartupError
+from pagewire_worker.adapters.table import AdapterStore, AdapterTable
+from pagewire_worker.adapters.targets import AdapterTargets
 from pagewire_worker.attention.registry import AUTO, make_attentions, pick_attention
+from pagewire_worker.backend.adapters import AdapterSlots
 from pagewire_worker.backend.attention import AttentionBackend, AttentionKind
 from pagewire_worker.backend.backend import DecodeBounds, ModelBackend, ReservingAttention
 from pagewire_worker.backend.head import ClassificationHead
@@ -18,26 +21,35 @@ from pagewire_worker.backend.source import (
     ModelSummary,
     Uncaptured,
 )
-from pagewire_worker.checkpoint.dtypes import FP8
+from pagewire_worker.checkpoint.dtypes import FP8, cache_name
 from pagewire_worker.checkpoint.load_format import open_weights
+from pagewire_worker.checkpoint.stored.cache_scales import StoredScales
 from pagewire_worker.checkpoint.stored.reader import StoredReader
 from pagewire_worker.checkpoint.weights import WeightReader
+from pagewire_worker.cpu_kernels.adapter_store import FusedAdapterStore
 from pagewire_worker.cpu_kernels.backend import FusedBackend
 from pagewire_worker.cpu_kernels.decoder import load_decoder as load_fused_decoder
 from pagewire_worker.cpu_kernels.library import KernelPool
 from pagewire_worker.cpu_kernels.packed_layers import FusedDecoder
 from pagewire_worker.cpu_kernels.selection import choose_kernels
-from pagewire_worker.families.plan import ModelPlan
+from pagewire_worker.families.plan import LayerSpec, ModelPlan
 from pagewire_worker.kv.kv_cache import CacheShape, KvCache
 from pagewire_worker.kv.layer_watch import LayerWatch
+from pagewire_worker.kv.scaled_rows import SCALED
 from pagewire_worker.layers.fp8 import Capability, check_fp8_cache, device_capability
 from pagewire_worker.layers.linear import LinearKind
+from pagewire_worker.models.adapted_decoder import AdaptedDecoder
+from pagewire_worker.models.adapter_tensors import (
+    LowRankSum,
+    TensorAdapterStore,
+    TorchSum,
+)
 from pagewire_worker.models.decoder import load_decoder
 from pagewire_worker.models.forms import CheckpointForm
 from pagewire_worker.models.linear_choice import choose_linears
 from pagewire_worker.models.linear_loader import LinearLoader
 from pagewire_worker.models.torch_backend import DecoderModel, TorchBackend
-from pagewire_worker.models.variants import attention_names, find_variant
+from pagewire_worker.models.variants import TRITON, attention_names, find_variant
 
 _logger = logging.getLogger(__name__)
 
@@ -69,11 +81,18 @@ class NativeModel(Uncaptured):
     attentions: Mapping[AttentionKind, AttentionBackend]
     linears: LinearKind
     classifier: ClassificationHead | None
+    table: AdapterSlots | None = None
+    cache_scales: Sequence[StoredScales] = ()
 
     @property
     def head(self) -> ClassificationHead | None:
         """Its classification head."""
         return self.classifier
+
+    @property
+    def adapters(self) -> AdapterSlots | None:
+        """Its adapter slots."""
+        return self.table
 
     @property
     def cache_shape(self) -> CacheShape:
@@ -89,6 +108,8 @@ class NativeModel(Uncaptured):
 
     def backend(self, kv_cache: KvCache, on_layer: LayerWatch) -> ModelBackend:
         """Return the decoder over `kv_cache`."""
+        if self.cache_scales:
+            kv_cache.set_scales([(one.key, one.value) for one in self.cache_scales])
         is_exact = self.decoder.is_batch_invariant and self.linears.is_batch_invariant
         return TorchBackend(
             model=self.decoder,
@@ -113,7 +134,10 @@ class CudaModel(NativeModel):
 
         if self.enforce_eager:
             return 0
-        return graph_bytes(self.decoder.plan, bounds, self.block_size)
+        takes_adapters = self.table is not None
+        return graph_bytes(
+            self.decoder.plan, bounds, self.block_size, takes_adapters=takes_adapters
+        )
 
     def captured(
         self,
@@ -148,11 +172,18 @@ class FusedModel(Uncaptured):
     decoder: FusedDecoder
     pool: KernelPool
     classifier: ClassificationHead | None
+    store: FusedAdapterStore | None = None
+    table: AdapterSlots | None = None
 
     @property
     def head(self) -> ClassificationHead | None:
         """Its classification head."""
         return self.classifier
+
+    @property
+    def adapters(self) -> AdapterSlots | None:
+        """Its adapter slots."""
+        return self.table
 
     @property
     def cache_shape(self) -> CacheShape:
@@ -161,7 +192,46 @@ class FusedModel(Uncaptured):
 
     def backend(self, kv_cache: KvCache, on_layer: LayerWatch) -> ModelBackend:
         """Return the decoder over `kv_cache`."""
-        return FusedBackend(self.decoder, kv_cache, self.pool, on_layer)
+        return FusedBackend(self.decoder, kv_cache, self.pool, on_layer, adapters=self.store)
+
+
+def _targets(plan: ModelPlan, settings: LoadSettings) -> AdapterTargets | None:
+    """Return the matrices that adapters may change, if there are to be adapters."""
+    if settings.adapters is None:
+        return None
+    targets = AdapterTargets(plan)
+    if not targets.linears:
+        raise StartupError(
+            f"--enable-lora: {plan.architecture} has no matrix that an adapter may change",
+            field="enable_lora",
+        )
+    return targets
+
+
+def _tensor_store(
+    targets: AdapterTargets, settings: LoadSettings, decoder: str
+) -> TensorAdapterStore:
+    sums: LowRankSum = TorchSum()
+    if decoder == TRITON:
+        from pagewire_worker.cuda.triton_adapters import TritonSum
+
+        sums = TritonSum()
+    assert settings.adapters is not None
+    return TensorAdapterStore(
+        targets=targets,
+        limits=settings.adapters,
+        device=settings.device,
+        dtype=settings.dtype,
+        sums=sums,
+    )
+
+
+def _table(
+    targets: AdapterTargets | None, settings: LoadSettings, store: AdapterStore | None
+) -> AdapterTable | None:
+    if targets is None or store is None or settings.adapters is None:
+        return None
+    return AdapterTable(targets, settings.adapters, store, settings.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,24 +241,26 @@ class NativeSource:
     folder: Path
     plan: ModelPlan
     form: CheckpointForm | None = None
+    cache_scheme: str | None = None
 
     @property
     def summary(self) -> ModelSummary:
         """A description for the log."""
+        scheme = self.cache_scheme
+        if scheme is not None and self.plan.attention.latent is not None:
+            scheme = f"{scheme} for latents"
         return ModelSummary(
             architecture=self.form.architecture if self.form else self.plan.architecture,
             vocab_size=self.plan.vocab_size,
             max_positions=self.plan.max_positions,
             first_context=self.plan.first_context,
             dtype=self.plan.dtype,
+            cache_scheme=scheme,
         )
 
     def load(self, settings: LoadSettings) -> LoadedReplicaModel:
         """Read the weights. Raises StartupError naming the tensor at fault."""
-        if settings.cache_dtype == FP8 and self.plan.attention.latent is not None:
-            raise StartupError(
-                "--kv-cache-dtype: fp8_e4m3 is not for a cache of latents", field="kv_cache_dtype"
-            )
+        self._check_cache_type(settings)
         pool = choose_kernels(self.plan, settings)
         if pool is not None:
             return self._load_fused(pool, settings)
@@ -202,6 +274,43 @@ class NativeSource:
         )
         layers = variant.linears[settings.quantization]
         linears = choose_linears(layers, self.plan, settings, capability)
+        attentions = self._attentions(name, settings, capability, linears)
+        reader = self._open(settings)
+        weights = self._decoder_weights(reader)
+        targets = _targets(self.plan, settings)
+        store = None if targets is None else _tensor_store(targets, settings, variant.decoder)
+        loader = LinearLoader(weights, linears, settings.device, settings.dtype, adapters=store)
+        build = DECODERS[variant.decoder]
+        decoder = build(self.plan, weights, loader, settings.max_model_len, settings.device)
+        if store is not None:
+            decoder = AdaptedDecoder(decoder, store.step)
+        table = _table(targets, settings, store)
+        head = self._load_head(reader)
+        scales = self._load_cache_scales(reader) if settings.cache_dtype == FP8 else ()
+        reader.finish()
+        if linears.codes is not None and isinstance(reader, StoredReader):
+            loader.log()
+        if settings.device.type in variant.graphs:
+            return CudaModel(
+                decoder=decoder,
+                attentions=attentions,
+                linears=loader.kind,
+                classifier=head,
+                table=table,
+                cache_scales=scales,
+                enforce_eager=settings.enforce_eager,
+                block_size=settings.block_size,
+            )
+        return NativeModel(decoder, attentions, loader.kind, head, table, scales)
+
+    def _attentions(
+        self,
+        name: str,
+        settings: LoadSettings,
+        capability: Capability | None,
+        linears: LinearKind,
+    ) -> Mapping[AttentionKind, AttentionBackend]:
+        """Return the attention of each kind of layer; it reads the type of the cache."""
         attentions = make_attentions(
             name,
             settings.device,
@@ -213,25 +322,41 @@ class NativeSource:
         if settings.cache_dtype == FP8:
             for attention in attentions.values():
                 check_fp8_cache(settings.device, capability, attention)
-        reader = self._open(settings)
-        weights = self._decoder_weights(reader)
-        loader = LinearLoader(weights, linears, settings.device, settings.dtype)
-        build = DECODERS[variant.decoder]
-        decoder = build(self.plan, weights, loader, settings.max_model_len, settings.device)
-        head = self._load_head(reader)
-        reader.finish()
-        if linears.codes is not None and isinstance(reader, StoredReader):
-            loader.log()
-        if settings.device.type in variant.graphs:
-            return CudaModel(
-                decoder=decoder,
-                attentions=attentions,
-                linears=loader.kind,
-                classifier=head,
-                enforce_eager=settings.enforce_eager,
-                block_size=settings.block_size,
+        return attentions
+
+    def _check_cache_type(self, settings: LoadSettings) -> None:
+        """Raise StartupError if keys and values cannot be of the type that is asked for."""
+        wanted = cache_name(settings.cache_dtype)
+        if wanted == "auto":
+            return
+        reason = None
+        if self.plan.attention.latent is not None:
+            reason = "is not for a cache of latents"
+        elif settings.cache_dtype == SCALED and settings.device.type != "cpu":
+            reason = f"is for CPUs, the device is {settings.device.type}; it has fp8_e4m3"
+        elif settings.cache_dtype == SCALED and settings.attention_backend == TRITON:
+            reason = "does not go with --attention-backend triton, which has fp8_e4m3"
+        if reason is not None:
+            raise StartupError(f"--kv-cache-dtype: {wanted} {reason}", field="kv_cache_dtype")
+
+    def _load_cache_scales(self, reader: WeightReader) -> Sequence[StoredScales]:
+        """Return the scales of the layers' caches; none where the checkpoint has none.
+
+        Raises StartupError if only some layers have them.
+        """
+        if not isinstance(reader, StoredReader):
+            return ()
+        names = [_attention_of(layer) for layer in self.plan.layers]
+        found = {name: reader.cache_scales(name) for name in names}
+        scales = [one for one in found.values() if one is not None]
+        missing = next((name for name, one in found.items() if one is None), None)
+        if scales and missing is not None:
+            raise StartupError(
+                f"the checkpoint lacks the tensor {missing}.k_scale, other layers have it",
+                field="model",
             )
-        return NativeModel(decoder, attentions, loader.kind, head)
+        _logger.info("the KV cache has %s", "scales of the checkpoint" if scales else "no scales")
+        return scales
 
     def _attention_name(self, settings: LoadSettings, capability: Capability | None) -> str:
         """Return the implementation of attention that is asked for, or for "auto" the fastest."""
@@ -257,7 +382,11 @@ class NativeSource:
         )
         head = self._load_head(reader)
         reader.finish()
-        return FusedModel(decoder, pool, head)
+        targets, limits = _targets(self.plan, settings), settings.adapters
+        if targets is None or limits is None:
+            return FusedModel(decoder, pool, head)
+        store = FusedAdapterStore(targets, limits)
+        return FusedModel(decoder, pool, head, store, _table(targets, settings, store))
 
     def _open(self, settings: LoadSettings) -> WeightReader:
         names = None if self.form is None else self.form.names
@@ -268,3 +397,9 @@ class NativeSource:
 
     def _load_head(self, reader: WeightReader) -> ClassificationHead | None:
         return None if self.form is None else self.form.load_head(reader, self.plan.hidden_size)
+
+
+def _attention_of(layer: LayerSpec) -> str:
+    """Return the name of a layer's attention, such as "model.layers.0.self_attn"."""
+    name, _ = layer.attention.qkv.parts[0]
+    return name.rpartition(".")[0]

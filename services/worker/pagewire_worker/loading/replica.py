@@ -17,7 +17,10 @@ class ReplicaInfo:
     set if it loads blocks from KV stores. `shared_step_tokens` limits steps that several sequences
     share.
     `kv_transports` are the ways to send blocks to other workers, `pull_transports` the ways to
-    receive theirs. `host_id` is the boot id of its host, "" if unknown.
+    receive theirs. `host_id` is the boot id of its host, "" if unknown. `max_adapters` are the
+    adapter slots, 0 if it takes no adapters, and `max_adapter_rank` is their largest rank.
+    `max_drafts` is the number of drafts per sequence and step that it verifies, 0 if it does not
+    speculate.
     """
 
     worker_id: bytes
@@ -42,6 +45,9 @@ class ReplicaInfo:
     kv_transports: tuple[KvTransport, ...] = ()
     pull_transports: tuple[KvTransport, ...] = ()
     host_id: str = ""
+    max_adapters: int = 0
+    max_adapter_rank: int = 0
+    max_drafts: int = 0
 
     @property
     def layout(self) -> BlockLayout:

@@ -11,10 +11,11 @@ from pagewire_shared.model_files.config import check_context
 from pagewire_shared.model_files.folder import check_place, check_weights
 from pagewire_worker.backend.backend import DecodeBounds
 from pagewire_worker.backend.source import ModelSource, ModelSummary
-from pagewire_worker.checkpoint.dtypes import pick_cache_dtype, pick_dtype
+from pagewire_worker.checkpoint.dtypes import pick_dtype
 from pagewire_worker.checkpoint.load_format import weights_fingerprint
 from pagewire_worker.config import CPU_NUM_SEQS, FITTED_LEN, WorkerConfig
 from pagewire_worker.cuda.defaults import step_defaults
+from pagewire_worker.loading.cache_type import resolve_cache_dtype
 from pagewire_worker.loading.source_selection import choose_source
 
 ENCODER_TOKENS = 2048
@@ -89,7 +90,7 @@ def resolve_shape(config: WorkerConfig) -> ReplicaShape:
         model=model,
         device=device,
         dtype=dtype,
-        cache_dtype=pick_cache_dtype(config.kv_cache_dtype, dtype),
+        cache_dtype=resolve_cache_dtype(config, model, device, dtype),
         max_num_seqs=config.max_num_seqs or num_seqs,
         max_num_batched_tokens=config.max_num_batched_tokens or num_tokens,
         max_model_len=max_model_len,

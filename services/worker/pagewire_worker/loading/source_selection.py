@@ -10,6 +10,7 @@ from typing import Any, Final
 from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.model_files import overridden
 from pagewire_shared.model_files.config import read_config, refuse_unsupported
+from pagewire_shared.model_files.quantization import cache_scheme
 from pagewire_worker.backend.source import ModelSource
 from pagewire_worker.encoders.families import encoder_spec
 from pagewire_worker.families.fields import UnsupportedModelError
@@ -53,7 +54,7 @@ def choose_source(
     reason = "--model-impl says so"
     if model_impl != "transformers":
         try:
-            native = NativeSource(folder, native_plan(data), native_form(data))
+            native = NativeSource(folder, native_plan(data), native_form(data), cache_scheme(data))
         except UnsupportedModelError as error:
             if model_impl == "native":
                 raise

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from pagewire_worker.backend.attention import AttentionMetadata
 from pagewire_worker.backend.backend import GroupBatch, ModelBackend, StepBatch
@@ -74,26 +75,35 @@ def calibrated_budget(
 
 
 def _seconds_per_token(backend: ModelBackend, num_tokens: int, clock: Callable[[], float]) -> float:
-    block_size = backend.kv_cache.block_size
-    positions = torch.arange(num_tokens)
-    blocks = np.arange(-(-num_tokens // block_size), dtype=np.int64)
-    metadata = AttentionMetadata(np.array([0, num_tokens]), np.array([num_tokens]), blocks[None, :])
-    num_further = backend.kv_cache.num_groups - 1
-    batch = StepBatch(
-        token_ids=torch.zeros(num_tokens, dtype=torch.int64),
-        positions=positions,
-        slot_mapping=positions,
-        output_rows=torch.tensor([num_tokens - 1]),
-        attention=metadata,
-        # Content does not matter, so all groups may write to the same blocks.
-        further_groups=(GroupBatch(positions, metadata),) * num_further,
-    )
+    batch = probe_batch(backend, num_tokens, torch.tensor([num_tokens - 1]))
     seconds = []
     for _ in range(MEASURED_TIMES):
         began = clock()
         backend.forward(batch)
         seconds.append(clock() - began)
     return min(seconds) / num_tokens
+
+
+def probe_batch(backend: ModelBackend, num_tokens: int, output_rows: Tensor) -> StepBatch:
+    """Return a prompt of `num_tokens` in the first blocks of the cache, for measurements.
+
+    Args:
+        output_rows: Rows whose states are returned, [outputs].
+    """
+    block_size = backend.kv_cache.block_size
+    positions = torch.arange(num_tokens)
+    blocks = np.arange(-(-num_tokens // block_size), dtype=np.int64)
+    metadata = AttentionMetadata(np.array([0, num_tokens]), np.array([num_tokens]), blocks[None, :])
+    num_further = backend.kv_cache.num_groups - 1
+    return StepBatch(
+        token_ids=torch.zeros(num_tokens, dtype=torch.int64),
+        positions=positions,
+        slot_mapping=positions,
+        output_rows=output_rows,
+        attention=metadata,
+        # Content does not matter, so all groups may write to the same blocks.
+        further_groups=(GroupBatch(positions, metadata),) * num_further,
+    )
 
 
 class _Known:

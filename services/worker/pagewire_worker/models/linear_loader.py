@@ -22,6 +22,7 @@ from pagewire_worker.families.plan import (
     RouterSpec,
 )
 from pagewire_worker.layers.linear import Linear, LinearFactory, LinearKind
+from pagewire_worker.models.adapter_tensors import TensorAdapterStore
 from pagewire_worker.models.load_parts import (
     RouterTensors,
     in_order,
@@ -80,11 +81,19 @@ class LinearLoader:
         weights: The checkpoint.
         kind: Makes the layers.
         device, dtype: Of values, biases and inputs.
+        adapters: Adapters of the layers; None for none.
     """
 
     def __init__(
-        self, weights: WeightReader, kind: LinearKind, device: torch.device, dtype: torch.dtype
+        self,
+        weights: WeightReader,
+        kind: LinearKind,
+        device: torch.device,
+        dtype: torch.dtype,
+        *,
+        adapters: TensorAdapterStore | None = None,
     ) -> None:
+        self._adapters = adapters
         self._weights = weights
         self._kind = kind
         self._device = device
@@ -156,11 +165,15 @@ class LinearLoader:
         )
 
     def _load_linear(self, spec: LinearSpec, order: Sequence[int] | None = None) -> Linear:
-        """Load one layer.
+        """Load one layer, with its adapters.
 
         Args:
             order: Published row of each output; None for the published order.
         """
+        base = self._load_base(spec, order)
+        return base if self._adapters is None else self._adapters.wrap(spec, base)
+
+    def _load_base(self, spec: LinearSpec, order: Sequence[int] | None) -> Linear:
         bias = None
         if spec.has_bias:
             biases = [(f"{name}.bias", (size,)) for name, size in spec.parts]

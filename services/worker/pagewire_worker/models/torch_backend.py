@@ -9,7 +9,7 @@ from pagewire_worker.backend.attention import AttentionBackend, AttentionKind, S
 from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.backend.expert_counts import CountsExperts, ExpertCounts, no_expert_counts
 from pagewire_worker.backend.sampled_tokens import SampledTokens
-from pagewire_worker.checkpoint.dtypes import FP8
+from pagewire_worker.checkpoint.dtypes import CACHE_DTYPES
 from pagewire_worker.families.plan import ModelPlan
 from pagewire_worker.kv.kv_cache import KvCache, LayerCache
 from pagewire_worker.sampling.sampler import likeliest
@@ -103,9 +103,11 @@ class TorchBackend:
         """Names of the implementations in use."""
         attention = "+".join(sorted({one.name for one in self._attentions.values()}))
         names = f"{self._model.name},attention={attention},linear={self._linear_name}"
-        # Named for 8-bit floats only; otherwise the cache has the type of the model.
+        # Named for narrow types only; otherwise the cache has the type of the model.
         stored = self._kv_cache.layers[0].key.dtype
-        return f"{names},kv={str(stored).removeprefix('torch.')}" if stored == FP8 else names
+        is_scaled = self._kv_cache.layers[0].scales is not None
+        kind = str(stored).removeprefix("torch.") + "-scaled" * is_scaled
+        return f"{names},kv={kind}" if stored in CACHE_DTYPES.values() else names
 
     @property
     def is_exact(self) -> bool:

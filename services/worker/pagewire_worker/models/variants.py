@@ -57,7 +57,7 @@ VARIANTS: tuple[Variant, ...] = (
         architectures=ALL_FAMILIES,
         devices=("cpu",),
         attention=(FUSED,),
-        linears={"none": FUSED, "int8": FUSED, "int4": FUSED},
+        linears={"none": FUSED, "int8": FUSED, "int4": FUSED, "int8-output": FUSED},
     ),
     Variant(
         decoder=TRITON,

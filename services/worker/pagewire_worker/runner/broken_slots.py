@@ -18,12 +18,21 @@ REASON = (
 
 
 def found_in(step: PreparedStep, outputs: StepOutputs) -> set[int]:
-    """Return the slots whose own rows of a step are not finite."""
-    sampled, found = outputs.sampled, set[int]()
+    """Return the slots whose own rows of a step are not finite.
+
+    Rows behind a wrong draft are not rows of the sequence: what they compute is never read.
+    """
+    sampled, found, verified = outputs.sampled, set[int](), outputs.verified
     if sampled.faults is not None:
-        found.update(step.sampling_slots[sampled.faults.numpy() != 0].tolist())
+        is_faulty = sampled.faults.numpy() != 0
+        if verified is not None:
+            is_faulty &= verified.is_kept
+        found.update(step.sampling_slots[is_faulty].tolist())
     if sampled.kv_faults is not None:
-        found.update(step.token_slots[sampled.kv_faults.numpy() != 0].tolist())
+        is_faulty = sampled.kv_faults.numpy() != 0
+        if verified is not None:
+            is_faulty &= step.token_positions < step.accepted_ends(verified)
+        found.update(step.token_slots[is_faulty].tolist())
     prompt, pooled = outputs.prompt, outputs.pooled
     if prompt is not None:
         owners = np.asarray(prompt.slots, dtype=np.int64).repeat(prompt.counts)

@@ -1,4 +1,5 @@
-"""Leaves rows out of a step or its result: rows whose masks are late, and void rows.
+"""Leaves rows out of a step or its result: rows whose masks are late, void rows, and rows behind
+wrong drafts.
 
 A void row was planned on a token that an earlier step did not sample. The scheduler plans the last
 token of such a sequence again. Sampling depends on the position only, so the sequence gets the
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from pagewire_shared.kv.arrays import NO_FLOATS, Int64Array
 from pagewire_shared.steps.plan import StepPlan
 from pagewire_shared.steps.result import StepResult
+from pagewire_worker.batch.draft_rows import VerifiedRows
 from pagewire_worker.batch.slots import SlotTable
 from pagewire_worker.sampling.grammar_bitmask import NO_ROWS, GrammarBitmask
 
@@ -49,8 +51,10 @@ def without_void_rows(table: SlotTable, plan: StepPlan) -> StepPlan:
     starts = np.asarray(plan.starts, dtype=np.int64)
     num_new = np.asarray(plan.num_new_tokens, dtype=np.int64)
     is_run = ~behind | (starts + num_new <= table.num_tokens[slots])
+    num_drafts = np.asarray(plan.num_drafts, dtype=np.uint8)
     return replace(
         plan,
+        num_drafts=num_drafts[is_run] if len(num_drafts) else num_drafts,
         slots=slots[is_run].astype(np.uint32),
         starts=starts[is_run].astype(np.uint32),
         num_new_tokens=num_new[is_run].astype(np.uint32),
@@ -59,23 +63,29 @@ def without_void_rows(table: SlotTable, plan: StepPlan) -> StepPlan:
 
 
 def leave_out(
-    result: StepResult, plan: StepPlan, sampling_slots: Int64Array, awaited: AwaitedMasks
+    result: StepResult,
+    plan: StepPlan,
+    sampling_slots: Int64Array,
+    awaited: AwaitedMasks,
+    verified: VerifiedRows | None = None,
 ) -> StepResult:
-    """Return `result` without tokens of late rows, and with the slots of `plan` that it lacks.
+    """Return `result` without tokens of late rows and of rows behind wrong drafts, and with the
+    slots of `plan` that it lacks.
 
     Args:
-        result: Result of the rows that were run, late ones included.
+        result: Result of all rows that were run; counts are those without rows behind wrong drafts.
         sampling_slots: Slots that sampled, [samples].
+        verified: The rows whose samples count; None for all.
     """
     samples = np.asarray(plan.samples, dtype=bool)
     if len(awaited.late) == 0 and len(result.slots) == samples.sum():
-        return result
+        return result if verified is None else _tokens_of(result, verified.is_kept)
     late_slots = sampling_slots[awaited.late]
     counts_of = dict(zip(np.asarray(result.slots).tolist(), result.counts, strict=True))
     slots = np.asarray(plan.slots, dtype=np.uint32)[samples]
     counts = np.array([int(counts_of.get(slot, 0)) for slot in slots.tolist()], dtype=np.uint32)
     counts[np.isin(slots, late_slots)] = 0
-    kept = np.ones(len(sampling_slots), dtype=bool)
+    kept = np.ones(len(sampling_slots), dtype=bool) if verified is None else verified.is_kept.copy()
     kept[awaited.late] = False
     given_up = {int(sampling_slots[row]): text for row, text in awaited.given_up.items()}
     return replace(_tokens_of(result, kept), slots=slots, counts=counts, given_up=given_up)

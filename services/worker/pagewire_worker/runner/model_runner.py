@@ -19,13 +19,16 @@ import torch
 from torch import Tensor
 
 from pagewire_shared.identity.ids import short
+from pagewire_shared.kv.arrays import Int64Array
 from pagewire_shared.steps.plan import StepPlan
 from pagewire_shared.steps.result import StepFailure, StepResult
+from pagewire_worker.adapters.table import check_adapters
+from pagewire_worker.backend.adapters import AdapterSlots
 from pagewire_worker.backend.backend import ModelBackend
 from pagewire_worker.backend.device_copy import to_device
+from pagewire_worker.batch.draft_rows import no_drafts
 from pagewire_worker.batch.input_batch import PreparedStep, prepare_step
 from pagewire_worker.batch.pooling import Head
-from pagewire_worker.batch.pooling_table import StateSum
 from pagewire_worker.batch.slot_changes import apply_plan, undo_plan
 from pagewire_worker.batch.slots import SlotLimits, SlotTable
 from pagewire_worker.grammars.bitmask_source import BitmaskSource, NoBitmasks
@@ -39,11 +42,17 @@ from pagewire_worker.runner.audit import SlotAudit, walk_slots
 from pagewire_worker.runner.broken_slots import REASON, BrokenSlots, found_in, places_of_others
 from pagewire_worker.runner.left_out import AwaitedMasks, leave_out, without_void_rows
 from pagewire_worker.runner.readback import DeviceLostError, Readback, make_readback
-from pagewire_worker.runner.results import empty_result, pack_result, step_outputs
+from pagewire_worker.runner.results import (
+    StepOutputs,
+    empty_result,
+    pack_result,
+    step_outputs,
+)
 from pagewire_worker.runner.step_in_flight import LaunchedStep, StepInFlight
 from pagewire_worker.runner.step_sampler import Sampler, WaitForMasks, sample_step
 from pagewire_worker.sampling.grammar_bitmask import NO_ROWS
 from pagewire_worker.sampling.sampler import sample
+from pagewire_worker.speculation.speculator import Speculator
 
 _logger = logging.getLogger(__name__)
 
@@ -61,7 +70,9 @@ class ModelRunner:
         sampler: Chooses tokens where that takes more than the likeliest one.
         readback: Copies them to the host; by default as `device` needs it.
         head: Makes class scores of vectors; None for a model without a classification head.
+        adapters: The adapter slots; without them sequences with an adapter are refused.
         slots: An empty table that was made before, with the same limits; one of its own by default.
+        speculator: Guesses tokens of `slots`; None to guess none.
     """
 
     def __init__(
@@ -80,7 +91,10 @@ class ModelRunner:
         readback: Readback | None = None,
         slots: SlotTable | None = None,
         head: Head | None = None,
+        adapters: AdapterSlots | None = None,
+        speculator: Speculator | None = None,
     ) -> None:
+        self._adapters = adapters
         self._backend = backend
         self._max_num_batched_tokens = max_num_batched_tokens
         self._device = device
@@ -96,6 +110,8 @@ class ModelRunner:
         self._readback = make_readback(device) if readback is None else readback
         self._sampler = sampler
         self._head = head
+        self._speculator = speculator
+        self._draft_source = no_drafts if speculator is None else speculator.drafts
         self._unread: deque[StepInFlight] = deque()
         self._last_ended = 0.0
 
@@ -165,14 +181,19 @@ class ModelRunner:
         self._broken.clear()
         self._grammars.clear()
         self._observer.drop_slots()
+        if self._speculator is not None:
+            self._speculator.clear()
 
     def audit(self) -> SlotAudit:
         """Walk what is held."""
         return walk_slots(self._slots, self._names)
 
     def _launch_applied(self, plan: StepPlan) -> StepInFlight:
+        check_adapters(self._adapters, plan)
         follow_grammars(self._grammars, plan)
         self._observer.follow(plan)
+        if self._speculator is not None:
+            self._speculator.follow(plan)
         if len(plan.slots) == 0:
             self._copy_blocks(plan)
             if self._promise_names(plan):
@@ -181,7 +202,7 @@ class ModelRunner:
         run = without_void_rows(self._slots, plan)
         if len(run.slots) == 0:
             return self._launch_void(plan)
-        step = prepare_step(self._slots, run, self._max_num_batched_tokens)
+        step = prepare_step(self._slots, run, self._max_num_batched_tokens, self._draft_source)
         # From here on the plan is known to be good: only now may KV and names change.
         self._copy_blocks(plan)
         self._blocks.overwrite(step.begun_blocks.tolist())
@@ -198,17 +219,26 @@ class ModelRunner:
         self._observer.launched(plan)
         launched = LaunchedStep(step=step, hidden=hidden, copy=copy, masks=masks, started=started)
         in_flight = StepInFlight(plan, launched, gives_names=self._promise_names(plan))
-        sums: dict[int, StateSum] = {}
-        if copy.event is None or step.needs_states:
-            # States may be overwritten by the next step.
+        outputs: StepOutputs | None = None
+        if copy.event is None or step.needs_states or step.drafts is not None:
+            # States may be overwritten by the next step, and it must find the right drafts only.
             self._read_all()
-            sums = self._read(in_flight)
+            outputs = self._read(in_flight)
         else:
             self._unread.append(in_flight)
         # From here on nothing fails: what the step computes is kept.
-        self._slots.commit(step.slots, step.ends, step.sampling_slots, masks.late)
-        self._slots.pooling.commit(sums)
+        self._commit(step, masks.late, outputs)
+        if self._speculator is not None and in_flight.result is not None:
+            verified = None if outputs is None else outputs.verified
+            in_flight.result = self._speculator.take(in_flight.result, step, verified)
         return in_flight
+
+    def _commit(self, step: PreparedStep, late: Int64Array, outputs: StepOutputs | None) -> None:
+        """Keep what a step has computed; without `outputs`, no draft was right."""
+        verified = None if outputs is None else outputs.verified
+        accepted = None if verified is None else step.num_accepted(verified)
+        self._slots.commit(step.slots, step.ends, step.sampling_slots, late, accepted)
+        self._slots.pooling.commit({} if outputs is None else outputs.pooled.sums)
 
     def _launch_void(self, plan: StepPlan) -> StepInFlight:
         """Answer a plan each row of which was planned on a token that there is not."""
@@ -246,8 +276,8 @@ class ModelRunner:
         except RuntimeError as error:
             raise DeviceLostError(f"step {in_flight.plan.step_id}: {error}") from error
 
-    def _read(self, in_flight: StepInFlight) -> dict[int, StateSum]:
-        """Wait for the device and set the result; return sums to be kept."""
+    def _read(self, in_flight: StepInFlight) -> StepOutputs:
+        """Wait for the device and set the result; return the outputs."""
         plan, launched = in_flight.plan, in_flight.launched
         assert launched is not None
         ended, step, sampled = launched.wait(), launched.step, launched.copy.sampled
@@ -258,15 +288,18 @@ class ModelRunner:
         if broken:
             _logger.warning("step %d: %s: %s", plan.step_id, self._named(broken), REASON)
         result = pack_result(plan, step, outputs, int(seconds * 1e6), broken, REASON)
-        in_flight.result = leave_out(result, plan, step.sampling_slots, launched.masks)
+        verified = outputs.verified
+        in_flight.result = leave_out(result, plan, step.sampling_slots, launched.masks, verified)
         is_well = ~np.isin(step.sampling_slots, broken)
+        if verified is not None:
+            is_well &= verified.is_kept
         is_well[launched.masks.late] = False
         if is_well.any():
             tokens = sampled.token_ids.numpy()[is_well]
             self._grammars.accept(step.sampling_slots[is_well], tokens)
         if in_flight.gives_names:
             self._keep_names(plan, broken)
-        return outputs.pooled.sums
+        return outputs
 
     def _copy_blocks(self, plan: StepPlan) -> None:
         destinations = np.asarray(plan.copy_destinations, dtype=np.int64)

@@ -11,6 +11,7 @@ from pagewire_shared.kv.arrays import NO_FLOATS, NO_INTS, F32Array, U32Array, pa
 from pagewire_shared.steps.plan import StepPlan
 from pagewire_shared.steps.result import PromptLogprobs, StepResult
 from pagewire_worker.backend.sampled_tokens import SampledTokens
+from pagewire_worker.batch.draft_rows import VerifiedRows
 from pagewire_worker.batch.input_batch import PreparedStep
 from pagewire_worker.batch.pooling import Head, Pooled, pool
 from pagewire_worker.batch.prompt_logprobs import prompt_logprobs
@@ -26,12 +27,14 @@ class StepOutputs:
 
     Attributes:
         prompt: Log-probabilities of prompt tokens; None if none were requested.
+        verified: The rows whose samples count; None without drafts: all of them.
     """
 
     sampled: SampledTokens
     token_ids: U32Array
     prompt: PromptLogprobs | None
     pooled: Pooled
+    verified: VerifiedRows | None = None
 
 
 def empty_result(plan: StepPlan) -> StepResult:
@@ -61,7 +64,9 @@ def step_outputs(
     prompt = None
     if step.prompt is not None:
         prompt = prompt_logprobs(step.prompt, hidden[len(token_ids) : end], logits)
-    return StepOutputs(sampled, token_ids, prompt, pool(step.pooling, hidden[end:], head))
+    verified = None if step.drafts is None else step.drafts.verify(sampled.token_ids.numpy())
+    pooled = pool(step.pooling, hidden[end:], head)
+    return StepOutputs(sampled, token_ids, prompt, pooled, verified)
 
 
 def pack_result(
@@ -72,14 +77,21 @@ def pack_result(
     failed_slots: Sequence[int] = (),
     failed_reason: str = "",
 ) -> StepResult:
-    """Return the result of a plan that was run; `failed_slots` failed alone, for that reason."""
+    """Return the result of a plan that was run; `failed_slots` failed alone, for that reason.
+
+    Tokens of rows behind wrong drafts are in it, and not in its counts.
+    """
     logprobs, ranks, top = _pack_logprobs(outputs.sampled, step)
+    counts = step.num_sampled
+    if outputs.verified is not None:
+        counts = counts.copy()
+        counts[counts > 0] = outputs.verified.counts
     return StepResult(
         generation=plan.generation,
         incarnation=plan.incarnation,
         step_id=plan.step_id,
         slots=step.answering_slots.astype(np.uint32),
-        counts=step.num_sampled.astype(np.uint32),
+        counts=counts.astype(np.uint32),
         token_ids=outputs.token_ids,
         logprobs=logprobs,
         ranks=ranks,

@@ -18,6 +18,7 @@ from pagewire_worker.backend.source import (
     ModelSummary,
     Uncaptured,
 )
+from pagewire_worker.checkpoint.dtypes import cache_name
 from pagewire_worker.checkpoint.requested import IGNORED_SUFFIXES
 from pagewire_worker.kv.kv_cache import CacheShape, KvCache
 from pagewire_worker.kv.layer_watch import LayerCalls, LayerWatch
@@ -115,9 +116,15 @@ class TransformersSource:
                     field="quantization",
                 )
             if settings.cache_dtype not in (None, settings.dtype):
+                name = cache_name(settings.cache_dtype)
                 raise StartupError(
-                    "--kv-cache-dtype: fp8_e4m3 is for models of our own decoder",
+                    f"--kv-cache-dtype: {name} is for models of our own decoder",
                     field="kv_cache_dtype",
+                )
+            if settings.adapters is not None:
+                raise StartupError(
+                    "--enable-lora: adapters are for models of our own decoder",
+                    field="enable_lora",
                 )
             check_context(self.config, settings.max_model_len)
             settings.on_progress(0.0)

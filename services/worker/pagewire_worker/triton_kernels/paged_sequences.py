@@ -110,6 +110,14 @@ class PagedLayer:
     value_scale: float = 1.0
     sinks: Tensor | None = None
 
+    @classmethod
+    def of(cls, cache: LayerCache, sinks: Tensor | None) -> "PagedLayer":
+        """Return the layer of a cache with its scales, if it has some."""
+        scales = cache.scales
+        if scales is None:
+            return cls(cache, sinks=sinks)
+        return cls(cache, scales.key, scales.value, sinks)
+
     @property
     def strides(self) -> tuple[int, int, int]:
         """Elements from one block, token and head to the next."""

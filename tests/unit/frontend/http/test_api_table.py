@@ -7,6 +7,9 @@ import grpc
 from fastapi import FastAPI
 
 from pagewire_frontend.access.api_keys import ApiKeys
+from pagewire_frontend.adapters.allowed_paths import AllowedPaths
+from pagewire_frontend.adapters.calls import AdapterCalls
+from pagewire_frontend.adapters.registry import AdapterRegistry
 from pagewire_frontend.http.app import Access, make_app
 from pagewire_frontend.http.body.json_body import MAX_COMMAS
 from pagewire_frontend.http.description import describe
@@ -101,6 +104,9 @@ def described_app(*, are_keys_required):
         exposition=nothing,
         directory=responses,
         grpc_port=GrpcPort(),
+        adapters=AdapterCalls(
+            AdapterRegistry(None, models=(), taken_names=()), AllowedPaths((), ())
+        ),
     )
     while not isinstance(inner, FastAPI):
         inner = inner._app

@@ -16,6 +16,7 @@ from pagewire.inspect.model_size import model_size
 from pagewire.models import BUILTIN_FOLDER
 from pagewire_shared.errors import StartupError
 from pagewire_shared.model_files.config import read_config
+from pagewire_worker.checkpoint.dtypes import CACHE_DTYPES
 from pagewire_worker.kv.kv_cache import bytes_per_block
 from pagewire_worker.models.registry import read_plan
 from support.checkpoints.checkpoints import make_checkpoint
@@ -46,6 +47,11 @@ def test_the_sum_is_that_of_the_worker(tmp_path: Path, window: int | None) -> No
     whole = model_size(folder, data, dtype="float32", quantization="none", max_len=256)
     assert whole.weight_bytes == whole.num_parameters * 4
     assert stored * 0.95 < whole.num_parameters * 4 < stored * 2.1
+    for name, kind in CACHE_DTYPES.items():
+        narrow = model_size(
+            folder, data, dtype="bfloat16", quantization="none", max_len=256, kv_dtype=name
+        )
+        assert narrow.kv_token_bytes * 16 == bytes_per_block(shape, 16, kind)
     if window:
         data |= {"sliding_window": window, "use_sliding_window": True, "layer_types": None}
         small = model_size(folder, data, dtype="bfloat16", quantization="none", max_len=256)

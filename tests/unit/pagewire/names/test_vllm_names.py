@@ -38,6 +38,7 @@ VALUES: dict[str, Any] = {
     "dtype": "half",
     "max_model_len": "auto",
     "hf_overrides": {"a": 1},
+    "speculative_config": {"method": "ngram", "num_speculative_tokens": 5},
     "quantization": "int8",
     "load_format": "safetensors",
     "model_impl": "vllm",
@@ -54,6 +55,9 @@ VALUES: dict[str, Any] = {
     "enable_prefix_caching": False,
     "enforce_eager": True,
     "skip_tokenizer_init": True,
+    "enable_lora": True,
+    "lora_modules": ["sql=/adapters/sql"],
+    "max_loras": 4,
 }
 """A value of each name that works; 8 for the others."""
 
@@ -164,6 +168,8 @@ def test_neutral_values_of_refused_names_are_silent(row: ForeignName) -> None:
         ({"max_model_len": 1}, "at least 2"),
         ({"hf_overrides": lambda config: config}, "give a dict"),
         ({"hf_overrides": "[1]"}, "JSON object"),
+        ({"speculative_config": {"method": "eagle"}}, "'eagle' is not there yet; there are ngram"),
+        ({"speculative_model": "draft"}, "use --speculative-config"),
         ({"allowed_origins": '{"a": 1}'}, "list of origins"),
         ({"data_parallel_size": 2, "num_workers": 3}, "says the same"),
         ({"model": ("a", "b"), "tokenizer": "t"}, "several models"),
@@ -220,8 +226,8 @@ def test_a_file_may_have_names_of_vllm(tmp_path: Path, capsys: pytest.CaptureFix
     config = loaded(["--config", str(file)])
     assert (config.num_workers, config.max_model_len) == (3, 1000)
     assert "swap_space has no effect" in capsys.readouterr().err
-    file.write_text("enable-lora: true\n")
-    with pytest.raises(StartupError, match="adapters come later"):
+    file.write_text("enable-lora-bias: true\n")
+    with pytest.raises(StartupError, match="as PEFT publishes them"):
         config_from_keywords({"config": str(file)}, {})
 
 

@@ -49,6 +49,7 @@ RESULT_COLUMNS = {
     "num_top": [2],
     "top_token_ids": [5, 6],
     "failed_slots": [1],
+    "num_drafts": [5, 0],
 }
 PROMPT_COLUMNS = {
     "slots": [0],
@@ -96,6 +97,9 @@ def new_request(sampling, **fields):
     )
 
 
+NEW = {"tenant": "blue", "prefix_slot": 7, "num_prefix_tokens": 9, "adapter_slot": 0}
+
+
 @pytest.mark.parametrize("as_columns", [dict, as_arrays])
 def test_the_bytes_of_a_plan(as_columns):
     plan = StepPlan(
@@ -105,7 +109,7 @@ def test_the_bytes_of_a_plan(as_columns):
         samples=[1, 1, 0],
         names=NAMES[:2],
         released_grammars=NAMES[2:],
-        new_sequences=[new_sequence(tenant="blue", prefix_slot=7, num_prefix_tokens=9)],
+        new_sequences=[new_sequence(**NEW)],
         **as_columns(PLAN_COLUMNS),
     )
     expected = wire.StepPlan(
@@ -115,11 +119,7 @@ def test_the_bytes_of_a_plan(as_columns):
         samples=b"\1\1\0",
         names=b"".join(NAMES[:2]),
         released_grammars=b"".join(NAMES[2:]),
-        new_requests=[
-            new_request(
-                sampling_to_message(SAMPLING), tenant="blue", prefix_slot=7, num_prefix_tokens=9
-            )
-        ],
+        new_requests=[new_request(sampling_to_message(SAMPLING), **NEW)],
         **packed(PLAN_COLUMNS),
     )
     assert plan_to_message(plan).SerializeToString() == expected.SerializeToString()
@@ -134,6 +134,7 @@ def test_the_bytes_of_a_plan(as_columns):
     (new,) = read.new_sequences
     assert (new.slot, new.request_id, new.choice, new.tenant) == (2, b"r" * 16, 1, "blue")
     assert (new.prefix_slot, new.num_prefix_tokens, new.sampling) == (7, 9, SAMPLING)
+    assert new.adapter_slot == 0
     columns = (new.prompt_token_ids, new.emitted_token_ids, new.block_ids, new.eos_token_ids)
     assert [column.tolist() for column in columns] == [[1, 2], [3], [4, 5], [6]]
 
@@ -261,6 +262,18 @@ def test_columns_of_one_group_have_one_length(name):
     size = {"samples": 1, "names": 16}.get(name, 4)
     with pytest.raises(WireError, match=rf"differ in length: .*'{name}'"):
         plan_from_message(wire.StepPlan(**columns | {name: columns[name] + bytes(size)}))
+
+
+def test_drafts_are_counted_per_scheduled_slot():
+    names = ("slots", "starts", "num_new_tokens", "num_new_blocks")
+    slots = packed({name: [3, 4] for name in names}) | {"samples": b"\1\1"}
+    plan = StepPlan(1, 1, 1, slots=[3, 4], num_drafts=[0, 255])
+    assert plan_to_message(plan).num_drafts == b"\0\xff"
+    read = plan_from_message(wire.StepPlan(num_drafts=b"\0\xff", **slots))
+    assert read.num_drafts.tolist() == [0, 255]
+    assert len(plan_from_message(wire.StepPlan(**slots)).num_drafts) == 0
+    with pytest.raises(WireError, match=r"differ in length: .*num_drafts"):
+        plan_from_message(wire.StepPlan(num_drafts=b"\1", **slots))
 
 
 @pytest.mark.parametrize("name", [*PLAN_COLUMNS, "names", "released_grammars"])

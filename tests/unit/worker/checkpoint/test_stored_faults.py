@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from unit.worker.checkpoint.test_stored_golden import logits_of
 
 from pagewire_shared.errors import StartupError
 from pagewire_shared.model_files.quantization import check_quantization
 from pagewire_shared.sampling.pooling import PoolingParams
 from pagewire_worker.checkpoint.stored.formats import stored_format
+from pagewire_worker.cpu_kernels import abi
 from support.cells.worker_driver import GREEDY, Driver, Running, load
 from support.checkpoints.encoder_checkpoints import make_encoder
+from support.kernels.fused_kernels import needs_kernels
 
 FOLDER = Path(__file__).parents[3] / "support" / "quantized"
 LAYER = "model.layers.1.mlp.down_proj"
@@ -148,6 +151,23 @@ def test_a_plain_layer_among_stored_ones_is_read(changed: Callable[..., Path]) -
 @pytest.mark.parametrize("quantization", ["int8", "int4"])
 def test_stored_weights_are_packed_again(quantization: str) -> None:
     assert len(tokens_of(FOLDER / "awq", quantization=quantization)) == 12
+
+
+@needs_kernels
+def test_the_output_layer_alone_is_packed_as_int8(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers keep their codes."""
+    one = Driver.of(load(FOLDER / "w4a16", quantization="int8-output"))
+    plain = Driver.of(load(FOLDER / "w4a16"))
+    decoder, other = (driver.model_runner.backend.decoder for driver in (one, plain))
+    assert decoder.vocabulary.storage.kind == abi.INT8
+    assert decoder.embedding.storage.kind == other.embedding.storage.kind == abi.FLOAT32
+    assert {linear.storage.kind for linear in decoder.layers[0].linears} == {abi.CODES4}
+    prompts = [PROMPT, PROMPT[:2]]
+    found = one.generate(prompts, max_tokens=12)
+    assert found == [one.generate([prompt], max_tokens=12)[0] for prompt in prompts]
+    rows = [logits_of(driver, (5,), monkeypatch)[0] for driver in (one, plain)]
+    assert not torch.equal(*rows)
+    assert torch.corrcoef(torch.stack(rows))[0, 1] > 0.999
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pagewire_worker.cpu_kernels.library import KernelPool
+from pagewire_worker.kv.scaled_rows import from_rows, to_rows
 from support.kernels.fused_kernels import Batch, PagedAttention, Shape, plain_attention, pools
 
 DTYPES = (torch.float32, torch.bfloat16)
@@ -26,6 +27,7 @@ def draw_shape(generator: random.Random, dtype: torch.dtype) -> Shape:
         scale=generator.choice([None, None, 0.3]),
         softcap=generator.choice([0.0, 0.0, 1.5, 50.0]),
         has_sinks=generator.choice([False, True]),
+        has_scales=generator.choice([False, True]),
     )
 
 
@@ -75,16 +77,33 @@ def test_chunks_and_decodes_in_one_batch(pool: KernelPool, dtype: torch.dtype, s
 @pytest.mark.parametrize("pool", pools(2))
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(
-    ("window", "softcap", "has_sinks"),
-    [(0, 0.0, False), (20, 0.0, False), (700, 0.0, True), (20, 2.0, False)],
+    ("window", "softcap", "has_sinks", "has_scales"),
+    [
+        (0, 0.0, False, False),
+        (20, 0.0, False, False),
+        (700, 0.0, True, False),
+        (20, 2.0, False, False),
+        (0, 0.0, False, True),
+        (700, 2.0, True, True),
+    ],
 )
 def test_a_token_does_not_depend_on_its_chunk(
-    pool: KernelPool, dtype: torch.dtype, window: int, softcap: float, has_sinks: bool
+    pool: KernelPool,
+    dtype: torch.dtype,
+    window: int,
+    softcap: float,
+    has_sinks: bool,
+    has_scales: bool,
 ) -> None:
     """Whole, in chunks of several sizes, or one by one: the same bits. A sink is counted once, and
     not in every split."""
     torch.manual_seed(0)
-    shape = Shape(14, 2, 32, 16, window, dtype, softcap=softcap, has_sinks=has_sinks)
+    shape = Shape(
+        *(14, 2, 32, 16, window, dtype),
+        softcap=softcap,
+        has_sinks=has_sinks,
+        has_scales=has_scales,
+    )
     length, table = 1100, list(range(69))[::-1]
     heads = draw_heads(shape, length)
     results = []
@@ -127,14 +146,18 @@ def test_latents_are_keys_and_values(pool: KernelPool, dtype: torch.dtype, num_h
 
 @pytest.mark.parametrize("pool", pools(2))
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_what_left_the_window_is_not_read(pool: KernelPool, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("has_scales", [False, True])
+def test_what_left_the_window_is_not_read(
+    pool: KernelPool, dtype: torch.dtype, has_scales: bool
+) -> None:
     torch.manual_seed(0)
-    shape = Shape(4, 2, 16, 16, 24, dtype)
+    shape = Shape(4, 2, 16, 16, 24, dtype, has_scales=has_scales)
     paged = PagedAttention(pool, shape, 8)
     paged.run(Batch([(0, 70, [4, 3, 2, 1, 0])], 16), draw_heads(shape, 70))
     # Blocks of the positions before 70 - 24 + 1 belong to others now.
     for block in (4, 3):
-        paged.key[block] = paged.value[block] = float("nan")
+        for part in (paged.key, paged.value):
+            part[block].view(torch.uint8).fill_(255)
     attended = paged.run(Batch([(70, 75, [4, 3, 2, 1, 0])], 16), draw_heads(shape, 5))
     assert attended.isfinite().all()
 
@@ -177,13 +200,34 @@ def test_heads_are_rotated_and_stored(
 
 @pytest.mark.parametrize("pool", pools(2))
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_int8_and_scales_are_those_of_the_torch_cache(pool: KernelPool, dtype: torch.dtype) -> None:
+    """Of very different and of no size. The kernels round what torch's cache gets as float32."""
+    torch.manual_seed(0)
+    shape = Shape(4, 2, 48, 32, 0, dtype, has_scales=True)
+    paged = PagedAttention(pool, shape, 4)
+    paged.cosines.fill_(1.0)
+    paged.sines.zero_()
+    heads = draw_heads(shape, 40) * 10.0 ** torch.randint(-30, 30, (40, 8, 1))
+    heads[3] = 0.0
+    heads[4] = 1e-40
+    paged.run(Batch([(0, 40, [2, 1])], 32), heads)
+    _, key, value = heads.split((4, 2, 2), dim=1)
+    for found, given in zip(paged.cached([2, 1], 40), (key, value), strict=True):
+        assert torch.equal(found, from_rows(to_rows(given)))
+        error = (found - given).abs().amax(dim=2)
+        assert (error <= given.abs().amax(dim=2) / 253 + 1e-30).all()
+
+
+@pytest.mark.parametrize("pool", pools(2))
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), 3.4e38])
+@pytest.mark.parametrize("has_scales", [False, True])
 def test_what_is_not_finite_is_flagged_and_reaches_no_earlier_token(
-    pool: KernelPool, dtype: torch.dtype, value: float
+    pool: KernelPool, dtype: torch.dtype, value: float, has_scales: bool
 ) -> None:
     """A weight of 0 times NaN would be NaN: the cache holds finite numbers only."""
     torch.manual_seed(0)
-    shape = Shape(4, 2, 32, 16, 0, dtype)
+    shape = Shape(4, 2, 32, 16, 0, dtype, has_scales=has_scales)
     heads = draw_heads(shape, 8)
     clean = PagedAttention(pool, shape, 2)
     expected = clean.run(Batch([(0, 8, [1])], 16), heads.clone())

@@ -97,6 +97,24 @@ def test_a_row_does_not_depend_on_the_others(pool: KernelPool, bits: int, offset
         assert torch.equal(multiply(pool, linear, x[300 - rows :]), whole[300 - rows :]), rows
 
 
+@pytest.mark.parametrize("pool", pools(2))
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("offsets", OFFSETS)
+def test_inputs_are_put_in_the_order_of_codes(
+    pool: KernelPool, dtype: torch.dtype, bits: int, offsets: str
+) -> None:
+    """The bits of a product are those of one whose input was put in order before."""
+    torch.manual_seed(bits)
+    matrix, order = coded(bits, offsets), torch.randperm(INPUTS)
+    plain = packed_codes(pool, matrix)
+    ordered = packed_codes(pool, replace(matrix, order=order))
+    for rows in (1, 3, 70, 300):
+        x = torch.randn(rows, INPUTS).to(dtype)
+        expected = multiply(pool, plain, x[:, order].contiguous())
+        assert torch.equal(multiply(pool, ordered, x), expected), rows
+
+
 def test_a_product_does_not_depend_on_the_threads() -> None:
     torch.manual_seed(0)
     x, matrix = torch.randn(70, INPUTS).bfloat16(), coded(4, "zero points")

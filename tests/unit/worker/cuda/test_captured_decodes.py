@@ -8,11 +8,13 @@ from pagewire_worker.attention import triton
 from pagewire_worker.backend.attention import AttentionKind
 from pagewire_worker.backend.backend import DecodeBounds
 from pagewire_worker.triton_kernels.paged_sequences import SplitPlan
+from support.adapters.model_adapters import make_adapter
 from support.cells.worker_driver import GREEDY, PROMPT, Driver, Running, load, request
 from support.checkpoints.fallback_checkpoints import make_fallback_checkpoint
 from support.kernels.captured_decodes import capture_decodes
 from support.oracles.family_checkpoints import (
     FAMILY_CHECKPOINTS,
+    SHAPE,
     WINDOW,
     make_family_checkpoint,
 )
@@ -39,6 +41,34 @@ def test_batches_of_every_size_give_the_tokens_of_torch(driver, captured, name):
         expected = driver(name, **SETTINGS).generate(PROMPTS[:count], max_tokens=3)
         assert one.generate(PROMPTS[:count], max_tokens=3) == expected
     assert graphs.num_steps >= 4
+
+
+def test_adapters_of_padded_batches(tmp_path):
+    """Graphs with adapters and without them, of one size, take turns."""
+    folder = make_fallback_checkpoint(tmp_path, "llama", {**SHAPE, "num_hidden_layers": 1})
+    adapter = make_adapter(tmp_path / "adapter", folder, rank=5)
+    lora = {"enable_lora": True, "max_loras": 2, "max_lora_rank": 8}
+
+    def answers(one):
+        adapter.fill(one.model_runner, 1)
+        found = []
+        for slots in ((1, None, 1), (None, None, None), (None, 1, None)):
+            asked = zip(PROMPTS[:3], slots, strict=True)
+            running = [
+                Running(number, prompt[:3], GREEDY, 2, adapter_slot=slot)
+                for number, (prompt, slot) in enumerate(asked)
+            ]
+            one.finish(running, budget=64)
+            one.run_well([])
+            found.append([sequence.output for sequence in running])
+        return found
+
+    expected = answers(Driver.of(load(folder, **SETTINGS, **lora)))
+    assert expected[0] != expected[1]
+    replica = load(folder, attention_backend="triton", **SETTINGS, **lora)
+    graphs = capture_decodes(replica.model_runner)
+    assert answers(Driver.of(replica)) == expected
+    assert graphs.num_steps == 3
 
 
 def test_kinds_of_attention_share_their_scratch_memory(tmp_path):

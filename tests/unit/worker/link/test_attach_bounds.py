@@ -182,6 +182,7 @@ async def test_one_report_of_progress_waits_at_a_time(monkeypatch):
         grammars=None,
         offload=None,
         transfer=None,
+        adapters=None,
         attached=attached,
         leaving=event,
         drained=event,

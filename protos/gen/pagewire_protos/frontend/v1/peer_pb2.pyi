@@ -99,3 +99,19 @@ class GetMetricsResponse(_message.Message):
     EXPOSITION_FIELD_NUMBER: _ClassVar[int]
     exposition: str
     def __init__(self, exposition: _Optional[str] = ...) -> None: ...
+
+class SetAdapterRequest(_message.Message):
+    __slots__ = ("name", "path", "root", "base_model")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    ROOT_FIELD_NUMBER: _ClassVar[int]
+    BASE_MODEL_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    path: str
+    root: str
+    base_model: str
+    def __init__(self, name: _Optional[str] = ..., path: _Optional[str] = ..., root: _Optional[str] = ..., base_model: _Optional[str] = ...) -> None: ...
+
+class SetAdapterResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

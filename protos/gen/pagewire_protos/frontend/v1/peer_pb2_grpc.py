@@ -78,6 +78,11 @@ class PeerServiceStub(object):
                 request_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.GetMetricsRequest.SerializeToString,
                 response_deserializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.GetMetricsResponse.FromString,
                 _registered_method=True)
+        self.SetAdapter = channel.unary_unary(
+                '/pagewire.frontend.v1.PeerService/SetAdapter',
+                request_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.SetAdapterRequest.SerializeToString,
+                response_deserializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.SetAdapterResponse.FromString,
+                _registered_method=True)
 
 
 class PeerServiceServicer(object):
@@ -142,6 +147,13 @@ class PeerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetAdapter(self, request, context):
+        """Loads an adapter, or forgets one, as another frontend of the group has done.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PeerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -179,6 +191,11 @@ def add_PeerServiceServicer_to_server(servicer, server):
                     servicer.GetMetrics,
                     request_deserializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.GetMetricsRequest.FromString,
                     response_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.GetMetricsResponse.SerializeToString,
+            ),
+            'SetAdapter': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetAdapter,
+                    request_deserializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.SetAdapterRequest.FromString,
+                    response_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.SetAdapterResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -379,6 +396,33 @@ class PeerService(object):
             '/pagewire.frontend.v1.PeerService/GetMetrics',
             pagewire_dot_frontend_dot_v1_dot_peer__pb2.GetMetricsRequest.SerializeToString,
             pagewire_dot_frontend_dot_v1_dot_peer__pb2.GetMetricsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetAdapter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pagewire.frontend.v1.PeerService/SetAdapter',
+            pagewire_dot_frontend_dot_v1_dot_peer__pb2.SetAdapterRequest.SerializeToString,
+            pagewire_dot_frontend_dot_v1_dot_peer__pb2.SetAdapterResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,6 +41,8 @@ class PeerServiceStub:
     """
     GetMetrics: _aio.UnaryUnaryMultiCallable[_peer_pb2.GetMetricsRequest, _peer_pb2.GetMetricsResponse]
     """Returns the metrics of this process."""
+    SetAdapter: _aio.UnaryUnaryMultiCallable[_peer_pb2.SetAdapterRequest, _peer_pb2.SetAdapterResponse]
+    """Loads an adapter, or forgets one, as another frontend of the group has done."""
 
 class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
     """What the frontends of one group ask each other. Served on a private address
@@ -111,5 +113,13 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_peer_pb2.GetMetricsRequest, _peer_pb2.GetMetricsResponse],
     ) -> _abc.Awaitable[_peer_pb2.GetMetricsResponse]:
         """Returns the metrics of this process."""
+
+    @_abc_1.abstractmethod
+    def SetAdapter(
+        self,
+        request: _peer_pb2.SetAdapterRequest,
+        context: _aio.ServicerContext[_peer_pb2.SetAdapterRequest, _peer_pb2.SetAdapterResponse],
+    ) -> _abc.Awaitable[_peer_pb2.SetAdapterResponse]:
+        """Loads an adapter, or forgets one, as another frontend of the group has done."""
 
 def add_PeerServiceServicer_to_server(servicer: PeerServiceServicer, server: _aio.Server) -> None: ...

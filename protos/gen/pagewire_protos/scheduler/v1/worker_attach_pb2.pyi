@@ -126,7 +126,7 @@ class WorkerHello(_message.Message):
     def __init__(self, protocol: _Optional[_Union[_layout_pb2.ProtocolRange, _Mapping]] = ..., worker_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., highest_generation: _Optional[int] = ..., model: _Optional[str] = ..., tokenizer_fingerprint: _Optional[bytes] = ..., layout: _Optional[_Union[_layout_pb2.KvLayout, _Mapping]] = ..., capacity: _Optional[_Union[WorkerCapacity, _Mapping]] = ..., roles: _Optional[_Iterable[_Union[WorkerRole, str]]] = ..., kv_endpoints: _Optional[_Iterable[str]] = ..., held_names: _Optional[bytes] = ..., held_blocks: _Optional[bytes] = ..., loads_blocks: bool = ..., kv_transports: _Optional[_Iterable[_Union[_layout_pb2.KvTransport, str]]] = ..., pull_transports: _Optional[_Iterable[_Union[_layout_pb2.KvTransport, str]]] = ..., host_id: _Optional[str] = ..., takes_prefixes: bool = ..., cell: _Optional[str] = ..., warm_adapters: _Optional[bytes] = ...) -> None: ...
 
 class WorkerCapacity(_message.Message):
-    __slots__ = ("num_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "steps_in_flight", "vocab_size", "embedding_size", "shared_step_tokens", "num_labels", "is_encoder", "max_adapters", "max_adapter_rank")
+    __slots__ = ("num_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "steps_in_flight", "vocab_size", "embedding_size", "shared_step_tokens", "num_labels", "is_encoder", "max_adapters", "max_adapter_rank", "max_drafts")
     NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     MAX_NUM_SEQS_FIELD_NUMBER: _ClassVar[int]
     MAX_NUM_BATCHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -139,6 +139,7 @@ class WorkerCapacity(_message.Message):
     IS_ENCODER_FIELD_NUMBER: _ClassVar[int]
     MAX_ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     MAX_ADAPTER_RANK_FIELD_NUMBER: _ClassVar[int]
+    MAX_DRAFTS_FIELD_NUMBER: _ClassVar[int]
     num_blocks: int
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -151,7 +152,8 @@ class WorkerCapacity(_message.Message):
     is_encoder: bool
     max_adapters: int
     max_adapter_rank: int
-    def __init__(self, num_blocks: _Optional[int] = ..., max_num_seqs: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., max_model_len: _Optional[int] = ..., steps_in_flight: _Optional[int] = ..., vocab_size: _Optional[int] = ..., embedding_size: _Optional[int] = ..., shared_step_tokens: _Optional[int] = ..., num_labels: _Optional[int] = ..., is_encoder: bool = ..., max_adapters: _Optional[int] = ..., max_adapter_rank: _Optional[int] = ...) -> None: ...
+    max_drafts: int
+    def __init__(self, num_blocks: _Optional[int] = ..., max_num_seqs: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., max_model_len: _Optional[int] = ..., steps_in_flight: _Optional[int] = ..., vocab_size: _Optional[int] = ..., embedding_size: _Optional[int] = ..., shared_step_tokens: _Optional[int] = ..., num_labels: _Optional[int] = ..., is_encoder: bool = ..., max_adapters: _Optional[int] = ..., max_adapter_rank: _Optional[int] = ..., max_drafts: _Optional[int] = ...) -> None: ...
 
 class WorkerWelcome(_message.Message):
     __slots__ = ("protocol", "generation", "kvstore_addresses", "cell")
@@ -166,7 +168,7 @@ class WorkerWelcome(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., generation: _Optional[int] = ..., kvstore_addresses: _Optional[_Iterable[str]] = ..., cell: _Optional[str] = ...) -> None: ...
 
 class StepPlan(_message.Message):
-    __slots__ = ("generation", "incarnation", "step_id", "freed_slots", "new_requests", "slots", "starts", "num_new_tokens", "samples", "num_new_blocks", "new_block_ids", "copy_sources", "copy_destinations", "named_blocks", "names", "fork_slots", "fork_sources", "fork_choices", "appended_slots", "appended_token_ids", "copy_slots", "released_grammars", "named_slots")
+    __slots__ = ("generation", "incarnation", "step_id", "freed_slots", "new_requests", "slots", "starts", "num_new_tokens", "samples", "num_new_blocks", "new_block_ids", "copy_sources", "copy_destinations", "named_blocks", "names", "fork_slots", "fork_sources", "fork_choices", "appended_slots", "appended_token_ids", "copy_slots", "released_grammars", "named_slots", "num_drafts")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
@@ -190,6 +192,7 @@ class StepPlan(_message.Message):
     COPY_SLOTS_FIELD_NUMBER: _ClassVar[int]
     RELEASED_GRAMMARS_FIELD_NUMBER: _ClassVar[int]
     NAMED_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    NUM_DRAFTS_FIELD_NUMBER: _ClassVar[int]
     generation: int
     incarnation: int
     step_id: int
@@ -213,7 +216,8 @@ class StepPlan(_message.Message):
     copy_slots: bytes
     released_grammars: bytes
     named_slots: bytes
-    def __init__(self, generation: _Optional[int] = ..., incarnation: _Optional[int] = ..., step_id: _Optional[int] = ..., freed_slots: _Optional[bytes] = ..., new_requests: _Optional[_Iterable[_Union[NewRequest, _Mapping]]] = ..., slots: _Optional[bytes] = ..., starts: _Optional[bytes] = ..., num_new_tokens: _Optional[bytes] = ..., samples: _Optional[bytes] = ..., num_new_blocks: _Optional[bytes] = ..., new_block_ids: _Optional[bytes] = ..., copy_sources: _Optional[bytes] = ..., copy_destinations: _Optional[bytes] = ..., named_blocks: _Optional[bytes] = ..., names: _Optional[bytes] = ..., fork_slots: _Optional[bytes] = ..., fork_sources: _Optional[bytes] = ..., fork_choices: _Optional[bytes] = ..., appended_slots: _Optional[bytes] = ..., appended_token_ids: _Optional[bytes] = ..., copy_slots: _Optional[bytes] = ..., released_grammars: _Optional[bytes] = ..., named_slots: _Optional[bytes] = ...) -> None: ...
+    num_drafts: bytes
+    def __init__(self, generation: _Optional[int] = ..., incarnation: _Optional[int] = ..., step_id: _Optional[int] = ..., freed_slots: _Optional[bytes] = ..., new_requests: _Optional[_Iterable[_Union[NewRequest, _Mapping]]] = ..., slots: _Optional[bytes] = ..., starts: _Optional[bytes] = ..., num_new_tokens: _Optional[bytes] = ..., samples: _Optional[bytes] = ..., num_new_blocks: _Optional[bytes] = ..., new_block_ids: _Optional[bytes] = ..., copy_sources: _Optional[bytes] = ..., copy_destinations: _Optional[bytes] = ..., named_blocks: _Optional[bytes] = ..., names: _Optional[bytes] = ..., fork_slots: _Optional[bytes] = ..., fork_sources: _Optional[bytes] = ..., fork_choices: _Optional[bytes] = ..., appended_slots: _Optional[bytes] = ..., appended_token_ids: _Optional[bytes] = ..., copy_slots: _Optional[bytes] = ..., released_grammars: _Optional[bytes] = ..., named_slots: _Optional[bytes] = ..., num_drafts: _Optional[bytes] = ...) -> None: ...
 
 class NewRequest(_message.Message):
     __slots__ = ("slot", "request_id", "choice", "prompt_token_ids", "emitted_token_ids", "sampling", "block_tables", "eos_token_ids", "is_beam", "grammar_id", "pooling", "tenant", "prefix_slot", "num_prefix_tokens", "adapter_slot")
@@ -258,7 +262,7 @@ class BlockTable(_message.Message):
     def __init__(self, block_ids: _Optional[bytes] = ..., num_before: _Optional[int] = ...) -> None: ...
 
 class StepResult(_message.Message):
-    __slots__ = ("generation", "incarnation", "step_id", "slots", "counts", "token_ids", "logprobs", "num_top", "top_token_ids", "top_logprobs", "failure", "model_time_us", "step_time_us", "ranks", "prompt", "vectors", "given_up_slots", "given_up_reasons", "failed_slots", "failed_reason")
+    __slots__ = ("generation", "incarnation", "step_id", "slots", "counts", "token_ids", "logprobs", "num_top", "top_token_ids", "top_logprobs", "failure", "model_time_us", "step_time_us", "ranks", "prompt", "vectors", "given_up_slots", "given_up_reasons", "failed_slots", "failed_reason", "num_drafts")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
@@ -279,6 +283,7 @@ class StepResult(_message.Message):
     GIVEN_UP_REASONS_FIELD_NUMBER: _ClassVar[int]
     FAILED_SLOTS_FIELD_NUMBER: _ClassVar[int]
     FAILED_REASON_FIELD_NUMBER: _ClassVar[int]
+    NUM_DRAFTS_FIELD_NUMBER: _ClassVar[int]
     generation: int
     incarnation: int
     step_id: int
@@ -299,7 +304,8 @@ class StepResult(_message.Message):
     given_up_reasons: _containers.RepeatedScalarFieldContainer[str]
     failed_slots: bytes
     failed_reason: str
-    def __init__(self, generation: _Optional[int] = ..., incarnation: _Optional[int] = ..., step_id: _Optional[int] = ..., slots: _Optional[bytes] = ..., counts: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., num_top: _Optional[bytes] = ..., top_token_ids: _Optional[bytes] = ..., top_logprobs: _Optional[bytes] = ..., failure: _Optional[_Union[StepFailure, _Mapping]] = ..., model_time_us: _Optional[int] = ..., step_time_us: _Optional[int] = ..., ranks: _Optional[bytes] = ..., prompt: _Optional[_Union[PromptLogprobs, _Mapping]] = ..., vectors: _Optional[bytes] = ..., given_up_slots: _Optional[bytes] = ..., given_up_reasons: _Optional[_Iterable[str]] = ..., failed_slots: _Optional[bytes] = ..., failed_reason: _Optional[str] = ...) -> None: ...
+    num_drafts: bytes
+    def __init__(self, generation: _Optional[int] = ..., incarnation: _Optional[int] = ..., step_id: _Optional[int] = ..., slots: _Optional[bytes] = ..., counts: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., num_top: _Optional[bytes] = ..., top_token_ids: _Optional[bytes] = ..., top_logprobs: _Optional[bytes] = ..., failure: _Optional[_Union[StepFailure, _Mapping]] = ..., model_time_us: _Optional[int] = ..., step_time_us: _Optional[int] = ..., ranks: _Optional[bytes] = ..., prompt: _Optional[_Union[PromptLogprobs, _Mapping]] = ..., vectors: _Optional[bytes] = ..., given_up_slots: _Optional[bytes] = ..., given_up_reasons: _Optional[_Iterable[str]] = ..., failed_slots: _Optional[bytes] = ..., failed_reason: _Optional[str] = ..., num_drafts: _Optional[bytes] = ...) -> None: ...
 
 class PromptLogprobs(_message.Message):
     __slots__ = ("slots", "first_positions", "counts", "logprobs", "ranks", "num_top", "top_token_ids", "top_logprobs")

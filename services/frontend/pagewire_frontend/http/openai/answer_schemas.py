@@ -139,6 +139,7 @@ SCHEMAS: dict[str, Schema] = {
             "root": _TEXT,
         },
         max_model_len=_COUNT,
+        parent=_TEXT,
     ),
     "Tokens": _object(
         {"count": _COUNT, "tokens": _IDS}, max_model_len=_COUNT, token_strs=_list(_TEXT)
@@ -203,6 +204,7 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "Text": _object({"prompt": _TEXT}),
     "Status": _object({"status": _constant("ok")}),
+    "Said": _TEXT,
     "Version": _object({"version": _TEXT}, grpc_port=_COUNT),
     "State": _object(
         {
@@ -243,6 +245,8 @@ ANSWERS: dict[str, tuple[str, str | None]] = {
     "delete /v1/responses/{response_id}": ("ResponseDeleted", None),
     "/v1/responses/{response_id}/cancel": ("Response", None),
     "/v1/responses/{response_id}/input_items": ("ItemList", None),
+    "/v1/load_lora_adapter": ("Said", None),
+    "/v1/unload_lora_adapter": ("Said", None),
     "/v1/models": ("ModelList", None),
     "/v1/models/{model_id}": ("Model", None),
     "/tokenize": ("Tokens", None),

@@ -40,7 +40,8 @@ def make_router(engine: Engine, *, bodies: Bodies) -> APIRouter:
             priority=body.priority or 0,
         )
         outcome = await while_connected(request, embed(engine, asked))
-        return json_response(_answer(model.name, outcome, is_text=body.encoding_format == "base64"))
+        is_text = body.encoding_format == "base64"
+        return json_response(_answer(model.shown_name, outcome, is_text=is_text))
 
     return router
 

@@ -149,7 +149,7 @@ async def _ended(opening: Coroutine[Any, Any, Answer]) -> tuple[Answer, list[Who
 def _parts(answer: Answer, model: LoadedModel, shown: ResponseOptions) -> AnswerParts:
     return AnswerParts(
         request_id=answer.request_id,
-        model=model.name,
+        model=model.shown_name,
         created=int(time.time()),
         tokenizer=model.tokenizer,
         asked=shown,

@@ -6,6 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 
+from pagewire_frontend.adapters.registry import NamedAdapter
 from pagewire_frontend.engine.engine import Engine
 from pagewire_frontend.http.server.errors import json_response
 from pagewire_frontend.models.model_registry import LoadedModel
@@ -36,15 +37,24 @@ def make_router(engine: Engine, grpc_port: GrpcPort) -> APIRouter:
         length = engine.context_length(model)
         return body if length is None else {**body, "max_model_len": length}
 
+    def describe_adapter(adapter: NamedAdapter) -> dict[str, Any]:
+        base = describe(engine.models.find(adapter.base_model), adapter.name)
+        parts = {"created": adapter.loaded_at, "root": adapter.path, "parent": adapter.base_model}
+        return {**base, **parts}
+
     @router.get("/v1/models")
     async def list_models() -> Response:
         """List the models that can be asked for."""
         data = [describe(m, name) for m in engine.models for name in (m.name, *m.aliases)]
+        data += map(describe_adapter, engine.models.adapters)
         return json_response({"object": "list", "data": data})
 
     @router.get("/v1/models/{model_id:path}")
     async def get_model(model_id: str) -> Response:
         """Describe one model; ids may hold slashes."""
+        adapter = engine.models.adapters.find(model_id)
+        if adapter is not None:
+            return json_response(describe_adapter(adapter))
         return json_response(describe(engine.models.find(model_id), model_id))
 
     @router.post("/ping")

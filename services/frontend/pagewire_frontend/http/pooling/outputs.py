@@ -51,7 +51,7 @@ def make_router(engine: Engine, *, bodies: Bodies) -> APIRouter:
             {"index": index, "object": "pooling", "data": _formatted(row, is_text)}
             for index, row in enumerate(rows)
         ]
-        return json_response(_answer("pool", model.name, data, found))
+        return json_response(_answer("pool", model.shown_name, data, found))
 
     @router.post("/classify", openapi_extra=body_schema(ClassifyBody))
     async def classify(request: Request) -> Response:
@@ -65,7 +65,7 @@ def make_router(engine: Engine, *, bodies: Bodies) -> APIRouter:
             _classified(index, activated(row, model, body.is_activated), model)
             for index, row in enumerate(found.vectors)
         ]
-        return json_response(_answer("classify", model.name, data, found))
+        return json_response(_answer("classify", model.shown_name, data, found))
 
     return router
 

@@ -31,7 +31,7 @@ def make_router(engine: Engine, *, bodies: Bodies) -> APIRouter:
         model = engine.models.find(body.model)
         work = score(engine, model, _score_pairs(body))
         found = await while_connected(request, work)
-        return json_response(_score_answer(model.name, found))
+        return json_response(_score_answer(model.shown_name, found))
 
     async def rerank(request: Request) -> Response:
         """Order documents by their score with a query."""
@@ -40,7 +40,7 @@ def make_router(engine: Engine, *, bodies: Bodies) -> APIRouter:
         found = await while_connected(request, score(engine, model, _rerank_pairs(body)))
         # Cohere's version 2 has no documents in its answer.
         has_documents = not request.url.path.startswith("/v2/")
-        return json_response(_rerank_answer(model.name, body, found, has_documents))
+        return json_response(_rerank_answer(model.shown_name, body, found, has_documents))
 
     for path in SCORE_PATHS:
         router.post(path, openapi_extra=body_schema(ScoreBody))(score_pairs)

@@ -58,7 +58,7 @@ class PendingResponse:
             "background": self.is_background,
             "error": None,
             "incomplete_details": None,
-            "model": self.request.model.name,
+            "model": self.request.model.shown_name,
             "output": list(output),
             **self.echo,
             **rest,

@@ -8,6 +8,7 @@ class State(enum.Enum):
 
     WAITING = "waiting"  # in a queue, holds neither slot nor blocks
     WAITING_FOR_GRAMMAR = "waiting_for_grammar"  # its grammar is being compiled
+    WAITING_FOR_ADAPTER = "waiting_for_adapter"  # its adapter is not in a slot of the worker
     WAITING_FOR_REMOTE_KV = "waiting_for_remote_kv"  # its blocks are on their way
     RUNNING = "running"  # holds a slot and blocks of one worker
     PREEMPTED = "preempted"  # lost slot and blocks, queued again once its last step returned
@@ -35,6 +36,7 @@ WAITING = frozenset(
     {
         State.WAITING,
         State.WAITING_FOR_GRAMMAR,
+        State.WAITING_FOR_ADAPTER,
         State.WAITING_FOR_REMOTE_KV,
         State.PREEMPTED,
     }
@@ -43,8 +45,16 @@ WAITING = frozenset(
 MOVES: dict[State, frozenset[State]] = {
     # Emitted tokens that came with a Submit may already end a sequence, hence WAITING to any end.
     State.WAITING: FINISHED
-    | {State.RUNNING, State.WAITING_FOR_GRAMMAR, State.WAITING_FOR_REMOTE_KV},
+    | {
+        State.RUNNING,
+        State.WAITING_FOR_GRAMMAR,
+        State.WAITING_FOR_ADAPTER,
+        State.WAITING_FOR_REMOTE_KV,
+    },
     State.WAITING_FOR_GRAMMAR: frozenset(
+        {State.WAITING, State.FINISHED_ABORTED, State.FINISHED_FAILED}
+    ),
+    State.WAITING_FOR_ADAPTER: frozenset(
         {State.WAITING, State.FINISHED_ABORTED, State.FINISHED_FAILED}
     ),
     # Whatever the outcome of the load, the sequence takes its turn in the queue.

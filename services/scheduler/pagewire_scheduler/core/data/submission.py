@@ -26,6 +26,8 @@ class Submission:
         beam_search: Search with as many beams as there are choices, instead of sampling.
         pooling: Turn the prompt into one vector, instead of sampling.
         given_names: Names of the prompt's blocks that came with it; None to compute them.
+        adapter: SHA-256 of the content of a LoRA adapter; empty for the model alone.
+        adapter_sources: Where workers may read that content, the best first.
         highest_prompt_id: Largest token id of the prompt; None when unknown.
     """
 
@@ -46,6 +48,8 @@ class Submission:
     beam_search: BeamParams | None = None
     pooling: PoolingParams | None = None
     given_names: GivenNames | None = None
+    adapter: bytes = b""
+    adapter_sources: tuple[str, ...] = ()
     highest_prompt_id: int | None = None
 
     @property

@@ -35,8 +35,9 @@ class ModelInfo:
 
     Fingerprints of different `fingerprint_version` cannot be compared. `embedding_size` is the
     length of its vectors; 0 when it cannot pool. `num_labels` is the number of its class scores. An
-    encoder computes each prompt whole, in one step, without a cache. `namings` are sent to
-    frontends, the one of most workers first; a hello has none.
+    encoder computes each prompt whole, in one step, without a cache. `namings` and
+    `max_adapter_rank` are sent to frontends: the naming of most workers first, and the largest rank
+    of an adapter that all workers with adapters take. A hello has neither.
     """
 
     name: str
@@ -50,6 +51,7 @@ class ModelInfo:
     is_encoder: bool = False
     fingerprint_version: int = 0
     namings: tuple[BlockNaming, ...] = ()
+    max_adapter_rank: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,10 @@ class WorkerInfo:
         pull_transports: Transports by which it pulls blocks of other workers.
         host_id: Boot id of its host; empty when unknown.
         takes_prefixes: Whether a new sequence may refer to the prompt of another slot.
+        max_adapters: Its adapter slots; 0 when it takes no adapters.
+        max_adapter_rank: Largest rank of an adapter.
+        warm_adapters: Adapters whose content is in its memory.
+        max_drafts: Drafts that it verifies per sequence and step; 0 when it does not speculate.
     """
 
     worker_id: bytes
@@ -92,6 +98,10 @@ class WorkerInfo:
     pull_transports: tuple[KvTransport, ...] = ()
     host_id: str = ""
     takes_prefixes: bool = False
+    max_adapters: int = 0
+    max_adapter_rank: int = 0
+    warm_adapters: tuple[bytes, ...] = ()
+    max_drafts: int = 0
 
     def num_bytes(self, start: int, end: int) -> int:
         """Return the bytes that a prefix of `end` blocks needs beyond its first `start`."""

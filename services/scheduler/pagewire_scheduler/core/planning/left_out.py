@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from pagewire_scheduler.core.data.state_machine import State
+from pagewire_scheduler.core.queueing.adapter_gate import push_waiting
 from pagewire_scheduler.core.state.outstanding_step import OutstandingStep
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
@@ -97,7 +98,7 @@ def wake(worker: WorkerState) -> None:
 
 def _leave_rest(worker: WorkerState, sequence: Sequence) -> None:
     worker.aside.resting.remove(sequence)
-    worker.waiting.push(sequence)
+    push_waiting(worker, sequence)
 
 
 def _is_pausing(sequence: Sequence, step_id: int) -> bool:
@@ -113,14 +114,14 @@ def given_up_error(reason: str) -> InvalidRequestError:
 
 def expected_counts(step: OutstandingStep, counts: Ints) -> bool:
     """Return whether `counts` match the sequences that `step` sampled."""
-    sampled = step.sampled
+    sampled, granted = step.sampled, step.granted
     if len(counts) != len(sampled):
         return False
-    for sequence, count in zip(sampled, counts, strict=True):
+    for sequence, count, num_drafts in zip(sampled, counts, granted, strict=True):
         if sequence.is_pooling or sequence in step.left_out:
             is_right = count == 0
         else:
-            is_right = count == 1 or (count == 0 and may_be_left_out(sequence))
+            is_right = 0 < count <= 1 + num_drafts or (count == 0 and may_be_left_out(sequence))
         if not is_right:
             return False
     return True

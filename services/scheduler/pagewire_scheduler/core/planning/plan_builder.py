@@ -7,6 +7,7 @@ from typing import Final
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.parallel.forks import release_followers
 from pagewire_scheduler.core.planning.preemption import preempt, roll_back
+from pagewire_scheduler.core.queueing.adapter_gate import push_waiting
 from pagewire_scheduler.core.queueing.policy import PreemptionPolicy, QueuePolicy
 from pagewire_scheduler.core.state.capacity import MAX_VECTOR_BYTES, num_vector_bytes
 from pagewire_scheduler.core.state.request import Sequence
@@ -234,7 +235,7 @@ class PlanBuilder:
             if is_room and self.take_bytes(4 * len(fresh_blocks)):
                 self._fork(leader, follower, fresh_blocks)
             else:
-                worker.waiting.push(follower)
+                push_waiting(worker, follower)
 
     def _fork(self, leader: Sequence, follower: Sequence, fresh_blocks: list[int]) -> None:
         worker, plan = self.worker, self.plan

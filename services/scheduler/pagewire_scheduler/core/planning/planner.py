@@ -7,6 +7,7 @@ from typing import Final
 
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.parallel.beam_group import take_moves
+from pagewire_scheduler.core.planning.drafts import grant_drafts
 from pagewire_scheduler.core.planning.left_out import retries, share_slots, wake
 from pagewire_scheduler.core.planning.plan_builder import PlanBuilder
 from pagewire_scheduler.core.planning.schedule_running import schedule_one, schedule_running
@@ -72,6 +73,7 @@ def plan_step(
     # could lead to a plan.
     if not plan.slots and (worker.outstanding or not _has_news(worker)):
         return builder
+    grant_drafts(builder)
     _complete(builder)
     builder.is_sent = True
     return builder

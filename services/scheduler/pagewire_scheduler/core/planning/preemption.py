@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.parallel.beam_group import restart_group
+from pagewire_scheduler.core.queueing.adapter_gate import push_waiting
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
 
@@ -48,7 +49,7 @@ def roll_back(worker: WorkerState, sequence: Sequence) -> None:
     if sequence.is_beam:
         leader = restart_group(worker, sequence.request)
         leader.begin_stay(worker)
-        worker.waiting.push(leader)
+        push_waiting(worker, leader)
         return
     worker.leave_running(sequence)
     sequence.advance(State.PREEMPTED)
@@ -56,4 +57,4 @@ def roll_back(worker: WorkerState, sequence: Sequence) -> None:
     if sequence.num_outstanding:
         worker.aside.returning.add(sequence)
     else:
-        worker.waiting.push(sequence)
+        push_waiting(worker, sequence)

@@ -196,6 +196,8 @@ def _enter(builder: PlanBuilder, sequence: Sequence, num_cached: int, prefix: Kn
     assert table is not None
     sequence.advance(State.RUNNING)
     worker.enter_running(sequence)
+    if sequence.request.submission.adapter:
+        worker.aside.adapting.note_started(sequence.request.submission.adapter)
     sequence.num_computed = num_cached
     sequence.times.note_begun(builder.now)
     sequence.times.is_due = True
@@ -309,6 +311,7 @@ def _describe(
         tenant=submission.tenant,
         prefix_slot=prefix.slot,
         num_prefix_tokens=prefix.num_tokens,
+        adapter_slot=worker.adapters.slot_of(submission.adapter),
     )
 
 
@@ -333,6 +336,7 @@ def _describe_prefill(
         tenant=submission.tenant,
         prefix_slot=prefix.slot,
         num_prefix_tokens=prefix.num_tokens,
+        adapter_slot=worker.adapters.slot_of(submission.adapter),
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from pagewire_scheduler.core.data.state_machine import State
+from pagewire_scheduler.core.queueing.adapter_gate import push_waiting
 from pagewire_scheduler.core.queueing.losses import is_suspect
 from pagewire_scheduler.core.state.fault_isolation import unit_of
 from pagewire_scheduler.core.state.grammars import GrammarId, Key
@@ -24,7 +25,7 @@ def requeue(worker: WorkerState, sequence: Sequence) -> None:
     key, grammar = sequence.request.grammar_key, sequence.request.grammar
     is_prefill = sequence.is_prefill  # and samples nothing
     if key is None or grammar is None or is_prefill or worker.grammars.is_ready(key):
-        _wait(worker, sequence)
+        wait_for_room(worker, sequence)
         return
     worker.grammars.request_compile(key, grammar)
     worker.touch()
@@ -66,16 +67,17 @@ def take_compiled(
     for sequence in waited:
         worker.aside.compiling.remove(sequence)
         sequence.advance(State.WAITING)
-        _wait(worker, sequence)
+        wait_for_room(worker, sequence)
     worker.grammars.release_unused(_keys_in_use(worker))
     return []
 
 
-def _wait(worker: WorkerState, sequence: Sequence) -> None:
-    worker.waiting.push(sequence)
+def wait_for_room(worker: WorkerState, sequence: Sequence) -> None:
+    """Let a WAITING sequence wait for slots and blocks, or first for its adapter."""
+    push_waiting(worker, sequence)
     worker.touch()
     # Not before: while a suspect is tried no other sequence is started.
-    if is_suspect(sequence.request):
+    if sequence.placement.queue is worker.waiting and is_suspect(sequence.request):
         worker.fault_isolation.mark_suspect(unit_of(sequence), sequence.request.num_together)
 
 

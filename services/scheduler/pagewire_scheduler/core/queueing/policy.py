@@ -60,6 +60,9 @@ class QueuePolicy(Protocol):
     def charge_samples(self, step: OutstandingStep) -> None:
         """Charge the tokens that a step, which is sent now, samples."""
 
+    def charge_output(self, sequence: Sequence, num_tokens: int) -> None:
+        """Charge `num_tokens` that `sequence` got besides: drafts that were right."""
+
     def is_preferred(self, sequence: Sequence, running: Sequence) -> bool:
         """Return whether `sequence` may take the place of `running` by its priority alone."""
         ...
@@ -138,6 +141,9 @@ class FirstComeFirstServed:
     def charge_samples(self, step: OutstandingStep) -> None:
         """Do nothing: no work is counted."""
 
+    def charge_output(self, sequence: Sequence, num_tokens: int) -> None:
+        """Do nothing: no work is counted."""
+
     def is_preferred(self, sequence: Sequence, running: Sequence) -> bool:
         """Compare priorities, whatever the tenants."""
         return _has_better_priority(sequence, running)
@@ -183,7 +189,11 @@ class FairBetweenTenants:
     def charge_samples(self, step: OutstandingStep) -> None:
         """Charge each output token."""
         for sequence in step.sampled:
-            self.ledger.charge(sequence.request.submission.tenant, OUTPUT_TOKEN_COST)
+            self.charge_output(sequence, 1)
+
+    def charge_output(self, sequence: Sequence, num_tokens: int) -> None:
+        """Charge each token that came as a right draft, too."""
+        self.ledger.charge(sequence.request.submission.tenant, num_tokens * OUTPUT_TOKEN_COST)
 
     def is_preferred(self, sequence: Sequence, running: Sequence) -> bool:
         """Compare priorities within one tenant only."""

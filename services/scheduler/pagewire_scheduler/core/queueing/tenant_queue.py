@@ -140,6 +140,7 @@ class TenantQueue(WaitingQueue):
         queue.push(sequence)
         self._num_members += 1
         self.num_expected += sequence.placement.num_expected
+        self.count_adapter(sequence, 1)
         self.sums.enter(sequence)
         self._ledger.enter(tenant)
         if is_new:
@@ -176,6 +177,7 @@ class TenantQueue(WaitingQueue):
             del self._tenants[tenant]
             self._order.discard(tenant)
         self.num_expected -= sequence.placement.num_expected
+        self.count_adapter(sequence, -1)
         self.sums.leave(sequence)
         self._ledger.leave(tenant)
 

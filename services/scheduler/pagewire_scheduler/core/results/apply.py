@@ -14,9 +14,12 @@ from pagewire_scheduler.core.data.events import (
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.data.token_logprobs import PromptPiece
 from pagewire_scheduler.core.parallel.beam_group import advance_group
+from pagewire_scheduler.core.planning.drafts import by_token, note_offers
 from pagewire_scheduler.core.planning.left_out import given_up_error, leave_out, note_sampled
 from pagewire_scheduler.core.planning.preemption import roll_back
+from pagewire_scheduler.core.queueing.adapter_gate import push_waiting
 from pagewire_scheduler.core.queueing.losses import is_suspect
+from pagewire_scheduler.core.queueing.policy import QueuePolicy
 from pagewire_scheduler.core.results.broken_rows import (
     broken_units,
     fail_units,
@@ -52,7 +55,9 @@ class Applied:
     prefilled: list[Sequence] = field(default_factory=list)
 
 
-def apply_result(worker: WorkerState, result: ListResult, now: float) -> Applied:
+def apply_result(
+    worker: WorkerState, result: ListResult, policy: QueuePolicy, now: float
+) -> Applied:
     """Apply the answer to the worker's oldest outstanding step.
 
     Raises:
@@ -90,13 +95,7 @@ def apply_result(worker: WorkerState, result: ListResult, now: float) -> Applied
         for sequence in step.due_timelines:
             if sequence.is_live and not _is_left_out(step, sequence):
                 _emit_timeline(sequence, applied, now)
-        if step.num_pooled:
-            _apply_vectors(worker, sampled, result.vectors, applied)
-            sampled = [sequence for sequence in sampled if not sequence.is_pooling]
-        if result.logprobs or result.num_top:
-            _apply_with_logprobs(worker, sampled, result, applied, now)
-        else:
-            _apply_tokens(sampled, result.token_ids, applied)
+        sampled = _apply_sampled(worker, step, sampled, result, policy, applied, now)
         if worker.fault_isolation:
             # A search starts over after a loss: that it has got somewhere says nothing yet.
             further = (one for one in sampled if not is_suspect(one.request))
@@ -107,6 +106,42 @@ def apply_result(worker: WorkerState, result: ListResult, now: float) -> Applied
     if worker.aside.returning:
         _requeue(worker)
     return applied
+
+
+def _apply_sampled(
+    worker: WorkerState,
+    step: OutstandingStep,
+    sampled: list[Sequence],
+    result: ListResult,
+    policy: QueuePolicy,
+    applied: Applied,
+    now: float,
+) -> list[Sequence]:
+    """Apply vectors and tokens; return the sequences that got tokens."""
+    if step.num_pooled:
+        _apply_vectors(worker, sampled, result.vectors, applied)
+        sampled = [sequence for sequence in sampled if not sequence.is_pooling]
+    owners = sampled
+    if step.plan.num_drafts:
+        owners = _take_drafts(sampled, result, policy)
+    if result.logprobs or result.num_top:
+        _apply_with_logprobs(worker, owners, result, applied, now)
+    else:
+        _apply_tokens(owners, result.token_ids, applied)
+    if worker.drafts or result.num_drafts:
+        note_offers(worker, step, result)
+    return sampled
+
+
+def _take_drafts(
+    sampled: list[Sequence], result: ListResult, policy: QueuePolicy
+) -> list[Sequence]:
+    """Charge the right drafts of a step; return the sequence of each of its tokens."""
+    counts = [count for count in result.counts if count]
+    for sequence, count in zip(sampled, counts, strict=True):
+        if count > 1 and sequence.is_live:
+            policy.charge_output(sequence, count - 1)
+    return by_token(sampled, counts)
 
 
 def _leave_out(
@@ -343,4 +378,4 @@ def _requeue(worker: WorkerState) -> None:
             worker.aside.returning.discard(sequence)
         elif not sequence.num_outstanding:
             worker.aside.returning.discard(sequence)
-            worker.waiting.push(sequence)
+            push_waiting(worker, sequence)

@@ -19,9 +19,13 @@ def check_result(worker: WorkerState, step: OutstandingStep, result: ListResult)
         raise WireError(f"step {step.step_id} sampled slots {result.slots}, planned {sampled}")
     is_plain = not step.num_pooled and not step.left_out and result.counts == [1] * len(sampled)
     if not is_plain and not expected_counts(step, result.counts):
-        raise WireError(f"step {step.step_id} must return one token per sampled slot")
+        raise WireError(
+            f"step {step.step_id} must return one token per sampled slot, and right drafts"
+        )
     if len(result.token_ids) != sum(result.counts):
         raise WireError(f"step {step.step_id} must return as many tokens as it counts")
+    if result.num_drafts:
+        _check_offers(worker, step, result)
     if result.given_up:
         _check_given_up(step, result)
     if len(result.vectors) != step.num_vector_bytes:
@@ -40,6 +44,14 @@ def check_result(worker: WorkerState, step: OutstandingStep, result: ListResult)
         _check_alternatives(step, result)
 
 
+def _check_offers(worker: WorkerState, step: OutstandingStep, result: ListResult) -> None:
+    """Raise WireError unless the drafts offered are of sampled slots, and not too many."""
+    if len(result.num_drafts) != len(result.slots):
+        raise WireError(f"num_drafts of step {step.step_id} needs one entry per slot")
+    if max(result.num_drafts) > worker.info.max_drafts:
+        raise WireError(f"step {step.step_id} offers more than {worker.info.max_drafts} drafts")
+
+
 def _check_given_up(step: OutstandingStep, result: ListResult) -> None:
     """Raise WireError for a slot given up that this step did not leave out."""
     left_out = {
@@ -53,9 +65,11 @@ def _check_given_up(step: OutstandingStep, result: ListResult) -> None:
 
 def _check_alternatives(step: OutstandingStep, result: ListResult) -> None:
     """Raise WireError unless every beam has as many likeliest tokens as its search may use."""
-    sampled = [one for one, count in zip(step.sampled, result.counts, strict=True) if count]
-    counts = result.num_top or [0] * len(sampled)
-    for sequence, count in zip(sampled, counts, strict=True):
+    owners = [
+        one for one, count in zip(step.sampled, result.counts, strict=True) for _ in range(count)
+    ]
+    counts = result.num_top or [0] * len(owners)
+    for sequence, count in zip(owners, counts, strict=True):
         group = sequence.request.beams if sequence.is_beam else None
         if group is not None and count < group.search.num_candidates:
             raise WireError(

@@ -57,6 +57,13 @@ def check_fits(submission: Submission, workers: Seq[WorkerState]) -> None:
             field="prompt",
         )
     _check_vocabulary(submission, model.vocab_size)
+    if submission.adapter:
+        workers = [worker for worker in workers if worker.info.max_adapters]
+        if not workers:
+            raise InvalidRequestError(
+                f"no worker of {model.name} takes adapters: start workers with --enable-lora",
+                field="adapter",
+            )
     roomy = [
         worker
         for worker in workers

@@ -7,6 +7,7 @@ from pagewire_scheduler.core.data.settings import HandoffCounts
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.data.worker_info import Role
 from pagewire_scheduler.core.planning.preemption import roll_back
+from pagewire_scheduler.core.queueing.adapter_slots import take_adapting
 from pagewire_scheduler.core.queueing.enqueue import enqueue, take_compiling
 from pagewire_scheduler.core.routing.handoff_placement import choose_move, may_hand_off
 from pagewire_scheduler.core.routing.queues import ModelQueues
@@ -78,7 +79,8 @@ class Draining:
                 self._move(worker, sequence, now)
 
     def _send_away(self, worker: WorkerState) -> None:
-        """Place sequences again that wait on `worker` for slots, a grammar or a prefill."""
+        """Place sequences again that wait on `worker` for slots, an adapter, a grammar or a
+        prefill."""
         for handoff in [one for one in worker.handoffs.outgoing if one.phase is Phase.QUEUED]:
             sequence = handoff.sequence
             handoff.receiver.aside.loading.remove(sequence)
@@ -89,7 +91,7 @@ class Draining:
             if sequence.state is State.WAITING and not sequence.is_prefill:
                 worker.waiting.remove(sequence)
                 self._queues.place(sequence)
-        for sequence in take_compiling(worker):
+        for sequence in (*take_compiling(worker), *take_adapting(worker)):
             self._queues.place(sequence)
 
     def _move(self, worker: WorkerState, sequence: Sequence, now: float) -> None:

@@ -57,6 +57,8 @@ def choose_source(
     block_size = receiver.info.model.block_size
     num_tokens = (len(sequence.tokens) - 1) // block_size * block_size
     sources = [worker for worker in workers if _is_source(worker, receiver, num_tokens)]
+    if sequence.request.submission.adapter:
+        sources = [worker for worker in sources if worker.info.max_adapters]
     if not sources:
         return Plan(HandoffReason.ALONE)
     num_here = num_expected(receiver, sequence, stores) - (len(sequence.tokens) - num_tokens)
@@ -111,7 +113,8 @@ def has_room(worker: WorkerState, sequence: Sequence) -> bool:
     """Return whether `sequence` could start on `worker` at once, after all waiting sequences."""
     if worker.fault_isolation or worker.is_blocked or not fits(worker, sequence):
         return False
-    num_before = len(worker.waiting) + len(worker.aside.loading) + len(worker.aside.compiling)
+    aside = worker.aside
+    num_before = sum(map(len, (worker.waiting, aside.loading, aside.compiling, aside.adapting)))
     block_size = worker.info.model.block_size
     num_waiting = sum(len(one.tokens) for one in (*worker.waiting, *worker.aside.loading))
     num_blocks = -(-(len(sequence.tokens) + num_waiting) // block_size) + num_before

@@ -20,6 +20,13 @@ SEQUENCE_COST_TOKENS = 16
 PREFILL_WEIGHT = 2
 # A load is chosen where it takes at most one part in so many of computing; see `load_choice`.
 LOAD_SHARE = 2
+WARM_ADAPTER_TOKENS: Final = 64
+COLD_ADAPTER_TOKENS: Final = 512
+"""What loading an adapter from the worker's memory, or into it, costs in tokens of prefill."""
+
+TURN_TOKENS: Final = 256
+"""What it costs, in tokens of prefill, that an adapter has to wait for its turn."""
+
 MAX_PASSED: Final = 8
 """Sequences at the head of a queue that are looked at by who has room."""
 
@@ -62,9 +69,10 @@ class SoonestFirstToken:
             groups = _by_prefix(workers, sequence) if is_looking else [workers]
             for group in groups:
                 # Who has nothing cached differs by load only, unless a store has something.
-                for worker in heapq.nsmallest(MAX_LOOKED_AT, group, key=_load):
+                for worker in _candidates(group, sequence):
                     expected = self._num_expected(worker, sequence)
                     cost = _load(worker) + PREFILL_WEIGHT * expected
+                    cost += adapter_cost(worker, sequence)
                     if best is None or cost < best_cost:
                         best, best_cost = worker, cost
                         sequence.placement.num_expected = expected
@@ -100,6 +108,7 @@ class SoonestFirstToken:
                     continue
                 expected = self._num_expected(worker, sequence)
                 num_more = expected - sequence.placement.num_expected
+                num_more += adapter_cost(worker, sequence)
                 if donor.is_blocked or _load(worker) + PREFILL_WEIGHT * num_more < _load(donor):
                     donor.waiting.remove(sequence)
                     donor.touch()
@@ -110,6 +119,27 @@ class SoonestFirstToken:
 
     def _num_expected(self, worker: WorkerState, sequence: Sequence) -> int:
         return num_expected(worker, sequence, self._stores, is_caching=self._is_caching)
+
+
+def adapter_cost(worker: WorkerState, sequence: Sequence) -> int:
+    """Return the cost, in tokens of prefill, of having the adapter of `sequence` on `worker`."""
+    adapter, adapters = sequence.request.submission.adapter, worker.adapters
+    if not adapter or adapters.find(adapter) is not None:
+        return 0
+    num_turns = len(worker.aside.adapting.wanted)
+    num_free = sum(not slot.num_users for slot in adapters.slots)
+    cost = WARM_ADAPTER_TOKENS if adapter in adapters.warm else COLD_ADAPTER_TOKENS
+    return cost + TURN_TOKENS * max(0, num_turns + 1 - num_free)
+
+
+def _candidates(workers: Seq[WorkerState], sequence: Sequence) -> list[WorkerState]:
+    """Return the least loaded of `workers`; for an adapter also those that have it."""
+    some = heapq.nsmallest(MAX_LOOKED_AT, workers, key=_load)
+    adapter = sequence.request.submission.adapter
+    if adapter and len(workers) > MAX_LOOKED_AT:
+        having = (one for one in workers if one.adapters.find(adapter) is not None)
+        some += heapq.nsmallest(MAX_LOOKED_AT, having, key=_load)
+    return some
 
 
 def _by_prefix(workers: Seq[WorkerState], sequence: Sequence) -> Iterator[Seq[WorkerState]]:

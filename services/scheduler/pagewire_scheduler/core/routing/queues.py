@@ -101,7 +101,11 @@ class ModelQueues:
         sequences."""
         return [
             (
-                replace(workers[0].info.model, namings=self._namings(workers)),
+                replace(
+                    workers[0].info.model,
+                    namings=self._namings(workers),
+                    max_adapter_rank=_common_rank(workers),
+                ),
                 sum(not worker.duty.is_draining for worker in workers),
             )
             for workers in self._workers.values()
@@ -281,6 +285,12 @@ class ModelQueues:
             enqueue(worker, sequence)
 
 
+def _common_rank(workers: Iterable[WorkerState]) -> int:
+    """Return the largest rank that all workers with adapter slots take; 0 without such workers."""
+    ranks = (one.info.max_adapter_rank for one in workers if one.info.max_adapters)
+    return min(ranks, default=0)
+
+
 def _role_for(sequence: Sequence) -> Role:
     return Role.PREFILL if sequence.request.is_pooling else Role.DECODE
 
@@ -289,7 +299,7 @@ def _sequences_of(worker: WorkerState) -> set[Sequence]:
     """Return every live sequence: running, waiting, or preempted with a step under way."""
     under_way = (sequence for step in worker.outstanding for sequence in step.sequences)
     live = {sequence for sequence in under_way if not sequence.state.is_finished}
-    aside = {*worker.aside.compiling, *worker.aside.loading, *worker.aside.resting}
+    aside = {sequence for queue in worker.aside.queues for sequence in queue}
     return live | set(worker.running) | set(worker.waiting) | aside
 
 

@@ -18,6 +18,8 @@ def check_resubmit(known: Request, frontend_id: bytes, submission: Submission) -
         raise InvalidRequestError(
             f"epoch {submission.epoch} is older than {known.submission.epoch}", field="epoch"
         )
+    if submission.adapter != known.submission.adapter:
+        raise InvalidRequestError("the request began with another adapter", field="adapter")
     positions = resend_positions(submission)
     if submission.epoch == known.submission.epoch and not is_resend(
         known, submission.epoch, positions

@@ -64,6 +64,7 @@ def fits(worker: WorkerState, sequence: Sequence) -> bool:
     return (
         len(sequence.tokens) + (not sequence.is_pooling) <= worker.info.model.max_model_len
         and num_slots <= len(worker.slots)
+        and (worker.info.max_adapters > 0 or not submission.adapter)
         and num_blocks_ever(worker, sequence) <= worker.info.num_blocks
     )
 

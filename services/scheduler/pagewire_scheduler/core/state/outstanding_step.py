@@ -20,10 +20,11 @@ class Chunk:
 
 @dataclass(slots=True)
 class Release:
-    """A slot and a table that some step still names."""
+    """A slot and a table that some step still names, and the adapter used there."""
 
     slot: int
     table: BlockTable
+    adapter: bytes = b""
 
 
 @dataclass(slots=True)
@@ -91,3 +92,10 @@ class OutstandingStep:
             for sequence, sample in zip(self.sequences, self.plan.samples, strict=True)
             if sample
         ]
+
+    @property
+    def granted(self) -> list[int]:
+        """The drafts that may be verified of each sequence that is sampled for."""
+        plan = self.plan
+        grants = plan.num_drafts or [0] * len(plan.slots)
+        return [num for num, sample in zip(grants, plan.samples, strict=True) if sample]

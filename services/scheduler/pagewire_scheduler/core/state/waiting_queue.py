@@ -2,7 +2,9 @@
 out of it."""
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from pagewire_scheduler.core.state.accounts import count_waiting
 from pagewire_scheduler.core.state.queue_sums import QueueSums
@@ -18,10 +20,11 @@ class WaitingQueue:
     Attributes:
         num_expected: Tokens of the members that are expected to be computed, and not found in the
             cache.
+        num_of_adapter: Members that use each adapter.
         sums: The sums of this and other queues.
     """
 
-    __slots__ = ("_keys", "_members", "_whole", "num_expected", "sums")
+    __slots__ = ("_keys", "_members", "_whole", "num_expected", "num_of_adapter", "sums")
 
     def __init__(self, sums: QueueSums, whole: "WaitingQueue | None" = None) -> None:
         """Args: `whole` is the queue that this one is a part of, for its members."""
@@ -29,6 +32,7 @@ class WaitingQueue:
         self._keys: list[Key] = []
         self._members: dict[Key, Sequence] = {}
         self.num_expected = 0
+        self.num_of_adapter: Counter[bytes] = Counter()
         self.sums = sums
 
     def __len__(self) -> int:
@@ -50,6 +54,7 @@ class WaitingQueue:
             sequence.placement.num_expected = len(sequence.tokens)
         self._members[sequence.key] = sequence
         self.num_expected += sequence.placement.num_expected
+        self.count_adapter(sequence, 1)
         self.sums.enter(sequence)
         if sequence.is_asked_for:
             count_waiting(sequence, 1)
@@ -67,13 +72,69 @@ class WaitingQueue:
         del self._members[sequence.key]
         del self._keys[bisect_left(self._keys, sequence.key)]
         self.num_expected -= sequence.placement.num_expected
+        self.count_adapter(sequence, -1)
         self.sums.leave(sequence)
         if sequence.is_asked_for:
             count_waiting(sequence, -1)
 
+    def count_adapter(self, sequence: Sequence, change: int) -> None:
+        """Count a member that comes or leaves under its adapter, if it has one."""
+        adapter = sequence.request.submission.adapter
+        if adapter:
+            self.num_of_adapter[adapter] += change
+            if not self.num_of_adapter[adapter]:
+                del self.num_of_adapter[adapter]
+
     def drop_follower(self) -> None:
         """Count a choice less that follows a member."""
         self.sums.drop_follower()
+
+
+@dataclass(slots=True)
+class WantedAdapter:
+    """An adapter that is in no slot.
+
+    Attributes:
+        waiting: Sequences that wait for it; a dictionary for its order.
+        num_passed: Sequences with other adapters that were started while it came first.
+    """
+
+    waiting: dict[Sequence, None] = field(default_factory=dict)
+    num_passed: int = 0
+
+
+class AdapterQueue(WaitingQueue):
+    """Sequences that wait for adapters.
+
+    Attributes:
+        wanted: By adapter, in the order of turns: who began to wait first comes first.
+    """
+
+    __slots__ = ("wanted",)
+
+    def __init__(self, sums: QueueSums) -> None:
+        super().__init__(sums)
+        self.wanted: dict[bytes, WantedAdapter] = {}
+
+    def push(self, sequence: Sequence) -> None:
+        """Enter a sequence; its adapter gets a turn if it has none."""
+        super().push(sequence)
+        adapter = sequence.request.submission.adapter
+        self.wanted.setdefault(adapter, WantedAdapter()).waiting[sequence] = None
+
+    def remove(self, sequence: Sequence) -> None:
+        """Take a sequence out; the last one takes the turn of its adapter along."""
+        super().remove(sequence)
+        adapter = sequence.request.submission.adapter
+        del self.wanted[adapter].waiting[sequence]
+        if not self.wanted[adapter].waiting:
+            del self.wanted[adapter]
+
+    def note_started(self, adapter: bytes) -> None:
+        """Count a start of a sequence with `adapter` against the one whose turn is next."""
+        first = next(iter(self.wanted), adapter)
+        if first != adapter:
+            self.wanted[first].num_passed += 1
 
 
 class WaitingAside:
@@ -81,19 +142,20 @@ class WaitingAside:
 
     Attributes:
         compiling: Sequences whose grammar is not compiled yet.
+        adapting: Sequences whose adapter is not loaded.
         loading: Sequences that wait for blocks.
         resting: Sequences left out by steps, which have given their slots to others for a while.
         returning: PREEMPTED sequences that a step under way still names; they are in no queue.
     """
 
-    __slots__ = ("compiling", "loading", "resting", "returning")
+    __slots__ = ("adapting", "compiling", "loading", "resting", "returning")
 
     def __init__(self, sums: QueueSums) -> None:
         self.compiling, self.loading = WaitingQueue(sums), WaitingQueue(sums)
-        self.resting = WaitingQueue(sums)
+        self.resting, self.adapting = WaitingQueue(sums), AdapterQueue(sums)
         self.returning: set[Sequence] = set()
 
     @property
     def queues(self) -> tuple[WaitingQueue, ...]:
         """The queues of these sequences."""
-        return self.compiling, self.loading, self.resting
+        return self.compiling, self.adapting, self.loading, self.resting

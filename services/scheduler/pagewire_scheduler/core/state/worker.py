@@ -19,6 +19,8 @@ from pagewire_scheduler.core.blocks.prefix_cache import (
 from pagewire_scheduler.core.data.model_totals import ModelTotals
 from pagewire_scheduler.core.data.settings import CoreSettings
 from pagewire_scheduler.core.data.worker_info import Role, WorkerInfo
+from pagewire_scheduler.core.state.adapters import WorkerAdapters
+from pagewire_scheduler.core.state.draft_offers import DraftOffers
 from pagewire_scheduler.core.state.fault_isolation import FaultIsolation
 from pagewire_scheduler.core.state.grammars import WorkerGrammars
 from pagewire_scheduler.core.state.kv_load import KvLoad
@@ -155,6 +157,7 @@ class WorkerState:
         is_blocked: Whether waiting sequences lacked slots or blocks in the newest plan that looked
             at them.
         grammars: The grammars that the worker has compiled.
+        adapters: The adapters in its adapter slots.
         loads: KV loads under way.
         handoffs: The hand-offs from and to the worker.
         outstanding: Steps under way, oldest first.
@@ -162,6 +165,7 @@ class WorkerState:
         reservations: Reserved blocks.
         fault_isolation: Sequences among which one made a step fail.
         void_names: Names of blocks that the worker has to overwrite.
+        drafts: Drafts that the worker offers to verify.
         counts: Totals of its prefix cache.
         totals: Totals of its model.
     """
@@ -191,6 +195,7 @@ class WorkerState:
         self.waiting = waiting
         self.aside = WaitingAside(waiting.sums)
         self.grammars = WorkerGrammars(self.limits)
+        self.adapters = WorkerAdapters(info.max_adapters, info.warm_adapters)
         self.loads = Loads(is_forced=settings.is_load_forced)
         self.handoffs = Handoffs()
         self.reservations = BlockReservations()
@@ -200,10 +205,12 @@ class WorkerState:
         self.counts = WorkerCounts()
         self.outstanding: deque[OutstandingStep] = deque()
         self.void_names = VoidNames(info, self.pool)
+        self.drafts = DraftOffers()
         self.next_step_id = 1
         self.kind = (
             _root_key(info),
             (info.model.max_model_len, num_slots, info.num_blocks, info.groups.windows),
+            info.max_adapters > 0,
         )
         for name, block in info.held:
             self.pool.adopt(block, name)
@@ -218,7 +225,7 @@ class WorkerState:
     @property
     def has_credit(self) -> bool:
         """Whether another plan may be sent."""
-        return len(self.outstanding) < self.info.steps_in_flight
+        return len(self.outstanding) < (1 if self.drafts else self.info.steps_in_flight)
 
     @property
     def shared_step_tokens(self) -> int:
@@ -291,6 +298,7 @@ class WorkerState:
                 layout_fingerprint=layout,
                 dtype=dtype,
                 salt=sequence.request.submission.salt,
+                adapter=sequence.request.submission.adapter,
             )
             chain = sequence.placement.chain = NameChain(
                 root, block_size, key, sequence.request.submission.given_names
@@ -307,6 +315,7 @@ class WorkerState:
         slot = sequence.slot = self.slots.take(sequence)
         insort(self.running, sequence, key=_key)
         self.num_running_of[sequence.request.submission.tenant] += 1
+        self.adapters.begin_use(sequence.request.submission.adapter)
         return slot
 
     def leave_running(self, sequence: Sequence) -> None:
@@ -315,6 +324,7 @@ class WorkerState:
         assert self.running[index] is sequence, "a sequence that does not run stops running"
         del self.running[index]
         self.growing.pop(sequence, None)
+        self.drafts.drop(sequence)
         tenant = sequence.request.submission.tenant
         self.num_running_of[tenant] -= 1
         if not self.num_running_of[tenant]:
@@ -329,7 +339,7 @@ class WorkerState:
             sequence.placement.is_guaranteed = sequence.placement.is_private = False
             self.reservations.drop(sequence.request if sequence.is_beam else sequence)
         self.slots.reserve(sequence, -sequence.placement.num_reserved_slots)
-        release = Release(slot, table)
+        release = Release(slot, table, sequence.request.submission.adapter)
         if sequence.num_outstanding:
             self._step(sequence.last_step).releases.append(release)
         else:
@@ -367,6 +377,7 @@ class WorkerState:
     def _release(self, release: Release) -> None:
         release.table.release()
         self.slots.release(release.slot)
+        self.adapters.end_use(release.adapter)
 
 
 def worker_of(sequence: Sequence) -> WorkerState | None:

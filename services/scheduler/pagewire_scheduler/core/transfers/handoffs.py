@@ -8,6 +8,7 @@ hand-off, and the receiver computes the missing blocks.
 
 from pagewire_scheduler.core.blocks.block_table import BlockTable
 from pagewire_scheduler.core.data.state_machine import State
+from pagewire_scheduler.core.queueing.adapter_gate import push_waiting
 from pagewire_scheduler.core.queueing.enqueue import requeue
 from pagewire_scheduler.core.state.request import Placement, Sequence
 from pagewire_scheduler.core.state.worker import Handoff, Phase, WorkerState
@@ -176,7 +177,7 @@ def _queue_prefill(handoff: Handoff, num_tokens: int) -> None:
     )
     handoff.prefill = prefill
     source.handoffs.prefills[prefill] = handoff
-    source.waiting.push(prefill)
+    push_waiting(source, prefill)
 
 
 def _hold(handoff: Handoff, now: float) -> None:

@@ -7,12 +7,15 @@ import torch
 from torch import Tensor
 
 from pagewire_worker.checkpoint.coded_matrix import CodedMatrix
+from pagewire_worker.checkpoint.stored.cache_scales import (
+    CACHE_SCALES,
+    StoredScales,
+    read_cache_scales,
+)
 from pagewire_worker.checkpoint.stored.parts import ReadableTensors, StoredFormat
 from pagewire_worker.checkpoint.weights import Shape, stacked
 
 _WEIGHT = ".weight"
-CACHE_SCALES = (".k_scale", ".v_scale", ".q_scale", ".prob_scale", ".kv_scale")
-"""Ends of the names of scales for a quantized KV cache, which is not kept by them here."""
 
 
 class StoredReader:
@@ -69,6 +72,10 @@ class StoredReader:
         with self._tensors.borrow(name, shape) as tensor:
             yield tensor
 
+    def cache_scales(self, attention: str) -> StoredScales | None:
+        """Return the scales of a layer for a cache of 8-bit floats; see read_cache_scales."""
+        return read_cache_scales(self._tensors, attention)
+
     def ignore(self, name: str) -> None:
         """Accept that `name` may be stored without being requested."""
         self._tensors.ignore(name)
@@ -76,8 +83,8 @@ class StoredReader:
     def finish(self) -> None:
         """Close the files. Raises StartupError if a stored tensor was not requested.
 
-        Scales of the KV cache are left out, and biases of zeros: some libraries write one for each
-        matrix.
+        Scales of a KV cache that is not kept by them are left out, and biases of zeros: some
+        libraries write one for each matrix.
         """
         for name in self._tensors.not_taken:
             is_bias = name.endswith(".bias")

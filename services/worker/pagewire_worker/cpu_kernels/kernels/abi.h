@@ -7,8 +7,8 @@
 extern "C" {
 #endif
 
-// Storage of a matrix; activations and KV have the first two types only. Products with int8 and int4
-// quantize their input, those with codes of 8 and 4 bits do not (products/codes.h).
+// Storage of a matrix. Activations have the first two types only, keys and values also int8. Products
+// with int8 and int4 quantize their input, those with codes of 8 and 4 bits do not (products/codes.h).
 enum { PW_FLOAT32 = 0, PW_BFLOAT16 = 1, PW_INT8 = 2, PW_INT4 = 3, PW_CODES8 = 4, PW_CODES4 = 5 };
 
 // Types of the scales and offsets of codes.
@@ -24,6 +24,7 @@ typedef struct {
   const float* bias;
   const float* scales;  // of the rows of an int8 matrix, [outputs]; others have them in `weight`
   const float* table;   // the values of codes of 4 bits, [16]
+  const int32_t* order;  // the place in x of each input of a matrix of codes; null for theirs
   int32_t kind;         // its storage
   int32_t group;        // inputs that share a scale in a matrix of int4 or codes, a multiple of 16
   int32_t scale_type;   // of codes
@@ -57,6 +58,29 @@ typedef struct {
   float score_scale;
   float softcap;  // c of c * tanh(score / c); 0 for none
 } PwAttention;
+
+// The adapter of one tensor in one slot: y += scaling * up (down x). Both are of the model's type.
+typedef struct {
+  const void* down;  // [rank, inputs]
+  const void* up;    // panels of 16 outputs, [panels of the tensor, rank, 16]
+  int32_t rank;      // 0 for none
+  float scaling;
+} PwAdapterPart;
+
+// The tensor that a panel of a matrix belongs to, and its number among the panels of that tensor.
+typedef struct {
+  int32_t part;
+  int32_t place;
+} PwAdapterPanel;
+
+// The adapters of a matrix in all slots. Steps read only the slots of their tokens.
+typedef struct {
+  const PwAdapterPart* parts;    // [slots, num_parts]
+  const PwAdapterPanel* panels;  // [panels of the matrix]
+  int32_t num_parts;             // tensors of which the matrix is made
+  int32_t max_rank;
+  int32_t num_inputs;
+} PwAdapters;
 
 // Chooses experts for each token by the products of a router, and weighs them.
 //
@@ -108,7 +132,8 @@ enum {
   PW_EXPERT_PREPARED = 11,   // [T * C, bytes of a prepared row]
   PW_EXPERT_ACTIVATED = 12,  // X [T * C, intermediate]
   PW_EXPERT_OUTPUT = 13,     // float32 [T * C, hidden]
-  PW_NUM_BUFFERS = 14
+  PW_LOW = 14,  // float32 [T, most tensors of a matrix, largest rank of an adapter]
+  PW_NUM_BUFFERS = 15
 };
 
 // What an operation does with all tokens of a step. x is its input, y its output.
@@ -133,7 +158,8 @@ enum {
   PW_LATENT_KEY = 17,  // latents of the products x of `linear` are stored, y are normed parts of queries
   PW_LATENT_QUERY = 18,  // queries in the products x of `linear`: plain parts to y, others to PW_QUERY
   PW_ABSORB = 19,      // plain parts x times the matrix of each head, from `linear` on, to queries y
-  PW_EXPAND = 20       // what heads see, x, times the matrix of each head, from `linear` on
+  PW_EXPAND = 20,      // what heads see, x, times the matrix of each head, from `linear` on
+  PW_LOWER = 21        // y = scaling * (down x) of the adapters of each token, for the next product
 };
 
 // One operation of a layer; each kind reads the fields that it needs.
@@ -147,6 +173,7 @@ typedef struct {
   const PwNorm* norm;
   const PwAttention* attention;
   const PwRouter* router;
+  const PwAdapters* adapters;  // of `linear`; null for none
 } PwOperation;
 
 // A layer: its operations in order.
@@ -156,7 +183,8 @@ typedef struct {
 } PwLayer;
 
 typedef struct {
-  int32_t type;  // of matrices, activations and KV cache
+  int32_t type;     // of matrices and activations
+  int32_t kv_type;  // of the KV cache: the same, or PW_INT8 with a scale per token and head
   int32_t num_layers;
   int32_t hidden;
   int32_t num_heads;
@@ -187,6 +215,7 @@ typedef struct {
   // [num_tokens], or null. Set to 1 for a token whose key or value is not finite, or would not be in
   // its stored type; 0 is stored in its place. With null, values are stored as they are.
   int64_t* faults;
+  const int64_t* adapter_slots;  // [num_tokens], -1 for none; null if no token has an adapter
 } PwBatch;
 
 // The buffers, by their numbers.

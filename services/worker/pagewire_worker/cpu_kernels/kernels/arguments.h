@@ -59,9 +59,9 @@ static inline bool has_offsets(const PwLinear& linear) {
   return linear.kind >= PW_CODES8 && linear.offset_kind != PW_NO_OFFSETS;
 }
 
-// Whether rows of the input are prepared before a product: quantized, or summed in groups.
+// Whether rows of the input are prepared before a product: quantized, put in order, or summed in groups.
 static inline bool is_prepared(const PwLinear& linear) {
-  return is_quantized(linear) || has_offsets(linear);
+  return is_quantized(linear) || has_offsets(linear) || linear.order != nullptr;
 }
 
 // Bytes of a quantized row of `size` inputs: int8 values, one scale, and the sum of each group.
@@ -72,7 +72,16 @@ static inline int64_t quantized_row_bytes(int64_t size, int64_t group) {
 // Bytes of a row that is prepared for a product; 0 if none is.
 static inline int64_t prepared_row_bytes(const PwLinear& linear) {
   if (is_quantized(linear)) return quantized_row_bytes(linear.num_inputs, linear.group);
-  return has_offsets(linear) ? ceil_div(linear.num_inputs / linear.group * 4, 64) * 64 : 0;
+  const int64_t sums = has_offsets(linear) ? linear.num_inputs / linear.group * 4 : 0;
+  // As many as float32 takes: the type of the input is not known here.
+  const int64_t ordered = linear.order == nullptr ? 0 : linear.num_inputs * 4;
+  return ceil_div(sums + ordered, 64) * 64;
+}
+
+// Where prepared rows that were put in order lie: behind the sums of all rows.
+static inline void* ordered_rows(const PwLinear& linear, void* prepared, int64_t num_rows) {
+  const int64_t sums = has_offsets(linear) ? linear.num_inputs / linear.group * 4 : 0;
+  return (char*)prepared + ceil_div(num_rows * sums, 64) * 64;
 }
 
 // Distance of the prepared rows, in bytes.

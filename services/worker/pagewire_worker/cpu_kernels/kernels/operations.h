@@ -41,14 +41,22 @@ static inline bool goes_by_rows(const PwOperation& operation) {
     case PW_SPREAD:
     case PW_COLLECT:
     case PW_LATENT_KEY:
-    case PW_LATENT_QUERY: return true;
+    case PW_LATENT_QUERY:
+    case PW_LOWER: return true;
     default: return false;
   }
 }
 
+// Whether an operation has anything to do in a step.
+static inline bool is_computed(const PwOperation& operation, const PwBatch& batch) {
+  return operation.kind != PW_LOWER || batch.adapter_slots != nullptr;
+}
+
 // The input of a product.
 static inline Rows input_rows(const StepArguments& a, const PwOperation& o, int prepared) {
-  return {a.scratch->buffers[o.input], a.scratch->buffers[prepared]};
+  const void* x = a.scratch->buffers[o.input];
+  if (o.linear == nullptr) return {x, a.scratch->buffers[prepared]};
+  return rows_for(*o.linear, x, a.scratch->buffers[prepared], a.batch->num_tokens);
 }
 
 // Compute this thread's share of an operation on the rows of experts, or between them and tokens.
@@ -95,7 +103,10 @@ static void operation_share(PwPool* pool, int phase, int thread, const StepArgum
   void *x = a.scratch->buffers[o.input], *y = a.scratch->buffers[o.output];
   const Share tokens = share(pool, thread, num_tokens);
   const AllRows all(num_tokens);
-  const Group group = {o.linear, all.starts, 1};
+  const int64_t* slots = a.batch->adapter_slots;
+  const LowRank low = {o.adapters, slots, (const float*)a.scratch->buffers[PW_LOW], a.model->type};
+  const bool has_adapters = slots != nullptr && o.adapters != nullptr;
+  const Group group = {o.linear, all.starts, 1, has_adapters ? &low : nullptr};
   const Rows rows = input_rows(a, o, PW_PREPARED);
   switch (o.kind) {
     case PW_NORM: return norm_share<T>(pool, thread, (float*)x, *o.norm, num_tokens, y);
@@ -115,6 +126,7 @@ static void operation_share(PwPool* pool, int phase, int thread, const StepArgum
     case PW_ATTEND:
       return attend_share<T>(pool, phase, thread, *a.model, *o.attention, *a.batch, x, y, a.tiles,
                              a.num_tiles);
+    case PW_LOWER: return lower_share<T>(*o.adapters, slots, x, tokens, (float*)y);
     case PW_LATENT_KEY:
     case PW_LATENT_QUERY:
     case PW_ABSORB:

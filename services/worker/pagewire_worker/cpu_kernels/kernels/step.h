@@ -21,9 +21,12 @@ static void step_job(PwPool* pool, const void* arguments, int thread) {
   for (int index = a.first_layer, phase = 0; index < a.last_layer; index++) {
     const PwLayer& layer = model.layers[index];
     for (int64_t i = 0; i < layer.num_operations; i++, phase++) {
+      if (!is_computed(layer.operations[i], *a.batch)) continue;
       operation_share<T>(pool, phase, thread, a, layer.operations[i]);
-      const bool is_last = i + 1 == layer.num_operations;
-      if (is_last || !goes_by_rows(layer.operations[i]) || !goes_by_rows(layer.operations[i + 1]))
+      int64_t next = i + 1;
+      while (next < layer.num_operations && !is_computed(layer.operations[next], *a.batch)) next++;
+      const bool is_last = next == layer.num_operations;
+      if (is_last || !goes_by_rows(layer.operations[i]) || !goes_by_rows(layer.operations[next]))
         pool->barrier();
     }
   }
@@ -40,7 +43,7 @@ template <class T>
 static Rows prepare_rows(PwPool* pool, int thread, const LinearArguments& a) {
   prepare_share<T>(pool, thread, *a.linear, a.x, a.num_rows, a.prepared);
   if (is_prepared(*a.linear)) pool->barrier();
-  return {a.x, a.prepared};
+  return rows_for(*a.linear, a.x, a.prepared, a.num_rows);
 }
 
 template <class T>

@@ -44,10 +44,6 @@ static void weigh_tile(const typename T::Element* p, const typename T::Element* 
     for (int n = 0; n < NB; n++) store(out + m * stride + (first_panel + n) * PANEL, sums[m][n]);
 }
 
-template <class T>
-using WeighTile = void (*)(const typename T::Element* p, const typename T::Element* const* groups,
-                           int64_t num_tokens, int64_t first_panel, float* out, int64_t stride);
-
 template <class T, int M, int NB>
 constexpr WeighTile<T> weigh_or_null() {
   if constexpr (M <= TILE_ROWS && NB <= WIDEST_TILE && M * NB <= TILE_SUMS)
@@ -73,10 +69,12 @@ static inline void cap_scores(float* products, int64_t size, float scale, float 
 
 // Turn products into weights for one row and split, which sees positions [begin, end). `scale` turns
 // products into exponents of 2. A row that sees no position gets weights of 1. Groups up to the next
-// multiple of GROUPS_AT_ONCE are written too.
-template <class T>
+// multiple of GROUPS_AT_ONCE are written too. Weights that are stored have the scales of values as a
+// factor, where they have some; their total does not.
+template <class T, bool HAS_SCALES>
 static inline void soften(float* products, typename T::Element* weights, int64_t num_groups,
-                          int64_t begin, int64_t end, float scale, float* greatest, float* total) {
+                          int64_t begin, int64_t end, float scale, const float* scales,
+                          float* greatest, float* total) {
   V high[GROUPS_AT_ONCE];
   for (V& one : high) one = set1(HIDDEN);
   for (int64_t g = 0; g < num_groups; g += GROUPS_AT_ONCE) {
@@ -100,6 +98,7 @@ static inline void soften(float* products, typename T::Element* weights, int64_t
     for (int64_t i = 0; i < GROUPS_AT_ONCE; i++) {
       V e = softmax_power<T>(mul(sub(load(products + (g + i) * PANEL), top), factor));
       sums[i] = add(sums[i], e);
+      if constexpr (HAS_SCALES) e = mul(e, load(scales + (g + i) * PANEL));
       store(weights + (g + i) * PANEL, e);
     }
   *total = sum_of(add(add(sums[0], sums[1]), add(sums[2], sums[3])));
@@ -122,11 +121,8 @@ static inline void merge_totals(Totals& before, Totals& split, int64_t num_rows,
 }
 
 // Prefetch the keys or values of a group.
-template <class T>
-static inline void read_group(const typename T::Element* group, int64_t head_dim) {
-  const char* begin = (const char*)group;
-  for (int64_t i = 0; i < PANEL * head_dim * (int64_t)sizeof(*group); i += 64)
-    __builtin_prefetch(begin + i, 0, 2);
+static inline void read_group(const void* group, int64_t num_bytes) {
+  for (int64_t i = 0; i < num_bytes; i += 64) __builtin_prefetch((const char*)group + i, 0, 2);
 }
 
 // products [count, SPLIT] of some queries with the keys of a split
@@ -147,19 +143,19 @@ static void score_rows(const AttentionMemory<T>& memory, int64_t begin, int64_t 
 
 // split_sums [rows, value_dim] of the values of a split with the weights
 template <class T>
-static void weigh_rows(const AttentionMemory<T>& memory, int64_t num_rows, int64_t d,
-                       const SplitGroups<T>& groups) {
+static void weigh_rows(const WeighTile<T> (&tiles)[MAX_TILE_ROWS][4], const AttentionMemory<T>& memory,
+                       int64_t num_rows, int64_t d, const SplitGroups<T>& groups) {
   const int64_t most_rows = tile_rows(num_rows);
   for (int64_t row = 0; row < num_rows; row += most_rows) {
     int rows = (int)least(most_rows, num_rows - row);
     int64_t most_panels = 4;
-    while (most_panels > WIDEST_TILE || WEIGH_TILES<T>[rows - 1][most_panels - 1] == nullptr)
+    while (most_panels > WIDEST_TILE || tiles[rows - 1][most_panels - 1] == nullptr)
       most_panels--;
     const int64_t num_tiles = ceil_div(d / PANEL, most_panels);
     for (int64_t panel = 0, width, left = num_tiles; left > 0; panel += width, left--) {
       width = ceil_div(d / PANEL - panel, left);
-      WEIGH_TILES<T>[rows - 1][width - 1](memory.weights + row * SPLIT + groups.lead, groups.values,
-                                          groups.num_tokens, panel, memory.split_sums + row * d, d);
+      tiles[rows - 1][width - 1](memory.weights + row * SPLIT + groups.lead, groups.values,
+                                 groups.num_tokens, panel, memory.split_sums + row * d, d);
     }
   }
 }
@@ -181,42 +177,55 @@ static void attend_split(Tiles& tiles, const PwModel& model, const PwAttention& 
   for (int64_t g = 0; g < groups.count + GROUPS_AHEAD; g++) {
     // At the end of a split, the next split is prefetched.
     int64_t position = least(first + g * PANEL, last - 1);
-    int64_t offset = group_offset(model, table[position / model.block_size], kv_head,
-                                  position % model.block_size / PANEL);
-    groups.keys[g] = (const Element*)attention.key + offset;
-    groups.values[g] = model.latent_dim ? groups.keys[g] : (const Element*)attention.value + offset;
+    int64_t offset = group_offset<T>(model, table[position / model.block_size], kv_head,
+                                     position % model.block_size / PANEL);
+    groups.keys[g] = (const Element*)((const char*)attention.key + offset);
+    groups.values[g] = model.latent_dim ? groups.keys[g]
+                                        : (const Element*)((const char*)attention.value + offset);
   }
   const int64_t num_ahead = least(GROUPS_AHEAD, groups.count);
   if (first < SPLIT)
-    for (int64_t g = 0; g < num_ahead; g++) read_group<T>(groups.keys[g], d);
-  const bool is_capped = attention.softcap != 0.0f;
+    for (int64_t g = 0; g < num_ahead; g++) read_group(groups.keys[g], kv_group_bytes<T>(model));
+  const bool is_capped = attention.softcap != 0.0f, is_scaled = has_kv_scales(model);
+  const int64_t value_bytes = kv_group_bytes<T>(model) / d * width;
+  const bool in_registers = is_scaled && !TileStorage<T>::EXISTS && num_rows <= BYTE_ROWS;
+  const auto soften_row = is_scaled ? soften<T, true> : soften<T, false>;
+  if (is_scaled) {
+    read_scales<T>(groups.keys, groups, memory.key_scales);
+    read_scales<T>(groups.values, groups, memory.value_scales);
+    if (!in_registers) widen_groups<T>(memory, d, groups.count, groups.keys);
+  }
   const float scale = (is_capped ? 1.0f : attention.score_scale) * LOG2_E;
   Totals &before = memory.totals[0], &split = memory.totals[1];
   for (int64_t begin = 0; begin < num_rows; begin += SCORED_ROWS) {
     const int64_t count = least(SCORED_ROWS, num_rows - begin);
     if constexpr (TileStorage<T>::EXISTS)
       score_by_tiles<T>(tiles, memory, begin, count, d, groups);
+    else if (in_registers)
+      score_bytes<T>(memory, begin, count, d, groups);
     else
       score_rows<T>(memory, begin, count, d, groups);
     if (begin == 0)
-      for (int64_t g = 0; g < num_ahead; g++) read_group<T>(groups.values[g], width);
+      for (int64_t g = 0; g < num_ahead; g++) read_group(groups.values[g], value_bytes);
     for (int64_t row = begin; row < begin + count; row++) {
       int64_t position = batch.positions[tile.first_token + row / num_query];
       int64_t from = attention.window ? most(0, position + 1 - attention.window) : 0;
       float* products = memory.products + (row - begin) * SPLIT;
+      if (is_scaled) scale_products(products + lead, groups.count * PANEL, memory.key_scales + lead);
       if (is_capped)
         cap_scores(products + lead, groups.count * PANEL, attention.score_scale, attention.softcap);
-      soften<T>(products, memory.weights + row * SPLIT, groups.count + lead / PANEL,
-                from - first + lead, position + 1 - first + lead, scale, split.greatest + row,
-                split.total + row);
+      soften_row(products, memory.weights + row * SPLIT, groups.count + lead / PANEL,
+                 from - first + lead, position + 1 - first + lead, scale, memory.value_scales,
+                 split.greatest + row, split.total + row);
     }
   }
   merge_totals(before, split, num_rows, scale);
   if (model.latent_dim) turn_latents<T>(memory, width, groups);
+  if (is_scaled && !in_registers) widen_groups<T>(memory, d, groups.count, groups.values);
   if constexpr (TileStorage<T>::EXISTS)
     weigh_by_tiles<T>(tiles, memory, num_rows, width, groups);
   else
-    weigh_rows<T>(memory, num_rows, width, groups);
+    weigh_rows<T>(in_registers ? WEIGH_BYTES<T> : WEIGH_TILES<T>, memory, num_rows, width, groups);
   for (int64_t row = 0; row < num_rows; row++) {
     V old_factor = set1(before.factor[row]), split_factor = set1(split.factor[row]);
     for (int64_t i = row * width; i < (row + 1) * width; i += PANEL)

@@ -4,8 +4,6 @@
 
 namespace PW_ISA {
 
-static constexpr int MAX_HEAD_DIM = 512;
-
 // Rotate [head_dim]; dimension i is paired with i + head_dim / 2.
 static inline void rotate(const float* x, const float* cosines, const float* sines, int64_t size,
                           float* y) {

@@ -24,6 +24,11 @@ struct SplitGroups {
   int64_t lead;
 };
 
+// Writes sums of values [rows, stride], of some rows and panels, with weights `p`.
+template <class T>
+using WeighTile = void (*)(const typename T::Element* p, const typename T::Element* const* groups,
+                           int64_t num_tokens, int64_t first_panel, float* out, int64_t stride);
+
 // The greatest product and the total of weights of each row of a tile, and its factor in a merge.
 struct Totals {
   alignas(64) float greatest[TILE_QUERIES];
@@ -42,13 +47,17 @@ struct AttentionMemory {
   char* value_tiles;             // of some panels of a split (tile_attention.h)
   Totals* totals;                // of all splits so far, and of one
   typename T::Element* latents;  // of a split, as values (latent.h)
+  typename T::Element* widened;  // keys or values of a split (scaled_kv.h), and the scales of both
+  float *key_scales, *value_scales;  // [SPLIT]
 
   AttentionMemory(PwPool* pool, int thread, const PwModel& model) {
     const int64_t rows = TILE_QUERIES, head_dim = model.head_dim, width = value_dim(model);
     int64_t element = sizeof(typename T::Element);
+    const int64_t num_scaled = has_kv_scales(model) ? SPLIT : 0;
     int64_t sizes[] = {rows * head_dim * element, SCORED_ROWS * SPLIT * 4, rows * SPLIT * element,
                        rows * width * 4,          rows * width * 4,        VALUE_TILE_BYTES,
-                       2 * sizeof(Totals),        SPLIT * model.latent_dim * element};
+                       2 * sizeof(Totals),        SPLIT * model.latent_dim * element,
+                       num_scaled * head_dim * element, 2 * num_scaled * 4};
     int64_t all = 0;
     for (int64_t& size : sizes) {
       size = ceil_div(size, 64) * 64;
@@ -63,6 +72,9 @@ struct AttentionMemory {
     value_tiles = memory += sizes[4];
     totals = (Totals*)(memory += sizes[5]);
     latents = (typename T::Element*)(memory += sizes[6]);
+    widened = (typename T::Element*)(memory += sizes[7]);
+    key_scales = (float*)(memory += sizes[8]);
+    value_scales = key_scales + num_scaled;
   }
 };
 

@@ -9,6 +9,7 @@ struct Group {
   const PwLinear* linears;
   const int64_t* starts;
   int64_t count;
+  const LowRank* low = nullptr;  // adapters of the rows; null for none
 
   int64_t num_rows(int64_t i) const { return starts[i + 1] - starts[i]; }
 };
@@ -107,6 +108,13 @@ static inline void compute_item(PwPool* pool, int thread, const PwLinear& linear
   multiply_item(linear, x, item, finish);
 }
 
+// The rows of a product, x or what was prepared of it.
+static inline Rows rows_for(const PwLinear& linear, const void* x, void* prepared,
+                            int64_t num_rows) {
+  if (linear.order != nullptr) x = ordered_rows(linear, prepared, num_rows);
+  return {x, prepared};
+}
+
 // Call finish(row, first_panel, num_panels, sums) for each row of this thread's share of x W^T, where
 // `finish` is finish_of(matrix). The sums are 16 floats per panel and may be overwritten.
 template <class T, class FinishOf>
@@ -119,7 +127,12 @@ static void linear_share(PwPool* pool, int phase, int thread, const Group& group
     const int64_t matrix = items.matrix(), number = items.number(item);
     const PwLinear& linear = group.linears[matrix];
     const int64_t first_row = group.starts[matrix], end_row = group.starts[matrix + 1];
-    const auto finish = finish_of(linear);
+    const auto finish_sums = finish_of(linear);
+    const auto finish = [&](int64_t row, int64_t panel, int num_panels, float* sums) {
+      if (__builtin_expect(group.low != nullptr, 0))
+        add_low_rank(*group.low, row, panel, num_panels, sums);
+      finish_sums(row, panel, num_panels, sums);
+    };
     if constexpr (TileStorage<T>::EXISTS) {
       if (items.by_tiles()) {
         compute_tile_item<T>(pool, thread, tiles, linear, x, items.cut(), number, first_row,
@@ -247,7 +260,8 @@ static void activate_linear(PwPool* pool, int phase, int thread, const Group& gr
 #undef PW_CALL
 }
 
-// Quantize this thread's share of the rows of `x`, or sum up their groups, if the matrix needs that.
+// Quantize this thread's share of the rows of `x`, or put them in order and sum up their groups, if the
+// matrix needs that.
 // Other threads may read the results only after a barrier.
 template <class T>
 static void prepare_share(PwPool* pool, int thread, const PwLinear& linear, const void* x,
@@ -257,9 +271,15 @@ static void prepare_share(PwPool* pool, int thread, const PwLinear& linear, cons
   Share rows = share(pool, thread, num_rows);
   for (int64_t row = rows.first; row < rows.last; row++) {
     const typename T::Element* from = (const typename T::Element*)x + row * size;
+    if (linear.order != nullptr) {
+      typename T::Element* to =
+          (typename T::Element*)ordered_rows(linear, prepared, num_rows) + row * size;
+      for (int64_t i = 0; i < size; i++) to[i] = from[linear.order[i]];
+      from = to;
+    }
     if (is_quantized(linear))
       quantize_row(from, size, group, (int8_t*)prepared + row * stride);
-    else
+    else if (has_offsets(linear))
       for (int64_t g = 0; g < size / group; g++)
         ((float*)prepared)[row * (size / group) + g] = sum_of_group(from + g * group, group);
   }

@@ -142,6 +142,10 @@ static inline void store(float* p, VI x) {
 static inline VI subtract(VI a, VI b) {
   return {_mm256_sub_epi32(a.low, b.low), _mm256_sub_epi32(a.high, b.high)};
 }
+static inline __m256 widen_bytes(const int8_t* p) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)p)));
+}
+static inline V load_bytes(const int8_t* p) { return {widen_bytes(p), widen_bytes(p + 8)}; }
 // Store whole numbers in the range of bytes as bytes.
 static inline void store_bytes(int8_t* p, V x) {
   // Each half of 128 bits is packed separately, so the words must be permuted.

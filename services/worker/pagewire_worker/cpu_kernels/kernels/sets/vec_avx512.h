@@ -88,6 +88,9 @@ static inline VI integers(int32_t x) { return _mm512_set1_epi32(x); }
 static inline VI load_integers(const float* p) { return _mm512_loadu_si512(p); }
 static inline void store(float* p, VI x) { _mm512_storeu_si512(p, x); }
 static inline VI subtract(VI a, VI b) { return _mm512_sub_epi32(a, b); }
+static inline V load_bytes(const int8_t* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)p)));
+}
 // Store whole numbers in the range of bytes as bytes.
 static inline void store_bytes(int8_t* p, V x) {
   _mm_storeu_si128((__m128i*)p, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x)));

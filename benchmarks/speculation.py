@@ -1,0 +1,131 @@
+"""What speculation gains where text is copied, and costs where nothing is accepted.
+
+    python benchmarks/speculation.py
+    python benchmarks/make_checkpoint.py --shape qwen2.5-0.5b
+    python benchmarks/speculation.py checkpoints/qwen2.5-0.5b --tasks loop random
+
+Two deployments of one model run the same requests in turn, one with speculation and one without;
+the answers must be the same. Prints the median of the times without, divided by those with: above 1
+speculation is faster. Other work on the machine then meets both alike.
+
+| task | what is asked | drafts |
+| --- | --- | --- |
+| copy | the built-in model copies a list of words out of its prompt | nearly all are right |
+| loop | a model goes on greedily with a prompt that repeats | many, once it repeats itself |
+| random | a prompt of random tokens, sampled at temperature 1.5 | next to none is right |
+"""
+
+import argparse
+import json
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from parts.machine import describe
+
+from pagewire import LLM, SamplingParams
+
+WORDS = [
+    "apple",
+    "river",
+    "stone",
+    "cloud",
+    "green",
+    "table",
+    "music",
+    "paper",
+    "house",
+    "light",
+    "water",
+    "bread",
+]
+BUILT_IN = "pagewire-builtin"
+Run = Callable[[LLM], list[tuple[int, ...]]]
+
+
+def token_ids(outputs: Sequence[Any]) -> list[tuple[int, ...]]:
+    """Return the tokens of each answer."""
+    return [tuple(one.outputs[0].token_ids) for one in outputs]
+
+
+def copy(num_at_once: int, num_tokens: int) -> Run:
+    """Return a run of chats that ask for a copy."""
+    dice = random.Random(1)
+    lists = [" ".join(dice.choices(WORDS, k=24)) for _ in range(num_at_once)]
+    chats = [[{"role": "user", "content": f"Copy this list: {one}"}] for one in lists]
+    params = SamplingParams(temperature=0.0, max_tokens=num_tokens)
+    return lambda llm: token_ids(llm.chat(chats, params, use_tqdm=False))
+
+
+def complete(num_at_once: int, num_tokens: int, *, is_loop: bool) -> Run:
+    """Return a run of prompts that repeat, or of random ones that are sampled."""
+    dice = random.Random(2)
+    prompts = [[dice.randrange(3, 400) for _ in range(8 if is_loop else 64)] for _ in range(64)]
+    requests = [{"prompt_token_ids": one * (8 if is_loop else 1)} for one in prompts[:num_at_once]]
+    params = SamplingParams(
+        temperature=0.0 if is_loop else 1.5, seed=1, max_tokens=num_tokens, ignore_eos=True
+    )
+    return lambda llm: token_ids(llm.generate(requests, params, use_tqdm=False))
+
+
+def make_run(task: str, num_at_once: int, num_tokens: int) -> Run:
+    """Return the run of a task."""
+    if task == "copy":
+        return copy(num_at_once, num_tokens)
+    return complete(num_at_once, num_tokens, is_loop=task == "loop")
+
+
+def timed(run: Run, llm: LLM) -> tuple[float, list[tuple[int, ...]]]:
+    """Return the seconds of a run, and its answers."""
+    began = time.perf_counter()
+    answers = run(llm)
+    return time.perf_counter() - began, answers
+
+
+def compare(plain: LLM, speculative: LLM, run: Run, num_pairs: int) -> tuple[float, float]:
+    """Return the median ratio of `num_pairs` pairs, and the tokens per second without drafts."""
+    ratios, rates = [], []
+    for number in range(num_pairs + 1):
+        order = (plain, speculative) if number % 2 else (speculative, plain)
+        found = {id(llm): timed(run, llm) for llm in order}
+        (before, expected), (after, answers) = found[id(plain)], found[id(speculative)]
+        assert answers == expected, "speculation changed an answer"
+        if number:  # the first pair warms up
+            ratios.append(before / after)
+            rates.append(sum(map(len, expected)) / before)
+    return statistics.median(ratios), statistics.median(rates)
+
+
+def main() -> None:
+    """Start both deployments and print a row per task and number of requests."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("model", nargs="?", default=BUILT_IN)
+    parser.add_argument("--tasks", nargs="+", default=["copy", "loop", "random"])
+    parser.add_argument("--at-once", nargs="+", type=int, default=[1, 8])
+    parser.add_argument("--tokens", type=int, default=96)
+    parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--drafts", type=int, default=5)
+    parser.add_argument("--always", action="store_true", help="verify drafts whatever they cost")
+    arguments = parser.parse_args()
+    print(describe())
+    settings = {"method": "ngram", "num_speculative_tokens": arguments.drafts}
+    config = {**settings, "adaptive": not arguments.always}
+    shared = {"enable_prefix_caching": False, "kv_offload": "off"}
+    with (
+        LLM(arguments.model, **shared) as plain,
+        LLM(arguments.model, speculative_config=config, **shared) as speculative,
+    ):
+        print(f"{json.dumps(config)}\n{'task':8} {'at once':>8} {'tokens/s':>9} {'ratio':>6}")
+        for task in arguments.tasks:
+            for num_at_once in arguments.at_once:
+                run = make_run(task, num_at_once, arguments.tokens)
+                ratio, rate = compare(plain, speculative, run, arguments.pairs)
+                print(f"{task:8} {num_at_once:8} {rate:9.1f} {ratio:6.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Turns the content of an adapter into tensors for the matrices of a model, and checks them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from pagewire_shared.adapters.adapter_config import AdapterConfig
+from pagewire_shared.adapters.adapter_error import AdapterError
+from pagewire_shared.adapters.adapter_folder import AdapterContent, AdapterSummary
+from pagewire_shared.adapters.content_id import WEIGHTS_NAME
+from pagewire_shared.adapters.modules import AdapterModule
+from pagewire_shared.adapters.tensor_header import StoredTensor
+from pagewire_worker.adapters.targets import AdapterTargets
+
+_DTYPES: Final = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterPart:
+    """The adapter of one tensor: y += scaling * up (down x).
+
+    Attributes:
+        down: [rank, inputs] of the model's type.
+        up: [outputs, rank] of the same type, in the published order of the outputs.
+    """
+
+    down: Tensor
+    up: Tensor
+    scaling: float
+
+    @property
+    def rank(self) -> int:
+        """Rows of `down`."""
+        return len(self.down)
+
+
+AdapterParts = Mapping[tuple[int, int], AdapterPart]
+"""By the number of the matrix, and of the tensor within it."""
+
+
+def read_parts(
+    content: AdapterContent, summary: AdapterSummary, targets: AdapterTargets, dtype: torch.dtype
+) -> AdapterParts:
+    """Return the tensors of an adapter for the matrices of a model.
+
+    Raises:
+        AdapterError: The model has no such matrix, or one of another shape, a matrix that the
+            settings select has none, or a value is not finite; it names the tensor or module.
+    """
+    parts: dict[tuple[int, int], AdapterPart] = {}
+    for module in summary.modules:
+        place = targets.place(module.name)
+        _check_shape(module, targets, place)
+        if place in parts:
+            raise AdapterError(f"module {module.name} has two adapters", module.name)
+        parts[place] = AdapterPart(
+            _tensor(content, module.down, dtype),
+            _tensor(content, module.up, dtype),
+            module.scaling,
+        )
+    _check_whole(summary.config, targets, parts)
+    return parts
+
+
+def _check_shape(module: AdapterModule, targets: AdapterTargets, place: tuple[int, int]) -> None:
+    spec = targets.linears[place[0]].spec
+    _, num_outputs = spec.parts[place[1]]
+    for tensor, found, wanted in (
+        (module.down, module.num_inputs, spec.num_inputs),
+        (module.up, module.num_outputs, num_outputs),
+    ):
+        if found != wanted:
+            raise AdapterError(
+                f"{WEIGHTS_NAME}: tensor {tensor.name} has shape {list(tensor.shape)}, and the "
+                f"matrix of the model has {wanted} in the place of {found}",
+                tensor.name,
+            )
+
+
+def _check_whole(config: AdapterConfig, targets: AdapterTargets, parts: AdapterParts) -> None:
+    for name, place in targets.names.items():
+        if place not in parts and config.expects(name, targets.linears[place[0]].layer):
+            raise AdapterError(
+                f"{WEIGHTS_NAME} lacks the tensors of {name}, which target_modules select", name
+            )
+
+
+def _tensor(content: AdapterContent, stored: StoredTensor, dtype: torch.dtype) -> Tensor:
+    # A copy: the content itself is not aligned, and read-only.
+    data = bytearray(memoryview(content.weights)[stored.begin : stored.end])
+    values = torch.frombuffer(data, dtype=_DTYPES[stored.dtype]).view(stored.shape).to(dtype)
+    if not bool(values.isfinite().all()):
+        shown = str(dtype).removeprefix("torch.")
+        raise AdapterError(
+            f"{WEIGHTS_NAME}: tensor {stored.name}: not all values are finite in {shown}",
+            stored.name,
+        )
+    return values

@@ -1,0 +1,85 @@
+"""The adapter slots of a replica: which adapter is in each, and who computes with them."""
+
+import threading
+from typing import Protocol
+
+import torch
+
+from pagewire_shared.adapters.adapter_folder import AdapterContent, AdapterSummary
+from pagewire_shared.steps.plan import StepPlan
+from pagewire_worker.adapters.content import AdapterParts, read_parts
+from pagewire_worker.adapters.targets import AdapterTargets
+from pagewire_worker.backend.adapters import AdapterLimits, AdapterSlots
+from pagewire_worker.plan.plan_error import PlanError
+
+
+class AdapterStore(Protocol):
+    """Memory for the adapters of all slots, in the form that a backend computes with."""
+
+    def write(self, slot: int, parts: AdapterParts) -> None:
+        """Replace the adapter of a slot that no step reads. Called beside steps."""
+        ...
+
+
+class AdapterTable:
+    """The adapter slots of one replica.
+
+    Loads fill a slot in a thread of their own, while steps read other slots.
+
+    Args:
+        store: The memory of the backend.
+        dtype: Type of the model.
+    """
+
+    def __init__(
+        self,
+        targets: AdapterTargets,
+        limits: AdapterLimits,
+        store: AdapterStore,
+        dtype: torch.dtype,
+    ) -> None:
+        self._targets = targets
+        self.limits = limits
+        self._store = store
+        self._dtype = dtype
+        self._lock = threading.Lock()
+        self._held: dict[int, bytes] = {}
+        self._epoch = 0
+
+    @property
+    def held(self) -> dict[int, bytes]:
+        """The identities of the adapters by their slots."""
+        with self._lock:
+            return dict(self._held)
+
+    def fill(self, slot: int, content: AdapterContent, summary: AdapterSummary) -> None:
+        """Put an adapter into a slot that no sequence uses.
+
+        Raises:
+            AdapterError: The adapter does not fit the model; the slot is empty then.
+        """
+        with self._lock:
+            epoch = self._epoch
+            self._held.pop(slot, None)
+        parts = read_parts(content, summary, self._targets, self._dtype)
+        self._store.write(slot, parts)
+        with self._lock:
+            if epoch == self._epoch:
+                self._held[slot] = summary.adapter_id
+
+    def clear(self) -> None:
+        """Empty all slots; loads under way fill none."""
+        with self._lock:
+            self._epoch += 1
+            self._held.clear()
+
+
+def check_adapters(table: AdapterSlots | None, plan: StepPlan) -> None:
+    """Raise PlanError naming the slot of a new sequence whose adapter is not loaded."""
+    wanted = [one for one in plan.new_sequences if one.adapter_slot is not None]
+    held = table.held if wanted and table is not None else {}
+    for request in wanted:
+        adapter = request.adapter_slot
+        if adapter not in held:
+            text = f"slot {request.slot}: adapter_slot {adapter} holds no adapter"
+            raise PlanError(text, (request.slot,))

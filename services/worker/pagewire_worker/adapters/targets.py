@@ -1,0 +1,105 @@
+"""The matrices of a model that adapters may change, found by the names of their modules."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pagewire_shared.adapters.adapter_error import AdapterError
+from pagewire_worker.checkpoint.tensor_names import own_name
+from pagewire_worker.families.plan import LayerSpec, LinearSpec, MlpSpec, ModelPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptedLinear:
+    """A matrix, made of one or more tensors, each with an adapter of its own.
+
+    Attributes:
+        layer: Number of its layer.
+        spec: Its tensors.
+        order: Published row of each output; None for the published order.
+        gate_size: Outputs that are gates, the first ones; None for none.
+    """
+
+    layer: int
+    spec: LinearSpec
+    order: tuple[int, ...] | None = None
+    gate_size: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of its first tensor, which no other matrix has."""
+        return self.spec.parts[0][0]
+
+    @property
+    def bounds(self) -> tuple[tuple[int, int], ...]:
+        """The first output of each tensor, and the one behind its last. No order crosses them."""
+        ends, end = [], 0
+        for _, size in self.spec.parts:
+            ends.append((end, end + size))
+            end += size
+        return tuple(ends)
+
+    def order_within(self, part: int) -> list[int] | None:
+        """Return the published row of each output of a tensor, counted within it."""
+        if self.order is None:
+            return None
+        begin, end = self.bounds[part]
+        return [row - begin for row in self.order[begin:end]]
+
+
+class AdapterTargets:
+    """The matrices of one model that adapters may change.
+
+    Attributes:
+        linears: In order of the layers.
+    """
+
+    def __init__(self, plan: ModelPlan) -> None:
+        self._has_latents = plan.attention.latent is not None
+        self.linears = tuple(
+            one for layer, spec in enumerate(plan.layers) for one in _linears(layer, spec)
+        )
+        self._places = {
+            name: (index, part)
+            for index, linear in enumerate(self.linears)
+            for part, (name, _) in enumerate(linear.spec.parts)
+        }
+        self._indexes = {linear.name: index for index, linear in enumerate(self.linears)}
+
+    @property
+    def names(self) -> Mapping[str, tuple[int, int]]:
+        """The matrix and the tensor within it, by the name of the module."""
+        return self._places
+
+    def index_of(self, spec: LinearSpec) -> int | None:
+        """Return the number of a matrix; None for one that adapters may not change."""
+        return self._indexes.get(spec.parts[0][0])
+
+    def place(self, module: str) -> tuple[int, int]:
+        """Return the number of a matrix, and of a tensor within it. Raises AdapterError."""
+        # Checkpoints with towers for images nest the names of their text model.
+        own = own_name(f"{module}.").removesuffix(".")
+        if own not in self._places:
+            raise AdapterError(f"module {module[:200]}: {self._reason(own)}", module[:200])
+        return self._places[own]
+
+    def _reason(self, module: str) -> str:
+        parts = module.split(".")
+        if any(part in ("experts", "shared_expert", "shared_experts") for part in parts):
+            return "adapters of experts are not supported"
+        if self._has_latents and "self_attn" in parts:
+            return "adapters of latent attention are not supported"
+        return "the model has no matrix of this name that an adapter may change"
+
+
+def _linears(layer: int, spec: LayerSpec) -> list[AdaptedLinear]:
+    attention, found = spec.attention, []
+    if attention.latent is None:
+        order = attention.order_of(attention.qkv.num_outputs)
+        own = None if order is None else tuple(order)
+        found.append(AdaptedLinear(layer=layer, spec=attention.qkv, order=own))
+        found.append(AdaptedLinear(layer=layer, spec=attention.output))
+    if isinstance(spec.mlp, MlpSpec):
+        gates = spec.mlp.size if spec.mlp.is_gated else None
+        found.append(AdaptedLinear(layer=layer, spec=spec.mlp.up, gate_size=gates))
+        found.append(AdaptedLinear(layer=layer, spec=spec.mlp.down))
+    return found

@@ -1,0 +1,59 @@
+"""Interface between adapters and an implementation of the model: tokens, and slots."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from torch import Tensor
+
+from pagewire_shared.adapters.adapter_folder import AdapterContent, AdapterSummary
+
+NO_ADAPTER: Final = -1
+"""In the place of an adapter slot: the model alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterLimits:
+    """Bounds of the adapters of a replica: slots at once, and the largest rank."""
+
+    num_slots: int
+    max_rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterRows:
+    """The adapters of a step, of which at least one token has one.
+
+    Attributes:
+        slots: [tokens] int64 on the device, the adapter slot of each token, or NO_ADAPTER.
+        used: The adapter slots in it, ascending.
+    """
+
+    slots: Tensor
+    used: tuple[int, ...]
+
+
+class AdapterSlots(Protocol):
+    """The adapter slots of a loaded model."""
+
+    @property
+    def limits(self) -> AdapterLimits:
+        """How many there are, and the largest rank."""
+        ...
+
+    @property
+    def held(self) -> Mapping[int, bytes]:
+        """The identities of the adapters that may be used, by their slots."""
+        ...
+
+    def fill(self, slot: int, content: AdapterContent, summary: AdapterSummary) -> None:
+        """Put an adapter into a slot that no step reads; called beside steps.
+
+        Raises:
+            AdapterError: The adapter does not fit the model; the slot is empty then.
+        """
+        ...
+
+    def clear(self) -> None:
+        """Empty all slots; loads under way fill none."""
+        ...

@@ -1,0 +1,79 @@
+// Adapters of low rank: y += scaling * up (down x), each token with its own. Both products are summed in
+// float32 in the order of the inputs and of the ranks, whatever else is in the step.
+#pragma once
+
+namespace PW_ISA {
+
+// What is added to the sums of a product: the result of PW_LOWER, times `up` of each token's adapter.
+struct LowRank {
+  const PwAdapters* adapters;
+  const int64_t* slots;  // of the tokens
+  const float* low;      // [tokens, num_parts, max_rank]
+  int32_t type;          // of the model
+};
+
+template <class Element>
+static inline void raise_panels(const PwAdapters& adapters, const PwAdapterPart* parts,
+                                const float* low, int64_t first_panel, int num_panels, float* sums) {
+  for (int n = 0; n < num_panels; n++) {
+    const PwAdapterPanel panel = adapters.panels[first_panel + n];
+    const PwAdapterPart& part = parts[panel.part];
+    const Element* up = (const Element*)part.up + (int64_t)panel.place * part.rank * PANEL;
+    const float* x = low + (int64_t)panel.part * adapters.max_rank;
+    V sum = zero();
+    for (int32_t r = 0; r < part.rank; r++) sum = fma(load(up + r * PANEL), set1(x[r]), sum);
+    store(sums + n * PANEL, add(load(sums + n * PANEL), sum));
+  }
+}
+
+// Add the adapter of a row to its sums. Apart from the loops of products, which keep their registers.
+static __attribute__((noinline)) void add_low_rank(const LowRank& low, int64_t row,
+                                                   int64_t first_panel, int num_panels,
+                                                   float* sums) {
+  const PwAdapters& adapters = *low.adapters;
+  if (low.slots[row] < 0) return;
+  const PwAdapterPart* parts = adapters.parts + low.slots[row] * adapters.num_parts;
+  const float* x = low.low + row * adapters.num_parts * adapters.max_rank;
+  if (low.type == PW_BFLOAT16)
+    raise_panels<Bf16>(adapters, parts, x, first_panel, num_panels, sums);
+  else
+    raise_panels<float>(adapters, parts, x, first_panel, num_panels, sums);
+}
+
+static constexpr int LOWERED = 4;  // ranks that are summed at once
+
+template <class Element, int COUNT>
+static inline void lower_ranks(const Element* x, const Element* down, int64_t size, float scaling,
+                               float* y) {
+  V sums[COUNT];
+  for (int k = 0; k < COUNT; k++) sums[k] = zero();
+  for (int64_t i = 0; i < size; i += PANEL) {
+    V values = load(x + i);
+    for (int k = 0; k < COUNT; k++) sums[k] = fma(load(down + k * size + i), values, sums[k]);
+  }
+  for (int k = 0; k < COUNT; k++) y[k] = sum_of(sums[k]) * scaling;
+}
+
+// y [tokens, num_parts, max_rank] = scaling * (down x) for this thread's tokens with an adapter.
+template <class T>
+static void lower_share(const PwAdapters& adapters, const int64_t* slots, const void* x,
+                        Share tokens, float* y) {
+  typedef typename T::Element Element;
+  const int64_t size = adapters.num_inputs;
+  for (int64_t token = tokens.first; token < tokens.last; token++) {
+    if (slots[token] < 0) continue;
+    const Element* row = (const Element*)x + token * size;
+    for (int32_t p = 0; p < adapters.num_parts; p++) {
+      const PwAdapterPart& part = adapters.parts[slots[token] * adapters.num_parts + p];
+      const Element* down = (const Element*)part.down;
+      float* to = y + (token * adapters.num_parts + p) * adapters.max_rank;
+      int32_t r = 0;
+      for (; r + LOWERED <= part.rank; r += LOWERED)
+        lower_ranks<Element, LOWERED>(row, down + r * size, size, part.scaling, to + r);
+      for (; r < part.rank; r++)
+        lower_ranks<Element, 1>(row, down + r * size, size, part.scaling, to + r);
+    }
+  }
+}
+
+}  // namespace PW_ISA

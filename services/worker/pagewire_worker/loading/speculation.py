@@ -1,0 +1,91 @@
+"""Builds the speculator of a replica, and measures how long its steps take by their rows."""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+import torch
+
+from pagewire_shared.errors import StartupError
+from pagewire_worker.backend.backend import ModelBackend
+from pagewire_worker.batch.slots import SlotTable
+from pagewire_worker.config import WorkerConfig
+from pagewire_worker.loading.replica_shape import ReplicaShape
+from pagewire_worker.loading.token_budget import probe_batch
+from pagewire_worker.speculation.ngram import NgramProposer
+from pagewire_worker.speculation.settings import SpeculationSettings, read_speculation
+from pagewire_worker.speculation.speculator import Speculator
+from pagewire_worker.speculation.step_costs import StepCosts
+
+MEASURED_ROWS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+MEASURED_TIMES: Final = 3
+AFFORDABLE_SECONDS: Final = 2.0
+"""Of all measurements together: what comes after is extrapolated."""
+
+
+def most_drafts(config: WorkerConfig) -> int:
+    """Return the drafts per sequence and step, at most; 0 without speculation."""
+    settings = read_speculation(config.speculative_config)
+    return settings.num_speculative_tokens if settings.is_on else 0
+
+
+def make_speculator(
+    config: WorkerConfig,
+    shape: ReplicaShape,
+    backend: ModelBackend,
+    slots: SlotTable,
+    most_rows: int,
+) -> Speculator | None:
+    """Return the speculator over `slots`; None without speculation.
+
+    Args:
+        most_rows: Rows of a step that several sequences share, at most.
+
+    Raises:
+        StartupError: The replica cannot speculate.
+    """
+    settings = read_speculation(config.speculative_config)
+    if not settings.is_on:
+        return None
+    reason = None
+    if shape.model.is_encoder:
+        reason = "an encoder generates nothing"
+    elif slots.host_tokens is None:
+        reason = "drafts are proposed on CPUs only so far"
+    if reason is not None:
+        raise StartupError(f"--speculative-config: {reason}", field="speculative_config")
+    costs = None
+    if settings.adaptive:
+        most_rows = min(most_rows, slots.limits.max_model_len)
+        costs = measured_costs(backend, most_rows, time.perf_counter)
+    return Speculator(
+        proposer=make_proposer(settings),
+        table=slots,
+        costs=costs,
+        most=settings.num_speculative_tokens,
+    )
+
+
+def make_proposer(settings: SpeculationSettings) -> NgramProposer:
+    """Return the proposer of a method."""
+    return NgramProposer(settings.prompt_lookup_min, settings.prompt_lookup_max)
+
+
+def measured_costs(backend: ModelBackend, most_rows: int, clock: Callable[[], float]) -> StepCosts:
+    """Return the seconds of steps whose rows are all sampled from, up to `most_rows`.
+
+    The first blocks of the cache are overwritten.
+    """
+    found: list[tuple[int, float]] = []
+    began = clock()
+    for num_rows in MEASURED_ROWS:
+        if found and (num_rows > most_rows or clock() - began > AFFORDABLE_SECONDS):
+            break
+        batch = probe_batch(backend, num_rows, torch.arange(num_rows))
+        seconds = []
+        for _ in range(MEASURED_TIMES):
+            started = clock()
+            backend.greedy(backend.forward(batch))
+            seconds.append(clock() - started)
+        found.append((num_rows, min(seconds)))
+    return StepCosts.of(found)

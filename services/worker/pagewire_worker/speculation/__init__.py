@@ -1,0 +1,1 @@
+"""Speculative decoding: guesses tokens for later places, which steps verify."""

@@ -1,0 +1,96 @@
+"""Settings of speculation, as JSON with vLLM's names. Imports no torch.
+
+The names are those of vLLM's `SpeculativeConfig` (vllm/config/speculative.py).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from pagewire_shared.errors import StartupError
+
+METHODS: Final = ("ngram", "none")
+MAX_DRAFTS: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculationSettings:
+    """How tokens are guessed.
+
+    Attributes:
+        method: Name of the proposer; "none" for no speculation.
+        num_speculative_tokens: Drafts per sequence and step, at most.
+        prompt_lookup_min, prompt_lookup_max: Tokens that have to match an earlier place at least,
+            and that are compared at most.
+        adaptive: Whether drafts are verified only as far as they are worth their time.
+    """
+
+    method: str = "none"
+    num_speculative_tokens: int = 5
+    prompt_lookup_min: int = 2
+    prompt_lookup_max: int = 4
+    adaptive: bool = True
+
+    @property
+    def is_on(self) -> bool:
+        """Whether tokens are guessed at all."""
+        return self.method != "none"
+
+
+_NAMES: Final = tuple(one.name for one in fields(SpeculationSettings))
+_LONGEST_LOOKUP: Final = 64
+
+
+def parse_speculation(text: str) -> str:
+    """Return a JSON object of settings in canonical form; "" for no speculation.
+
+    Raises:
+        StartupError: It is no such object, naming the setting at fault.
+    """
+    return json.dumps(_object(text), sort_keys=True) if read_speculation(text).is_on else ""
+
+
+def read_speculation(text: str) -> SpeculationSettings:
+    """Return the settings in `text`, a JSON object or "". Raises StartupError."""
+    if not text.strip():
+        return SpeculationSettings()
+    given = _object(text)
+    for name in given:
+        if name not in _NAMES:
+            raise StartupError(
+                f"{name} is no setting of speculation; there are {', '.join(_NAMES)}"
+            )
+    if not given:
+        return SpeculationSettings()
+    method = given.get("method")
+    if method not in METHODS:
+        shown = "no method is named" if method is None else f"method {method!r} is not there yet"
+        raise StartupError(f"{shown}; there are {', '.join(METHODS)}")
+    lookup = {"prompt_lookup_min", "prompt_lookup_max"}
+    # As in vLLM, one of the two alone stands for both.
+    if len(alone := lookup & given.keys()) == 1:
+        given |= dict.fromkeys(lookup, given[next(iter(alone))])
+    settings = SpeculationSettings(**given)
+    _check_range("num_speculative_tokens", settings.num_speculative_tokens, 1, MAX_DRAFTS)
+    _check_range("prompt_lookup_max", settings.prompt_lookup_max, 1, _LONGEST_LOOKUP)
+    _check_range("prompt_lookup_min", settings.prompt_lookup_min, 1, settings.prompt_lookup_max)
+    if not isinstance(settings.adaptive, bool):
+        raise StartupError(f"adaptive must be true or false, got {settings.adaptive!r}")
+    return settings
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise StartupError(f"{text[:100]!r} is not JSON: {error}") from error
+    if not isinstance(found, Mapping):
+        raise StartupError(f"{text[:100]!r} is not a JSON object")
+    return dict(found)
+
+
+def _check_range(name: str, value: object, low: int, high: int) -> None:
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if not is_whole or not low <= value <= high:  # type: ignore[operator]
+        raise StartupError(f"{name} must be a whole number from {low} to {high}, got {value!r}")

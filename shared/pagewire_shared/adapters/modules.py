@@ -1,0 +1,117 @@
+"""Pairs the tensors of an adapter into modules, and checks them against its settings.
+
+PEFT stores `base_model.model.<module>.lora_A.weight` [rank, inputs] and `lora_B.weight` [outputs,
+rank] (peft/utils/save_and_load.py, `get_peft_model_state_dict`).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pagewire_shared.adapters.adapter_config import AdapterConfig
+from pagewire_shared.adapters.adapter_error import AdapterError
+from pagewire_shared.adapters.content_id import WEIGHTS_NAME
+from pagewire_shared.adapters.tensor_header import StoredTensor
+
+_PREFIX: Final = "base_model.model."
+_DOWN: Final = ".lora_A.weight"
+_UP: Final = ".lora_B.weight"
+_REASONS: Final = {
+    ".lora_magnitude_vector": "DoRA is not supported",
+    ".lora_embedding_A": "adapters of embeddings are not supported",
+    ".lora_embedding_B": "adapters of embeddings are not supported",
+    ".lora_A.bias": "biases of adapters are not supported",
+    ".lora_B.bias": "biases of adapters are not supported",
+    "embed_tokens.weight": "an adapter cannot replace the embeddings",
+    "lm_head.weight": "an adapter cannot replace the matrix for logits",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterModule:
+    """The adapter of one matrix: y += scaling * up (down x).
+
+    Attributes:
+        name: Of the matrix's module, as in the checkpoint: model.layers.0.self_attn.q_proj.
+        rank, num_inputs, num_outputs: Sizes.
+        scaling: The factor of the product.
+        down: [rank, inputs].
+        up: [outputs, rank].
+    """
+
+    name: str
+    rank: int
+    num_inputs: int
+    num_outputs: int
+    scaling: float
+    down: StoredTensor
+    up: StoredTensor
+
+    @property
+    def num_values(self) -> int:
+        """Values of both tensors."""
+        return self.rank * (self.num_inputs + self.num_outputs)
+
+
+def pair_tensors(
+    config: AdapterConfig, tensors: Iterable[StoredTensor]
+) -> tuple[AdapterModule, ...]:
+    """Return the modules of an adapter by name.
+
+    Raises:
+        AdapterError: A tensor is of another kind, lacks its partner, or has a shape that does not
+            fit it or the settings; it names the tensor.
+    """
+    downs, ups = _split(tensors)
+    for name in sorted(downs.keys() ^ ups.keys()):
+        end = _UP if name in downs else _DOWN
+        raise _fault(f"{_PREFIX}{name}{end}", "it is missing")
+    if not downs:
+        raise AdapterError(f"{WEIGHTS_NAME}: it has no tensors of an adapter", WEIGHTS_NAME)
+    return tuple(_module(config, name, downs[name], ups[name]) for name in sorted(downs))
+
+
+def _split(
+    tensors: Iterable[StoredTensor],
+) -> tuple[Mapping[str, StoredTensor], Mapping[str, StoredTensor]]:
+    downs: dict[str, StoredTensor] = {}
+    ups: dict[str, StoredTensor] = {}
+    for tensor in tensors:
+        name = tensor.name
+        for end, found in ((_DOWN, downs), (_UP, ups)):
+            if name.startswith(_PREFIX) and name.endswith(end):
+                found[name[len(_PREFIX) : -len(end)]] = tensor
+                break
+        else:
+            reason = next((why for end, why in _REASONS.items() if name.endswith(end)), None)
+            raise _fault(name, reason or f"it is not named {_PREFIX}MODULE{_DOWN} or {_UP}")
+    return downs, ups
+
+
+def _module(
+    config: AdapterConfig, name: str, down: StoredTensor, up: StoredTensor
+) -> AdapterModule:
+    for tensor in (down, up):
+        if len(tensor.shape) != 2 or 0 in tensor.shape:
+            raise _fault(tensor.name, f"shape {list(tensor.shape)} is not that of a matrix")
+    rank, num_inputs = down.shape
+    if up.shape[1] != rank:
+        raise _fault(up.name, f"shape {list(up.shape)} does not fit rank {rank} of lora_A")
+    if rank not in {config.rank, *config.ranks}:
+        raise _fault(down.name, f"rank {rank} is not that of the settings, {config.rank}")
+    if not config.allows(name):
+        raise _fault(down.name, "target_modules do not select its module")
+    return AdapterModule(
+        name=name,
+        rank=rank,
+        num_inputs=num_inputs,
+        num_outputs=up.shape[0],
+        scaling=config.scaling(name, rank),
+        down=down,
+        up=up,
+    )
+
+
+def _fault(name: str, text: str) -> AdapterError:
+    shown = name[:200]
+    return AdapterError(f"{WEIGHTS_NAME}: tensor {shown}: {text}", shown)

@@ -1,0 +1,102 @@
+"""Random adapters for the matrices of a small checkpoint, and the checkpoint with one merged in."""
+
+import json
+import shutil
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from pagewire_shared.adapters.adapter_folder import (
+    AdapterContent,
+    AdapterSummary,
+    check_content,
+    read_adapter_files,
+)
+from pagewire_shared.adapters.tensor_header import AdapterBounds
+from pagewire_worker.adapters.targets import AdapterTargets
+from pagewire_worker.models.registry import read_plan
+from pagewire_worker.runner.model_runner import ModelRunner
+
+PREFIX = "base_model.model."
+
+
+@dataclass(frozen=True)
+class MadeAdapter:
+    """An adapter that was written to a folder.
+
+    Attributes:
+        changes: What it adds to each matrix, by the name of its tensor, float32.
+    """
+
+    folder: Path
+    changes: dict[str, Tensor]
+
+    @property
+    def content(self) -> AdapterContent:
+        return read_adapter_files(self.folder, AdapterBounds())
+
+    @property
+    def summary(self) -> AdapterSummary:
+        return check_content(self.content, AdapterBounds())
+
+    def fill(self, model_runner: ModelRunner, slot: int) -> None:
+        """Load it into a slot, as a worker does beside its steps."""
+        slots = model_runner._adapters
+        assert slots is not None
+        slots.fill(slot, self.content, self.summary)
+
+
+def make_adapter(
+    folder: Path,
+    model: Path,
+    *,
+    rank: int = 4,
+    seed: int = 0,
+    scale: float = 0.3,
+    only: Collection[str] | None = None,
+    dtype: torch.dtype = torch.float32,
+    **config: Any,
+) -> MadeAdapter:
+    """Write a random adapter for the model in `model`.
+
+    Args:
+        scale: Size of its values.
+        only: Last names of the modules that it adapts; None for all that can be.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    settings = {"peft_type": "LORA", "r": rank, "lora_alpha": 2 * rank, **config}
+    factor = settings["lora_alpha"] / (rank**0.5 if settings.get("use_rslora") else rank)
+    tensors: dict[str, Tensor] = {}
+    changes: dict[str, Tensor] = {}
+    for linear in AdapterTargets(read_plan(model)).linears:
+        for name, size in linear.spec.parts:
+            if only is not None and name.rpartition(".")[2] not in only:
+                continue
+            inputs = linear.spec.num_inputs
+            down = torch.randn(rank, inputs, generator=generator) * scale / inputs**0.5
+            up = torch.randn(size, rank, generator=generator) * scale
+            down, up = down.to(dtype), up.to(dtype)
+            tensors[f"{PREFIX}{name}.lora_A.weight"] = down
+            tensors[f"{PREFIX}{name}.lora_B.weight"] = up
+            changes[f"{name}.weight"] = factor * up.float() @ down.float()
+    names = sorted({name.split(".")[-2] for name in changes})
+    folder.mkdir(parents=True, exist_ok=True)
+    settings.setdefault("target_modules", names)
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
+    save_file(tensors, folder / "adapter_model.safetensors")
+    return MadeAdapter(folder, changes)
+
+
+def merge(adapter: MadeAdapter, model: Path, folder: Path) -> Path:
+    """Write the checkpoint `model` with the adapter in its matrices; return its folder."""
+    shutil.copytree(model, folder)
+    stored = load_file(model / "model.safetensors")
+    for name, change in adapter.changes.items():
+        stored[name] = (stored[name].float() + change).to(stored[name].dtype)
+    save_file(stored, folder / "model.safetensors", {"format": "pt"})
+    return folder

@@ -1,0 +1,113 @@
+"""Compares answers with speculation to answers without: the same tokens and log-probability bits.
+
+`python -m support.oracles.speculated --tokens 1000000` in `tests` compares so many tokens.
+"""
+
+import argparse
+import json
+import random
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pagewire_worker.speculation.draft_counts import DraftCounts
+from pagewire_worker.speculation.ngram import NgramProposer
+from pagewire_worker.speculation.speculator import Speculator
+from support.cells.exact_cells import SOLO, Answer, ExactCell, Request, draw_weather
+from support.fakes.scripted_proposer import ScriptedProposer
+from support.oracles.exact_requests import draw_requests, make_exact_checkpoint
+
+ALWAYS = json.dumps({"method": "ngram", "num_speculative_tokens": 5, "adaptive": False})
+ON_CPU: dict[str, Any] = {"device": "cpu", "cpu_backend": "fused"}
+
+
+@dataclass
+class SpeculatedCell:
+    """Two cells of one checkpoint, and the answers of the one without speculation.
+
+    Attributes:
+        alone: The answer to each request that runs alone, without speculation.
+        num_tokens: Tokens compared so far.
+    """
+
+    folder: Path
+    settings: dict[str, Any] = field(default_factory=dict)
+    seed: int = 1
+    num_threads: int = 1
+    num_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        settings = {**ON_CPU, **self.settings}
+        plain = ExactCell(self.folder, num_threads=self.num_threads, **settings)
+        self.requests = draw_requests(self.seed)
+        self.alone = [plain.run([request], SOLO)[0] for request in self.requests]
+        self.cell = ExactCell(
+            self.folder, num_threads=self.num_threads, speculative_config=ALWAYS, **settings
+        )
+
+    @property
+    def speculator(self) -> Speculator:
+        found = self.cell.replica.speculator
+        assert found is not None
+        return found
+
+    @property
+    def counts(self) -> DraftCounts:
+        """Drafts that were verified, and those that were right."""
+        return self.speculator.counts
+
+    def check(self, num_tokens: int) -> None:
+        """Compare random batches until so many tokens more have been compared."""
+        dice = random.Random(self.num_tokens + self.seed)
+        longest = max(len(one.prompt) + (one.sampling.max_tokens or 0) for one in self.requests)
+        end = self.num_tokens + num_tokens
+        while self.num_tokens < end:
+            # One in four guesses by itself; the others have seen the answers, and err.
+            wrong_every = dice.choice([None, 0, 2, 5])
+            self.speculator._proposer = (
+                NgramProposer(1, 3)
+                if wrong_every is None
+                else ScriptedProposer(futures(self.requests, self.alone), wrong_every)
+            )
+            chosen = dice.choices(range(len(self.requests)), k=dice.choice([1, 2, 4, 8, 16]))
+            weather = draw_weather(dice, longest)
+            answers = self.cell.run([self.requests[index] for index in chosen], weather)
+            for index, answer in zip(chosen, answers, strict=True):
+                assert answer == self.alone[index], (index, weather, wrong_every)
+                self.num_tokens += len(answer.token_ids)
+
+
+def futures(requests: Sequence[Request], answers: Sequence[Answer]) -> list[list[int]]:
+    """The whole sequences of `requests`, prompt and output."""
+    return [
+        [*request.prompt, *answer.token_ids]
+        for request, answer in zip(requests, answers, strict=True)
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tokens", type=int, default=1_000_000)
+    parser.add_argument("--checkpoint", default="qwen3")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--quantization", default="none")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place:
+        folder = make_exact_checkpoint(Path(place), arguments.checkpoint)
+        settings = {"quantization": arguments.quantization}
+        cell = SpeculatedCell(folder, settings, arguments.seed)
+        while cell.num_tokens < arguments.tokens:
+            cell.check(min(20_000, arguments.tokens - cell.num_tokens))
+            counts = cell.counts
+            print(
+                f"{cell.num_tokens} tokens are the same; {int(counts.right_at.sum())} of "
+                f"{counts.num_tokens} drafts were right, {cell.cell.num_preemptions} preemptions, "
+                f"{cell.cell.num_deaths} deaths, {cell.cell.num_cached_tokens} cached tokens",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

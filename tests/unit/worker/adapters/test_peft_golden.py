@@ -1,0 +1,72 @@
+"""Adapters that PEFT itself wrote: logits are those that it computes
+(tests/support/adapters/write.py)."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from pagewire_shared.adapters.adapter_folder import check_adapter
+from pagewire_shared.adapters.tensor_header import AdapterBounds
+from pagewire_worker.backend.sampled_tokens import SampledTokens
+from support.adapters.model_adapters import MadeAdapter
+from support.cells.worker_driver import GREEDY, Driver, Running, load
+from support.kernels.fused_kernels import needs_kernels
+
+FOLDER = Path(__file__).parents[3] / "support" / "adapters"
+NAMES = sorted(path.parent.name for path in FOLDER.glob("*/adapter_config.json"))
+TOKENS = [(7 * position + 3) % 128 for position in range(24)]
+LENGTHS = (1, 5, 24)
+
+
+def logits_of(
+    one: Driver, slots: list[int | None], monkeypatch: pytest.MonkeyPatch
+) -> torch.Tensor:
+    """Return the logits after LENGTHS of TOKENS for each slot, [slots, lengths, vocab]."""
+    backend, found = one.model_runner.backend, []
+    logits = backend.logits
+
+    def noted(hidden: torch.Tensor) -> SampledTokens:
+        found.append(logits(hidden).clone())
+        return SampledTokens(found[-1].argmax(dim=1))
+
+    sequences = [
+        Running(number, TOKENS[:length], GREEDY, 1, adapter_slot=slot)
+        for number, (slot, length) in enumerate((s, n) for s in slots for n in LENGTHS)
+    ]
+    with monkeypatch.context() as patch:
+        patch.setattr(backend, "greedy", noted)
+        one.finish(sequences, budget=512)
+    return torch.cat(found).view(len(slots), len(LENGTHS), -1)
+
+
+def test_there_are_adapters() -> None:
+    assert len(NAMES) >= 4
+
+
+@pytest.mark.parametrize("way", [pytest.param("fused", marks=needs_kernels), "torch"])
+def test_logits_are_those_of_peft(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All adapters in one step, beside the model alone."""
+    settings = {"enable_lora": True, "max_loras": len(NAMES)}
+    replica = load(FOLDER / "model", cpu_backend=way, **settings)
+    for slot, name in enumerate(NAMES):
+        MadeAdapter(FOLDER / name, {}).fill(replica.model_runner, slot)
+    found = logits_of(Driver.of(replica), [*range(len(NAMES)), None], monkeypatch)
+    assert not torch.allclose(found[0], found[-1], atol=0.1)
+    rows = [length - 1 for length in LENGTHS]
+    for name, own in zip(NAMES, found, strict=False):
+        expected = load_file(FOLDER / name / "expected.safetensors")["logits"][rows]
+        scale = float(expected.abs().max())
+        torch.testing.assert_close(own, expected, atol=1e-4 * scale, rtol=1e-3)
+        assert own.argmax(-1).tolist() == expected.argmax(-1).tolist()
+
+
+def test_what_peft_wrote_is_read() -> None:
+    found = {name: check_adapter(FOLDER / name, AdapterBounds()) for name in NAMES}
+    assert found["patterns"].rank == 6
+    assert found["all-linear"].targets == found["listed"].targets
+    assert found["one-layer"].config.layers == {1}
+    factors = {one.name: one.scaling for one in found["patterns"].modules}
+    assert factors["model.layers.1.self_attn.q_proj"] == pytest.approx(2 / 3**0.5)
+    assert factors["model.layers.1.self_attn.v_proj"] == pytest.approx(5 / 6**0.5)

@@ -1,0 +1,55 @@
+"""The n-gram proposer, compared with a search that tries every place."""
+
+import random
+
+import numpy as np
+import pytest
+
+from pagewire_worker.speculation.ngram import NgramProposer
+
+
+def proposed(tokens, most=4, shortest=1, longest=3):
+    found = NgramProposer(shortest, longest).propose(np.array(tokens, dtype=np.int32), most)
+    return found.tolist()
+
+
+def by_trying(tokens, most, shortest, longest):
+    """What followed the newest place where as many of the last tokens as possible occurred."""
+    for length in range(min(longest, len(tokens) - 1), shortest - 1, -1):
+        for end in range(len(tokens) - 1, length - 1, -1):
+            if tokens[end - length : end] == tokens[-length:]:
+                period = tokens[end:]
+                return [period[index % len(period)] for index in range(most)]
+    return []
+
+
+def test_what_followed_the_last_tokens_is_proposed():
+    assert proposed([1, 2, 3, 4, 5, 9, 1, 2, 3]) == [4, 5, 9, 1]
+
+
+def test_the_longest_match_wins_and_then_the_newest():
+    assert proposed([7, 2, 3, 4, 8, 2, 3, 5, 7, 2, 3], most=1) == [4]
+    assert proposed([2, 3, 4, 2, 3, 5, 2, 3], most=1) == [5]
+
+
+def test_a_short_period_is_repeated():
+    assert proposed([4, 1, 2, 1, 2], most=6) == [1, 2, 1, 2, 1, 2]
+    assert proposed([4, 4], most=3) == [4, 4, 4]
+
+
+@pytest.mark.parametrize("tokens", [[1], [1, 2, 3], [1, 2, 9, 2]])
+def test_nothing_is_proposed_without_a_match(tokens):
+    assert proposed(tokens, shortest=2) == []
+
+
+def test_histories_at_random():
+    dice = random.Random(1)
+    num_found = 0
+    for _ in range(2000):
+        tokens = [dice.randrange(4) for _ in range(dice.randrange(1, 30))]
+        shortest = dice.randrange(1, 4)
+        options = (dice.randrange(1, 9), shortest, shortest + dice.randrange(3))
+        found = proposed(tokens, *options)
+        assert found == by_trying(tokens, *options), (tokens, options)
+        num_found += bool(found)
+    assert num_found > 500

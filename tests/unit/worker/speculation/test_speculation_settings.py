@@ -1,0 +1,57 @@
+"""--speculative-config: what is read, and what is refused by name."""
+
+import pytest
+
+from pagewire_shared.errors import StartupError
+from pagewire_worker.config import WorkerConfig
+from pagewire_worker.speculation.settings import (
+    SpeculationSettings,
+    parse_speculation,
+    read_speculation,
+)
+from support.cells.worker_driver import load
+
+
+def test_the_settings_of_vllm_are_read():
+    text = '{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4}'
+    assert read_speculation(text) == SpeculationSettings(
+        method="ngram", num_speculative_tokens=5, prompt_lookup_min=4, prompt_lookup_max=4
+    )
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"method": "none", "num_speculative_tokens": 3}'])
+def test_speculation_is_off(text):
+    assert parse_speculation(text) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[1]", "not a JSON object"),
+        ("ngram", "not JSON"),
+        ('{"method": "eagle"}', "method 'eagle' is not there yet; there are ngram, none"),
+        ('{"num_speculative_tokens": 3}', "no method is named"),
+        (
+            '{"method": "ngram", "draft_tensor_parallel_size": 1}',
+            "draft_tensor_parallel_size is no",
+        ),
+        ('{"method": "ngram", "num_speculative_tokens": 0}', "num_speculative_tokens must be"),
+        ('{"method": "ngram", "num_speculative_tokens": true}', "num_speculative_tokens must be"),
+        ('{"method": "ngram", "num_speculative_tokens": 65}', "num_speculative_tokens must be"),
+        ('{"method": "none", "adaptive": 1}', "adaptive must be true or false"),
+        (
+            '{"method": "ngram", "prompt_lookup_min": 3, "prompt_lookup_max": 2}',
+            "prompt_lookup_min must be a whole number from 1 to 2",
+        ),
+    ],
+)
+def test_other_settings_are_refused_by_name(text, reason):
+    with pytest.raises(StartupError, match=reason):
+        parse_speculation(text)
+
+
+def test_the_hello_says_how_many_drafts_are_verified(checkpoint):
+    ngram = '{"method": "ngram", "num_speculative_tokens": 3}'
+    assert load(checkpoint("llama"), speculative_config=ngram).info.max_drafts == 3
+    assert load(checkpoint("llama")).info.max_drafts == 0
+    assert WorkerConfig(model="x").speculative_config == ""

@@ -1,0 +1,72 @@
+"""Which drafts are worth their time, by curves of times that are made up."""
+
+import numpy as np
+import pytest
+
+from pagewire_worker.speculation.step_costs import StepCosts
+
+
+def curve(*points, pause=0.0):
+    costs = StepCosts.of(points)
+    costs.pause_seconds = pause
+    return costs
+
+
+FLAT = [(1, 1.0), (2, 1.02), (4, 1.05), (8, 1.1), (64, 2.0)]
+STEEP = [(1, 1.0), (2, 2.0), (4, 4.0), (8, 8.0), (64, 64.0)]
+
+
+def chosen(costs, num_rows, chances, lengths):
+    return costs.choose(num_rows, np.array(chances), np.array(lengths)).tolist()
+
+
+def test_free_rows_are_filled_and_costly_ones_are_not():
+    assert chosen(curve(*FLAT), 1, [0.9], [5]) == [5]
+    assert chosen(curve(*STEEP), 1, [0.9], [5]) == [0]
+    assert curve(*FLAT).may_gain(1, 5)
+    assert not curve(*STEEP).may_gain(1, 5)
+
+
+def test_an_unlikely_draft_is_not_worth_its_row():
+    assert chosen(curve(*FLAT), 1, [0.01], [5]) == [0]
+    half = [(1, 1.0), (2, 1.3), (4, 1.9), (64, 19.9)]
+    assert chosen(curve(*half), 1, [0.35], [5]) == [1]
+
+
+def test_likelier_drafts_come_first():
+    found = chosen(curve((1, 1.0), (2, 1.0), (3, 1.1), (4, 1.6), (64, 30.0)), 2, [0.3, 0.9], [3, 3])
+    assert found[1] > found[0]
+
+
+def test_steps_with_a_long_pause_are_not_worth_it():
+    assert chosen(curve(*FLAT, pause=5.0), 1, [0.9], [5]) == [0]
+
+
+def test_a_step_whose_rows_cost_nothing_up_to_a_tile_takes_the_whole_tile():
+    """One row more costs as much as seven more: the best part is looked for behind the first."""
+    tiles = [(1, 1.0), (2, 1.7), (8, 1.7), (64, 13.6)]
+    assert chosen(curve(*tiles), 1, [0.95], [7]) == [7]
+
+
+def test_the_curve_follows_the_steps_that_run():
+    costs = curve(*FLAT)
+    for _ in range(200):
+        costs.note_step(1, 2.0)
+        costs.note_step(3, 4.0)
+    found = costs.seconds(np.array([1, 3]))
+    assert found[0] == pytest.approx(2.0, rel=0.01)
+    assert found[1] == pytest.approx(4.0, rel=0.01)
+    assert (np.diff(costs.seconds(np.arange(1, 100))) >= 0).all()
+
+
+def test_one_interrupted_step_hardly_moves_the_curve():
+    costs = curve(*FLAT)
+    costs.note_step(1, 1000.0)
+    costs.note_pause(1000.0)
+    assert costs.seconds(np.array([1]))[0] <= 1.1
+    assert costs.pause_seconds == 0.0
+
+
+def test_rows_beyond_the_curve_cost_as_its_end():
+    assert curve(*STEEP).seconds(np.array([128]))[0] == pytest.approx(128.0)
+    assert curve((1, 0.5)).seconds(np.array([4]))[0] == pytest.approx(2.0)
