@@ -6,13 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import grpc.aio
-
-from pagewire_protos.frontend.v1 import adapters_pb2 as pb
-from pagewire_protos.frontend.v1 import adapters_pb2_grpc
+from pagewire.client.adapter_client import load_adapter
 from pagewire_shared.errors import InvalidRequestError
-from pagewire_shared.rpc.errors import from_rpc_error
-from pagewire_shared.rpc.options import control_channel_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +75,7 @@ class LoadedAdapters:
                 key = _key(adapter)
                 if key not in self._names or adapter.load_inplace:
                     name = self._names.get(key) or self._new_name(adapter)
-                    await self._load(name, key[2])
+                    await load_adapter(self._address, name, key[2])
                     self._names[key] = name
         return [None if one is None else self._names[_key(one)] for one in adapters]
 
@@ -88,16 +83,6 @@ class LoadedAdapters:
         taken = set(self._names.values())
         name = adapter.lora_name
         return name if name not in taken else f"{name}#{len(self._names) + 1}"
-
-    async def _load(self, name: str, path: str) -> None:
-        request = pb.LoadRequest(name=name, path=path, load_inplace=True)
-        async with grpc.aio.insecure_channel(
-            self._address, options=control_channel_options()
-        ) as channel:
-            try:
-                await adapters_pb2_grpc.AdapterServiceStub(channel).Load(request)
-            except grpc.aio.AioRpcError as error:
-                raise from_rpc_error(error) from error
 
 
 def _key(adapter: LoRARequest) -> tuple[str, int, str]:

@@ -23,7 +23,7 @@ ROLES = (
     pagewire_scheduler.service,
     pagewire_worker.server,
 )
-LEFT_OUT = {"vllm:lora_requests_info"}
+LEFT_OUT: set[str] = set()
 """Named as such."""
 
 _NAME = re.compile(r"`((?:pagewire|vllm)[_:][a-z0-9_]+)[`{]")

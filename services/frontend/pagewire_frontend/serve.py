@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import grpc.aio
+from starlette.types import ASGIApp
 
 from pagewire_frontend.access.api_keys import ApiKeys
 from pagewire_frontend.access.key_usage import KeyUsages
+from pagewire_frontend.adapter_start import allowed_paths, make_adapters, serving_adapters
 from pagewire_frontend.adapters.calls import AdapterCalls
 from pagewire_frontend.adapters.folder_watch import FolderWatch
-from pagewire_frontend.adapters.start import allowed_paths, make_adapters, serving_adapters
 from pagewire_frontend.config import FrontendConfig, grpc_setting
 from pagewire_frontend.engine.engine import Engine, EngineLimits
 from pagewire_frontend.group.group import Group, joined
@@ -33,6 +34,7 @@ from pagewire_frontend.http.server.metrics import MetricsMiddleware
 from pagewire_frontend.http.server.server import HttpServer
 from pagewire_frontend.message.formats import parse_formats
 from pagewire_frontend.metrics import requests as metrics
+from pagewire_frontend.metrics.adapters import note_load, show_adapters
 from pagewire_frontend.metrics.load import show_loads
 from pagewire_frontend.metrics.vllm_names import VLLM_NAMES
 from pagewire_frontend.models.model_options import ModelOptions, parse_aliases
@@ -99,6 +101,7 @@ def _make_engine(config: FrontendConfig) -> tuple[Engine, SchedulerPool]:
     )
     pool = SchedulerPool(addresses, settings, journal, max_waiting=config.max_waiting)
     models.adapters.known_rank = pool.known_rank
+    models.adapters.on_load = note_load
     limits = EngineLimits(
         max_open_requests=config.max_open_requests,
         max_request_seconds=config.max_request_seconds,
@@ -146,6 +149,7 @@ async def _serve_until_stopped(
         works = [
             _watch_readiness(engine, pool, rpc, context),
             show_loads(pool, names, lambda: engine.why_not_ready() is None),
+            show_adapters(engine.models.adapters, engine.used_adapters, pool.num_adapter_slots),
         ]
         if http is not None:
             works.append(http.run())
@@ -246,6 +250,16 @@ def _api_keys(config: FrontendConfig) -> ApiKeys:
     return ApiKeys(config.api_key, file, usages=usages)
 
 
+def _http_server(config: FrontendConfig, app: ASGIApp) -> HttpServer:
+    return HttpServer(
+        MetricsMiddleware(app),
+        config.http_address,
+        grace_seconds=config.drain_seconds + FAREWELL_SECONDS,
+        limits=config.connection_limits,
+        is_port_shared=config.shared_ports,
+    )
+
+
 @contextlib.asynccontextmanager
 async def _servers(
     config: FrontendConfig,
@@ -270,13 +284,7 @@ async def _servers(
             grpc_port=grpc_port,
             adapters=adapters,
         )
-        http = HttpServer(
-            MetricsMiddleware(app),
-            config.http_address,
-            grace_seconds=config.drain_seconds + FAREWELL_SECONDS,
-            limits=config.connection_limits,
-            is_port_shared=config.shared_ports,
-        )
+        http = _http_server(config, app)
     # The counter comes first, so that refused keys are counted, too.
     interceptors: list[grpc.aio.ServerInterceptor] = [CallCounter(grpc_service.SERVICE_NAMES)]
     if keys.are_required:

@@ -48,11 +48,7 @@ async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
         replica = await _until_stopped(_load(config, context, thread), context.stop)
         if replica is None:
             return
-        info = replica.info
-        if server is not None:
-            endpoint = config.advertise_address or str(server.address)
-            info = dataclasses.replace(info, kv_endpoints=(endpoint,))
-            await server.set_started()
+        info = await _with_endpoint(config, server, replica.info)
         _share_blocks(config, replica, thread, service, ends)
         if replica.adapters is not None:
             adapter_service.serve(replica.adapters)
@@ -89,6 +85,17 @@ async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
             await server.stop(STOP_GRACE_SECONDS)
         thread.stop(STOP_GRACE_SECONDS)
         await ends.aclose()
+
+
+async def _with_endpoint(
+    config: WorkerConfig, server: RpcServer | None, info: ReplicaInfo
+) -> ReplicaInfo:
+    """Return `info` with the address of the server, which has started now."""
+    if server is None:
+        return info
+    await server.set_started()
+    endpoint = config.advertise_address or str(server.address)
+    return dataclasses.replace(info, kv_endpoints=(endpoint,))
 
 
 def _share_blocks(

@@ -15,8 +15,8 @@ from simulation.processes.client import Ask, Client
 from simulation.processes.frontend import Frontend, Letters
 from simulation.world import DTYPE, LAYOUT, MODEL_FINGERPRINT, World
 
+from pagewire_frontend.adapters.adapter_use import AdapterUse
 from pagewire_frontend.session import session as session_module
-from pagewire_frontend.session.adapter_use import AdapterUse
 from pagewire_frontend.session.events import FinishReason
 from pagewire_frontend.session.journal import JournalEntry
 from pagewire_frontend.session.prompt_blocks import PromptBlocks

@@ -9,7 +9,7 @@ from simulation.model.answers import tables_of
 
 from pagewire_scheduler.convert.adapters import adapter_message
 from pagewire_scheduler.convert.worker import compile_message
-from pagewire_scheduler.core.state.adapters import AdapterOrder
+from pagewire_scheduler.core.state.adapters import SlotLoad
 from pagewire_scheduler.core.transfers.loading import MAX_LOADS
 from pagewire_scheduler.core.transfers.pulls import MAX_PULLS
 from pagewire_shared.kv.load import LoadOrder
@@ -66,7 +66,7 @@ class StreamWatch:
         self._coverage.require("messages_within_credit", is_right, f"{num_asked} grammars")
         self._check_credit(peer)
 
-    def adapter_ordered(self, peer: Any, order: AdapterOrder) -> None:
+    def adapter_ordered(self, peer: Any, order: SlotLoad) -> None:
         """Check a load of an adapter that is about to be sent."""
         self._fits("an adapter", adapter_message(order).ByteSize(), MESSAGE_BYTES)
         self._check_credit(peer)

@@ -16,7 +16,7 @@ from pagewire_scheduler.convert.frontend import served_models
 from pagewire_scheduler.core.data.stream_limits import StreamLimits
 from pagewire_scheduler.core.data.worker_info import WorkerInfo
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
-from pagewire_scheduler.core.state.adapters import AdapterOrder
+from pagewire_scheduler.core.state.adapters import SlotLoad
 from pagewire_scheduler.core.state.worker import WorkerState
 from pagewire_scheduler.links.frontend_link import FrontendLink
 from pagewire_scheduler.links.loop import StepLoop
@@ -88,7 +88,7 @@ class WorkerPeer:
         self._hooks.streams.asked(self, grammar_id, params)
         self.stream.send_down(("compile", grammar_id, params.text))
 
-    def send_adapter(self, order: AdapterOrder) -> None:
+    def send_adapter(self, order: SlotLoad) -> None:
         self._hooks.streams.adapter_ordered(self, order)
         self.stream.send_down(("adapter", order))
 

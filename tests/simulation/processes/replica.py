@@ -23,7 +23,7 @@ from simulation.model.naive import Cell, cell_in, joined, next_cell, root_cell
 from simulation.model.outputs import Alternatives, add_logprobs, pool, sample_token, tell_prompts
 
 from pagewire_scheduler.core.data.worker_info import WorkerInfo
-from pagewire_scheduler.core.state.adapters import AdapterOrder
+from pagewire_scheduler.core.state.adapters import SlotLoad
 from pagewire_shared.kv.load import LoadOrder
 from pagewire_shared.steps.plan import NO_SLOT, NewSequence, StepPlan
 from pagewire_shared.steps.result import StepFailure, StepResult
@@ -184,7 +184,7 @@ class Replica:
         _require(bool(adapter), f"slot {new.slot} uses adapter slot {new.adapter_slot}, not loaded")
         return adapter
 
-    def begin_adapter(self, order: AdapterOrder) -> None:
+    def begin_adapter(self, order: SlotLoad) -> None:
         """The slot is written from the first moment on: whatever runs there reads garbage."""
         self.adapters.pop(order.slot, None)
         for slot in self.slots.values():

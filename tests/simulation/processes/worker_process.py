@@ -12,7 +12,7 @@ from simulation.processes.replica import Replica
 from simulation.processes.stores import StorePort
 from simulation.processes.streams import Stream
 
-from pagewire_scheduler.core.state.adapters import AdapterOrder
+from pagewire_scheduler.core.state.adapters import SlotLoad
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.identity.seen_generations import SeenGenerations
 from pagewire_shared.kv.load import LoadAnswer
@@ -48,7 +48,7 @@ class WorkerProcess:
         self.seen = SeenGenerations()
         self.queue: deque[StepPlan] = deque()
         self.compiling: list[tuple[bytes, str]] = []
-        self.adapting: list[AdapterOrder] = []
+        self.adapting: list[SlotLoad] = []
         self.failure: StepFailure | None = None
         self.frozen_until = 0.0
         self.is_small = is_small

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +20,8 @@ def note_call(name: str, *, outcome: str, asked: Any = None, seconds: float = 0.
 
     Args:
         outcome: "ok", the code of an error, or "cancelled".
-        asked: The request, which holds no secret; None where it was not read.
+        asked: The request, a message or a mapping, which holds no secret; None where it was not
+            read.
         seconds: How long it took.
     """
     caller = current_caller()
@@ -29,11 +30,20 @@ def note_call(name: str, *, outcome: str, asked: Any = None, seconds: float = 0.
         "admin_call": name,
         "api_key": key,
         "outcome": outcome,
-        "asked": MessageToDict(asked, preserving_proto_field_name=True) if asked else {},
+        "asked": _shown(asked),
         "seconds": round(seconds, 3),
     }
     said = f"admin call {name} by {key or 'anybody (no key is needed)'}: {outcome}"
     _logger.info("%s, asked for %s", said, fields["asked"], extra={FIELDS: fields})
+
+
+def _shown(asked: Any) -> Mapping[str, Any]:
+    if not asked:
+        return {}
+    if isinstance(asked, Mapping):
+        return asked
+    shown: dict[str, Any] = MessageToDict(asked, preserving_proto_field_name=True)
+    return shown
 
 
 @contextmanager

@@ -1,5 +1,5 @@
-"""Where adapters may come from: the folders of flags, and those below the roots. A path that leaves
-its root through a link is refused."""
+"""The folders that adapters may come from: those of flags, and those below the roots. A path that
+leaves its root through a link is refused."""
 
 from collections.abc import Sequence
 from pathlib import Path

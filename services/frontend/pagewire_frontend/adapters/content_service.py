@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Final
 
 import grpc.aio
 
-from pagewire_frontend.adapters.store import AdapterStore
+from pagewire_frontend.adapters.store import ContentFolder
 from pagewire_protos.worker.v1 import adapter_content_pb2 as pb
 from pagewire_protos.worker.v1 import adapter_content_pb2_grpc
 from pagewire_shared.adapters.content_id import ADAPTER_ID_BYTES, CONFIG_NAME, WEIGHTS_NAME
@@ -32,7 +32,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class ContentService(adapter_content_pb2_grpc.AdapterContentServiceServicer):
     """The files of adapters by identity."""
 
-    def __init__(self, store: AdapterStore) -> None:
+    def __init__(self, store: ContentFolder) -> None:
         self._store = store
         self._num_calls = 0
 
@@ -75,7 +75,7 @@ def _read(file: BinaryIO) -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def served(store: AdapterStore | None, listen: Address | None) -> AsyncIterator[None]:
+async def served(store: ContentFolder | None, listen: Address | None) -> AsyncIterator[None]:
     """Serve the content while inside, where there is an address. Raises StartupError."""
     if store is None or listen is None:
         yield

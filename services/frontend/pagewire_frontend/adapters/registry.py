@@ -9,11 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pagewire_frontend.adapters.store import AdapterStore
-from pagewire_frontend.session.adapter_use import AdapterUse
+from pagewire_frontend.adapters.adapter_use import AdapterUse
+from pagewire_frontend.adapters.store import ContentFolder
 from pagewire_shared.adapters.flag_values import MAX_NAME_CHARS
 from pagewire_shared.adapters.tensor_header import AdapterBounds
-from pagewire_shared.errors import InvalidRequestError, ModelNotFoundError, OverloadedError
+from pagewire_shared.errors import (
+    InvalidRequestError,
+    ModelNotFoundError,
+    OverloadedError,
+    PagewireError,
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -51,13 +56,14 @@ class AdapterRegistry:
 
     Attributes:
         version: Grows with every change; `wait_changed` waits for one.
+        on_load: Called after every load, with whether it succeeded.
         known_rank: Returns the largest rank that the workers of a model take; None while it has
             no worker.
     """
 
     def __init__(
         self,
-        store: AdapterStore | None,
+        store: ContentFolder | None,
         *,
         models: Iterable[str],
         taken_names: Iterable[str],
@@ -74,6 +80,7 @@ class AdapterRegistry:
         """
         self.store = store
         self.version = 0
+        self.on_load: Callable[[bool], None] = lambda is_loaded: None
         self.known_rank: Callable[[str], int | None] = lambda model: None
         self._models = list(models)
         self._taken = set(taken_names)
@@ -114,6 +121,22 @@ class AdapterRegistry:
             AdapterError: The adapter cannot be used.
             OverloadedError: Too many wait, or the store is full.
         """
+        try:
+            adapter = await self._load(name, path, root, base_model)
+        except PagewireError:
+            self.on_load(False)
+            raise
+        self.on_load(True)
+        self._forget(name)
+        self._adapters[name] = adapter
+        await self._note(
+            f"loaded adapter {name!r} from {path}: {adapter.use.adapter_id.hex()[:16]}"
+        )
+        return adapter
+
+    async def _load(
+        self, name: str, path: Path, root: Path | None, base_model: str
+    ) -> NamedAdapter:
         store, base_model = self._check(name, base_model)
         if self._num_loading >= MAX_LOADS:
             raise OverloadedError("too many adapters are being loaded")
@@ -127,7 +150,7 @@ class AdapterRegistry:
                     store.enter(summary)
         finally:
             self._num_loading -= 1
-        adapter = NamedAdapter(
+        return NamedAdapter(
             name=name,
             base_model=base_model,
             path=str(path),
@@ -139,12 +162,6 @@ class AdapterRegistry:
             num_bytes=summary.num_bytes,
             loaded_at=int(time.time()),
         )
-        self._forget(name)
-        self._adapters[name] = adapter
-        await self._note(
-            f"loaded adapter {name!r} from {path}: {adapter.use.adapter_id.hex()[:16]}"
-        )
-        return adapter
 
     async def unload(self, name: str) -> None:
         """Forget a name; open streams go on. Raises ModelNotFoundError."""
@@ -175,7 +192,7 @@ class AdapterRegistry:
             await self._changed.wait_for(lambda: self.version != version)
             return self.version
 
-    def _check(self, name: str, base_model: str) -> tuple[AdapterStore, str]:
+    def _check(self, name: str, base_model: str) -> tuple[ContentFolder, str]:
         if self.store is None:
             raise InvalidRequestError("adapters are off: start with --enable-lora", field=None)
         if not name or len(name) > MAX_NAME_CHARS or name in self._taken:
@@ -215,7 +232,7 @@ def check_rank(model: str, rank: int, most: int | None) -> None:
     """Raise InvalidRequestError for an adapter that the workers of `model` do not take.
 
     Args:
-        most: Largest rank that they take; 0 for no adapters, None while there are none.
+        most: Largest rank that they take; 0 for no adapters, None while no worker is there.
     """
     if most == 0:
         raise InvalidRequestError(

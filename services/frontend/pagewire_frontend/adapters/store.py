@@ -34,7 +34,7 @@ class _Content:
     num_pins: int = 0
 
 
-class AdapterStore:
+class ContentFolder:
     """The content of adapters, one folder each. `close` it: the folder goes with the process.
 
     `add` blocks and belongs into a thread, one call at a time. All other methods are quick, and

@@ -98,6 +98,15 @@ class Engine:
         """Requests that are open, those without a session so far included."""
         return len(self._open) + self._num_opening
 
+    def used_adapters(self) -> tuple[list[str], list[str]]:
+        """Return the names of adapters of open requests: with output, and without any so far."""
+        entries = [one.entry for one in self._open if one.entry.adapter is not None]
+        names = ([], [])  # type: tuple[list[str], list[str]]
+        for entry in entries:
+            assert entry.adapter is not None
+            names[not entry.has_output].append(entry.adapter.name)
+        return names
+
     def num_workers(self, model: LoadedModel) -> int:
         """Return how many attached workers serve `model`."""
         return self._pool.num_workers(model.name)

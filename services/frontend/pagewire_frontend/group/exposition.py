@@ -19,7 +19,7 @@ GREATEST = frozenset(
         *("pagewire_cell_block_size", "pagewire_cell_step_tokens"),
         *("pagewire_build_info", "python_info"),
         *("vllm:kv_cache_usage_perc", "vllm:cache_config_info", "vllm:iteration_tokens_total"),
-        "vllm:gpu_cache_usage_perc",
+        *("vllm:gpu_cache_usage_perc", "vllm:lora_requests_info"),
     }
 )
 """Metrics that every process reports of the same thing, such as the cell."""

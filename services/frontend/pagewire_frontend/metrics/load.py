@@ -65,7 +65,7 @@ REGISTRY.register(STEP_SIZES)
 
 MEASURED = (RUNNING, WAITING, WORKERS, BLOCKS, USAGE, BLOCK_SIZE, STEP_SIZES)
 
-REASONS = ("capacity", "worker", "grammar", "kv", "trial")
+REASONS = ("capacity", "worker", "adapter", "grammar", "kv", "trial")
 
 
 class LoadSource(Protocol):

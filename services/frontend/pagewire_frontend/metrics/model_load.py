@@ -13,6 +13,7 @@ class ModelLoad:
         num_waiting_for_capacity: Sequences that wait for slots or blocks.
         num_waiting_for_worker: Sequences that wait here until a worker of their model, or the
             scheduler that had them, is there.
+        num_waiting_for_adapter: Sequences that wait for their adapter to be in a slot.
         num_waiting_for_grammar: Sequences that wait for their grammar to be compiled.
         num_waiting_for_kv: Sequences that wait for KV blocks of a store or another worker.
         num_waiting_for_trial: Sequences that wait while the request that fails a step is isolated.
@@ -24,6 +25,7 @@ class ModelLoad:
     num_running: int = 0
     num_waiting_for_capacity: int = 0
     num_waiting_for_worker: int = 0
+    num_waiting_for_adapter: int = 0
     num_waiting_for_grammar: int = 0
     num_waiting_for_kv: int = 0
     num_waiting_for_trial: int = 0

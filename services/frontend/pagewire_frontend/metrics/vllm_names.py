@@ -89,6 +89,7 @@ _MODEL: Final = {"model": "model_name"}
 _ENDS: Final = {"aborted": "abort", "deadline": "abort", "failed": "error"}
 _WAITS: Final = {
     "worker": "capacity",
+    "adapter": "deferred",
     "grammar": "deferred",
     "kv": "deferred",
     "trial": "deferred",

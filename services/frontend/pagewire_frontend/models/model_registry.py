@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from pagewire_frontend.adapters.adapter_use import AdapterUse
 from pagewire_frontend.adapters.registry import AdapterRegistry
 from pagewire_frontend.message.formats import (
     NO_FORMATS,
@@ -20,7 +21,6 @@ from pagewire_frontend.models.model_options import ModelOptions
 from pagewire_frontend.models.no_tokenizer import NoTokenizer
 from pagewire_frontend.models.tasks import GENERATES, ModelTasks, read_tasks
 from pagewire_frontend.models.tokenizer import TextTokenizer, load_tokenizer
-from pagewire_frontend.session.adapter_use import AdapterUse
 from pagewire_shared.errors import InvalidRequestError, ModelNotFoundError, StartupError
 from pagewire_shared.identity.ids import tokenizer_fingerprint
 from pagewire_shared.identity.model_files import ModelFiles, overridden

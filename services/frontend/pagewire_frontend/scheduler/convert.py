@@ -45,6 +45,7 @@ def _load(message: cell_metrics_pb2.ModelMetrics) -> ModelLoad:
     return ModelLoad(
         num_running=message.num_running,
         num_waiting_for_capacity=message.num_waiting_for_capacity,
+        num_waiting_for_adapter=message.num_waiting_for_adapter,
         num_waiting_for_grammar=message.num_waiting_for_grammar,
         num_waiting_for_kv=message.num_waiting_for_kv,
         num_waiting_for_trial=message.num_waiting_for_trial,
@@ -120,6 +121,7 @@ class OfferedModel:
     embedding_size: int = 0
     namings: tuple[BlockNaming, ...] = ()
     max_adapter_rank: int = 0
+    max_adapters: int = 0
 
 
 def hello_message(
@@ -279,6 +281,7 @@ def served_models(message: pb.ServedModels) -> dict[str, OfferedModel]:
                 for naming in model.namings
             ),
             model.max_adapter_rank,
+            model.max_adapters,
         )
         for model in message.models
     }

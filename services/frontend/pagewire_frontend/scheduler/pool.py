@@ -144,6 +144,11 @@ class SchedulerPool:
         ranks = [one.max_adapter_rank for one in served if one.max_adapter_rank]
         return min(ranks, default=0) if served else None
 
+    def num_adapter_slots(self) -> int:
+        """Return the adapter slots of a worker, the fewest of those that have any; 0 for none."""
+        served = (one for link in self._links for one in link.served.values())
+        return min((one.max_adapters for one in served if one.max_adapters), default=0)
+
     def load_of(self, model: str) -> ModelLoad:
         """Return the load of `model` in all cells; requests that wait here count as well."""
         detached = (session for link in self._links for session in link.carried.detached)

@@ -9,7 +9,7 @@ import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from pagewire_frontend.session.adapter_use import AdapterUse
+from pagewire_frontend.adapters.adapter_use import AdapterUse
 from pagewire_frontend.session.journal_records import (
     ChoiceJournal,
     HeldRecord,

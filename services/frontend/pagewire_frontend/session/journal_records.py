@@ -5,7 +5,7 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pagewire_frontend.session.adapter_use import AdapterUse
+from pagewire_frontend.adapters.adapter_use import AdapterUse
 from pagewire_frontend.session.prompt_blocks import PromptBlocks
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.sampling.params import SamplingParams

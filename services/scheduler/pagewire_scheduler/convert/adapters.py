@@ -4,7 +4,7 @@ from typing import Final
 
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2, worker_attach_pb2
 from pagewire_scheduler.core.queueing.adapter_slots import MAX_SOURCES
-from pagewire_scheduler.core.state.adapters import MAX_WARM, AdapterOrder
+from pagewire_scheduler.core.state.adapters import MAX_WARM, SlotLoad
 from pagewire_shared.adapters.content_id import ADAPTER_ID_BYTES
 from pagewire_shared.errors import InvalidRequestError, PagewireError, PeerRefusedError
 from pagewire_shared.rpc.errors import from_detail
@@ -68,7 +68,7 @@ def warm_adapters(packed: bytes) -> tuple[bytes, ...]:
     return tuple(packed[at : at + ADAPTER_ID_BYTES] for at in starts)
 
 
-def adapter_message(order: AdapterOrder) -> worker_attach_pb2.LoadAdapter:
+def adapter_message(order: SlotLoad) -> worker_attach_pb2.LoadAdapter:
     """Return the request to load an adapter."""
     return worker_attach_pb2.LoadAdapter(
         load_id=order.load_id,

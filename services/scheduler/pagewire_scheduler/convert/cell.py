@@ -27,6 +27,7 @@ def _model(name: str, sequences: SequenceCounts, workers: WorkerLoad) -> pb.Mode
         model=name,
         num_running=sequences.num_running,
         num_waiting_for_capacity=waiting[WaitReason.CAPACITY],
+        num_waiting_for_adapter=waiting[WaitReason.ADAPTER],
         num_waiting_for_grammar=waiting[WaitReason.GRAMMAR],
         num_waiting_for_kv=waiting[WaitReason.KV],
         num_waiting_for_trial=waiting[WaitReason.TRIAL],

@@ -168,6 +168,7 @@ def served_models(models: Sequence[tuple[ModelInfo, int]]) -> pb.ServedModels:
                 num_workers=num_workers,
                 embedding_size=model.embedding_size,
                 max_adapter_rank=model.max_adapter_rank,
+                max_adapters=model.max_adapters,
                 namings=[
                     pb.BlockNaming(
                         layout_fingerprint=naming.layout_fingerprint,

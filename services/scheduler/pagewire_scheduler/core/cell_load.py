@@ -5,7 +5,13 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pagewire_scheduler.core.data.tally import FOR_CAPACITY, FOR_GRAMMAR, FOR_KV, RUNNING
+from pagewire_scheduler.core.data.tally import (
+    FOR_ADAPTER,
+    FOR_CAPACITY,
+    FOR_GRAMMAR,
+    FOR_KV,
+    RUNNING,
+)
 from pagewire_scheduler.core.data.worker_info import Role
 from pagewire_scheduler.core.state.frontend import FrontendState
 from pagewire_scheduler.core.state.worker import WorkerState
@@ -15,6 +21,7 @@ class WaitReason(enum.Enum):
     """The reason why a sequence waits."""
 
     CAPACITY = "capacity"  # slots, blocks or a worker
+    ADAPTER = "adapter"  # its adapter to be in a slot
     GRAMMAR = "grammar"  # its grammar to be compiled
     KV = "kv"  # blocks of a KV store or of another worker
     TRIAL = "trial"  # that it is found out who made a step fail
@@ -43,6 +50,8 @@ class WorkerLoad:
         num_blocks: KV blocks of all of them.
         num_used_blocks: Blocks with a holder; a block that is only cached is free.
         block_size: Tokens per block.
+        num_adapter_slots, num_adapters: Adapter slots, and adapters in them.
+        num_adapter_evictions: Adapters that made room for others, of workers that are there.
         steps_by_tokens, num_step_tokens: See ModelTotals.
     """
 
@@ -50,6 +59,9 @@ class WorkerLoad:
     num_blocks: int = 0
     num_used_blocks: int = 0
     block_size: int = 0
+    num_adapter_slots: int = 0
+    num_adapters: int = 0
+    num_adapter_evictions: int = 0
     steps_by_tokens: tuple[int, ...] = ()
     num_step_tokens: int = 0
 
@@ -109,6 +121,7 @@ def _sequences(frontend: FrontendState) -> dict[str, SequenceCounts]:
             tally[RUNNING],
             {
                 WaitReason.CAPACITY: tally[FOR_CAPACITY],
+                WaitReason.ADAPTER: tally[FOR_ADAPTER],
                 WaitReason.GRAMMAR: tally[FOR_GRAMMAR],
                 WaitReason.KV: tally[FOR_KV],
                 WaitReason.TRIAL: 0,
@@ -130,4 +143,7 @@ def _workers(workers: Iterable[WorkerState]) -> dict[str, WorkerLoad]:
         counts.num_blocks += worker.pool.num_blocks
         counts.num_used_blocks += worker.pool.num_blocks - worker.pool.num_free
         counts.block_size = worker.info.model.block_size
+        counts.num_adapter_slots += len(worker.adapters.slots)
+        counts.num_adapters += sum(bool(slot.adapter) for slot in worker.adapters.slots)
+        counts.num_adapter_evictions += worker.adapters.num_evictions
     return by_model

@@ -21,9 +21,10 @@ from pagewire_scheduler.convert.worker import (
     worker_info,
 )
 from pagewire_scheduler.core.data.worker_info import Role, WorkerInfo
-from pagewire_scheduler.core.state.adapters import AdapterOrder
+from pagewire_scheduler.core.state.adapters import SlotLoad
 from pagewire_scheduler.links.loop import StepLoop
 from pagewire_scheduler.links.stream import run_stream
+from pagewire_scheduler.metrics.adapters import AdapterMeter
 from pagewire_scheduler.metrics.kv import LoadMeter
 from pagewire_scheduler.metrics.steps import ModelStepMeter
 from pagewire_scheduler.peers.liveness import ProgressWatch
@@ -66,6 +67,7 @@ class WorkerLink:
         self._load_meter = LoadMeter(
             self._info.model.name, self._info.model.block_size // len(self._info.groups)
         )
+        self._adapter_meter = AdapterMeter(self._info.model.name)
         self._outbox: SendQueue[pb.AttachWorkerResponse] = SendQueue(max_bytes=MESSAGE_BYTES)
         self._is_drained = False
         self._new_roles: frozenset[Role] | None = None
@@ -103,8 +105,9 @@ class WorkerLink:
         message = compile_message(grammar_id, params)
         self._put(pb.AttachWorkerResponse(compile_grammar=message))
 
-    def send_adapter(self, order: AdapterOrder) -> None:
+    def send_adapter(self, order: SlotLoad) -> None:
         """Put an order to load an adapter into the send queue."""
+        self._adapter_meter.ordered(self._loop.clock(), order.load_id)
         self._put(pb.AttachWorkerResponse(load_adapter=adapter_message(order)))
 
     def send_load(self, order: LoadOrder) -> None:
@@ -166,6 +169,13 @@ class WorkerLink:
             # Closing changes lists of the loop, which may be iterating over them.
             asyncio.get_running_loop().call_soon(self.close, error)
 
+    def _take_adapter(self, answer: pb.AdapterLoaded) -> None:
+        error = adapter_error(answer)
+        self._adapter_meter.answered(
+            self._loop.clock(), answer.load_id, is_loaded=error is None, was_warm=answer.was_warm
+        )
+        self._loop.note_adapter(self, answer.load_id, error)
+
     def _newest_roles(self) -> Iterator[pb.AttachWorkerResponse]:
         roles, self._new_roles = self._new_roles or (), None
         message = pb.SetWorkerRoles(roles=roles_to_message(roles))
@@ -205,8 +215,7 @@ class WorkerLink:
             answer = message.grammar_compiled
             self._loop.note_grammar(self, answer.grammar_id, compile_error(answer))
         elif kind == "adapter_loaded":
-            loaded_adapter = message.adapter_loaded
-            self._loop.note_adapter(self, loaded_adapter.load_id, adapter_error(loaded_adapter))
+            self._take_adapter(message.adapter_loaded)
         elif kind == "blocks_loaded":
             loaded = loaded_from_message(message.blocks_loaded)
             self._load_meter.answered(self._loop.clock(), loaded)

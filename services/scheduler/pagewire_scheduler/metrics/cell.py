@@ -20,6 +20,13 @@ _WORKERS = Gauge(f"{_PREFIX}workers", "Workers attached, by use", ["model", "rol
 _BLOCKS = Gauge(f"{_PREFIX}kv_blocks", "KV blocks of all workers", ["model"])
 _USED = Gauge(f"{_PREFIX}kv_used_blocks", "KV blocks in use", ["model"])
 _USAGE = Gauge(f"{_PREFIX}kv_usage_ratio", "Share of the KV blocks in use, 0 to 1", ["model"])
+_SLOTS = Gauge(f"{_PREFIX}adapter_slots", "Adapter slots of all workers", ["model"])
+_ADAPTERS = Gauge(f"{_PREFIX}adapters", "Adapters in them", ["model"])
+_EVICTED = Gauge(
+    f"{_PREFIX}adapter_evictions",
+    "Adapters that made room for others since their workers attached",
+    ["model"],
+)
 _FRONTENDS = Gauge(f"{_PREFIX}frontends", "Frontends attached")
 
 _PREEMPTIONS = Counter(f"{_PREFIX}preemptions", "Sequences that gave way to others", ["model"])
@@ -79,6 +86,9 @@ def _show_workers(model: str, load: WorkerLoad) -> None:
     _BLOCKS.labels(model).set(load.num_blocks)
     _USED.labels(model).set(load.num_used_blocks)
     _USAGE.labels(model).set(load.usage)
+    _SLOTS.labels(model).set(load.num_adapter_slots)
+    _ADAPTERS.labels(model).set(load.num_adapters)
+    _EVICTED.labels(model).set(load.num_adapter_evictions)
 
 
 def _role(roles: Iterable[Role]) -> str:

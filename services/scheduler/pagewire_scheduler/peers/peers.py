@@ -8,7 +8,7 @@ from typing import Protocol
 from pagewire_scheduler.core.cell_load import CellLoad
 from pagewire_scheduler.core.data.events import Event
 from pagewire_scheduler.core.data.worker_info import ModelInfo, Role, WorkerInfo
-from pagewire_scheduler.core.state.adapters import AdapterOrder
+from pagewire_scheduler.core.state.adapters import SlotLoad
 from pagewire_scheduler.core.state.frontend import Held
 from pagewire_scheduler.peers.liveness import ProgressWatch
 from pagewire_shared.errors import PagewireError, PeerRefusedError
@@ -50,7 +50,7 @@ class WorkerPeer(Protocol):
     def send_grammar(self, grammar_id: bytes, params: StructuredOutputsParams) -> None:
         """Put a request to compile a grammar into the send queue."""
 
-    def send_adapter(self, order: AdapterOrder) -> None:
+    def send_adapter(self, order: SlotLoad) -> None:
         """Put an order to load an adapter into the send queue."""
 
     def send_load(self, order: LoadOrder) -> None:

@@ -70,7 +70,7 @@ class AttentionArgs(ctypes.Structure):
     )
 
 
-class AdapterPart(ctypes.Structure):
+class AdapterPartArgs(ctypes.Structure):
     """PwAdapterPart."""
 
     _fields_ = (
@@ -94,7 +94,7 @@ class AdapterArgs(ctypes.Structure):
     """PwAdapters."""
 
     _fields_ = (
-        ("parts", ctypes.POINTER(AdapterPart)),
+        ("parts", ctypes.POINTER(AdapterPartArgs)),
         ("panels", ctypes.POINTER(AdapterPanel)),
         ("num_parts", ctypes.c_int32),
         ("max_rank", ctypes.c_int32),

@@ -31,7 +31,7 @@ class _Matrix:
     """
 
     pieces: tuple[MatrixPiece, ...]
-    parts: "ctypes.Array[abi.AdapterPart]"
+    parts: "ctypes.Array[abi.AdapterPartArgs]"
     structure: abi.AdapterArgs
 
 
@@ -65,11 +65,11 @@ class FusedAdapterStore:
             for number in range(num_parts):
                 place, part = slot * num_parts + number, parts.get((index, number))
                 if part is None:
-                    matrix.parts[place] = abi.AdapterPart(*_NONE)
+                    matrix.parts[place] = abi.AdapterPartArgs(*_NONE)
                     continue
                 down, up = part.down.contiguous(), _panels(part, matrix.pieces, number)
                 held += [down, up]
-                matrix.parts[place] = abi.AdapterPart(
+                matrix.parts[place] = abi.AdapterPartArgs(
                     pointer(down), pointer(up), part.rank, part.scaling
                 )
         self._held[slot] = held
@@ -86,7 +86,7 @@ def _matrix(linear: AdaptedLinear, limits: AdapterLimits) -> _Matrix:
                 piece.tensor, taken[piece.tensor] + number
             )
         taken[piece.tensor] += _num_panels(piece)
-    parts = (abi.AdapterPart * (limits.num_slots * num_parts))()
+    parts = (abi.AdapterPartArgs * (limits.num_slots * num_parts))()
     structure = abi.AdapterArgs(parts, panels, num_parts, limits.max_rank, spec.num_inputs)
     return _Matrix(pieces, parts, structure)
 

@@ -77,7 +77,7 @@ TRANSPORTS = {
 """Of --kv-transport, the better ones first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Replica:
     """A loaded model, ready to run plans; `offloader` is absent where blocks do not go to stores,
     `sharer` where they do not go to other workers, `expert_counts` where none are asked for,

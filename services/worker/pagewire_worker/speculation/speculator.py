@@ -24,7 +24,7 @@ from pagewire_worker.speculation.step_costs import StepCosts
 
 FIRST_CHANCE: Final = 0.6
 """Chance that a draft is right, while nothing is known of a sequence."""
-LEARNING: Final = 0.2
+LEARNING: Final = 0.1
 """Of each verified draft, in the chance of its sequence."""
 FORGETTING: Final = 0.01
 """Of each place where drafts were found and none was worth its time: text changes."""

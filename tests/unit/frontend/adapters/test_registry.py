@@ -13,7 +13,7 @@ from pagewire_frontend.adapters.calls import AdapterCalls
 from pagewire_frontend.adapters.content_service import served
 from pagewire_frontend.adapters.folder_watch import FolderWatch
 from pagewire_frontend.adapters.registry import AdapterRegistry, check_rank
-from pagewire_frontend.adapters.store import AdapterStore
+from pagewire_frontend.adapters.store import ContentFolder
 from pagewire_protos.worker.v1 import adapter_content_pb2 as pb
 from pagewire_protos.worker.v1 import adapter_content_pb2_grpc
 from pagewire_shared.adapters.adapter_error import AdapterError
@@ -36,7 +36,7 @@ def written(folder: Path, number: int) -> Path:
 
 
 def made(tmp_path: Path, max_bytes: int = SIZE, **fields: object) -> AdapterRegistry:
-    store = AdapterStore(tmp_path / "store", max_bytes)
+    store = ContentFolder(tmp_path / "store", max_bytes)
     return AdapterRegistry(store, models=["tiny"], taken_names=["tiny"], **fields)  # type: ignore[arg-type]
 
 
@@ -87,13 +87,13 @@ def test_unused_content_makes_room_and_what_is_used_does_not(tmp_path: Path) -> 
 
 
 def test_the_folder_goes_with_its_process_and_left_over_ones_too(tmp_path: Path) -> None:
-    left = AdapterStore(tmp_path, SIZE)
-    running = AdapterStore(tmp_path, SIZE)
+    left = ContentFolder(tmp_path, SIZE)
+    running = ContentFolder(tmp_path, SIZE)
     assert len(list(tmp_path.iterdir())) == 2
     left.close()
     (tmp_path / "frontend-killed").mkdir()
     (tmp_path / "frontend-killed" / "lock").touch()
-    AdapterStore(tmp_path, SIZE).close()
+    ContentFolder(tmp_path, SIZE).close()
     (only,) = tmp_path.iterdir()
     assert only == running._folder
     running.close()

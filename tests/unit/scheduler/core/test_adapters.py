@@ -10,7 +10,7 @@ from pagewire_scheduler.core.audit import check_integrity
 from pagewire_scheduler.core.data.events import Event, RejectedEvent
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.queueing.adapter_slots import MAX_PASSED, assign_slots
-from pagewire_scheduler.core.state.adapters import AdapterOrder, AdapterSlot, SlotState
+from pagewire_scheduler.core.state.adapters import AdapterSlot, SlotLoad, SlotState
 from pagewire_shared.errors import InternalError
 from pagewire_shared.sampling.beam import BeamParams
 from pagewire_shared.sampling.params import SamplingParams
@@ -23,14 +23,14 @@ def cell(max_adapters: int = 2, **changes: object) -> Cell:
     return Cell(max_adapters=max_adapters, max_adapter_rank=16, **changes)
 
 
-def ordered(one: Cell, worker: int = 1) -> list[AdapterOrder]:
+def ordered(one: Cell, worker: int = 1) -> list[SlotLoad]:
     state = one.core.workers[worker_info(worker).worker_id]
     orders = assign_slots(state)
     check_integrity(one.core)
     return orders
 
 
-def loaded(one: Cell, order: AdapterOrder, error: InternalError | None = None) -> list[Event]:
+def loaded(one: Cell, order: SlotLoad, error: InternalError | None = None) -> list[Event]:
     events = one.core.note_adapter(one.info.worker_id, order.load_id, error)
     check_integrity(one.core)
     return list(events)
@@ -185,7 +185,7 @@ def test_more_adapters_than_slots_all_get_their_turn() -> None:
 
 
 def _answered(one: Cell):  # type: ignore[no-untyped-def]
-    def answer(order: AdapterOrder) -> AdapterOrder:
+    def answer(order: SlotLoad) -> SlotLoad:
         loaded(one, order)
         return order
 
@@ -331,7 +331,7 @@ def test_random_work_ends_and_uses_the_right_adapters(seed: int) -> None:
         max_num_seqs=dice.choice([2, 4]),
     )
     slots: dict[int, bytes] = {}
-    waiting: list[AdapterOrder] = []
+    waiting: list[SlotLoad] = []
     plans = []
     wanted: dict[int, bytes] = {}
     number = 0

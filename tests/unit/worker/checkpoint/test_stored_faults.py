@@ -111,6 +111,7 @@ def test_biases_of_zeros_and_scales_of_the_cache_are_left_out(
         def edit(tensors: Tensors) -> None:
             tensors[f"{LAYER}.bias"] = torch.full((64,), value)
             tensors["model.layers.0.self_attn.k_scale"] = torch.ones(1)
+            tensors["model.layers.1.self_attn.v_proj.output_scale"] = torch.ones(1)
 
         return edit
 

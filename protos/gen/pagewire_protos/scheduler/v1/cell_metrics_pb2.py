@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(pagewire/scheduler/v1/cell_metrics.proto\x12\x15pagewire.scheduler.v1\"B\n\x0b\x43\x65llMetrics\x12\x33\n\x06models\x18\x01 \x03(\x0b\x32#.pagewire.scheduler.v1.ModelMetrics\"\xb8\x02\n\x0cModelMetrics\x12\r\n\x05model\x18\x01 \x01(\t\x12\x13\n\x0bnum_running\x18\x02 \x01(\r\x12 \n\x18num_waiting_for_capacity\x18\x03 \x01(\r\x12\x1f\n\x17num_waiting_for_grammar\x18\x04 \x01(\r\x12\x1a\n\x12num_waiting_for_kv\x18\x05 \x01(\r\x12\x1d\n\x15num_waiting_for_trial\x18\x06 \x01(\r\x12\x13\n\x0bnum_workers\x18\x07 \x01(\r\x12\x12\n\nnum_blocks\x18\x08 \x01(\x04\x12\x17\n\x0fnum_used_blocks\x18\t \x01(\x04\x12\x12\n\nblock_size\x18\n \x01(\r\x12\x17\n\x0fsteps_by_tokens\x18\x0b \x03(\x04\x12\x17\n\x0fnum_step_tokens\x18\x0c \x01(\x04\x42?\n\x18\x61i.pagewire.scheduler.v1P\x01Z!pagewire/scheduler/v1;schedulerv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(pagewire/scheduler/v1/cell_metrics.proto\x12\x15pagewire.scheduler.v1\"B\n\x0b\x43\x65llMetrics\x12\x33\n\x06models\x18\x01 \x03(\x0b\x32#.pagewire.scheduler.v1.ModelMetrics\"\xd9\x02\n\x0cModelMetrics\x12\r\n\x05model\x18\x01 \x01(\t\x12\x13\n\x0bnum_running\x18\x02 \x01(\r\x12 \n\x18num_waiting_for_capacity\x18\x03 \x01(\r\x12\x1f\n\x17num_waiting_for_grammar\x18\x04 \x01(\r\x12\x1a\n\x12num_waiting_for_kv\x18\x05 \x01(\r\x12\x1d\n\x15num_waiting_for_trial\x18\x06 \x01(\r\x12\x13\n\x0bnum_workers\x18\x07 \x01(\r\x12\x12\n\nnum_blocks\x18\x08 \x01(\x04\x12\x17\n\x0fnum_used_blocks\x18\t \x01(\x04\x12\x12\n\nblock_size\x18\n \x01(\r\x12\x17\n\x0fsteps_by_tokens\x18\x0b \x03(\x04\x12\x17\n\x0fnum_step_tokens\x18\x0c \x01(\x04\x12\x1f\n\x17num_waiting_for_adapter\x18\r \x01(\rB?\n\x18\x61i.pagewire.scheduler.v1P\x01Z!pagewire/scheduler/v1;schedulerv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,5 +35,5 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CELLMETRICS']._serialized_start=67
   _globals['_CELLMETRICS']._serialized_end=133
   _globals['_MODELMETRICS']._serialized_start=136
-  _globals['_MODELMETRICS']._serialized_end=448
+  _globals['_MODELMETRICS']._serialized_end=481
 # @@protoc_insertion_point(module_scope)

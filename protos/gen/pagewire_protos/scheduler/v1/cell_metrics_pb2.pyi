@@ -13,7 +13,7 @@ class CellMetrics(_message.Message):
     def __init__(self, models: _Optional[_Iterable[_Union[ModelMetrics, _Mapping]]] = ...) -> None: ...
 
 class ModelMetrics(_message.Message):
-    __slots__ = ("model", "num_running", "num_waiting_for_capacity", "num_waiting_for_grammar", "num_waiting_for_kv", "num_waiting_for_trial", "num_workers", "num_blocks", "num_used_blocks", "block_size", "steps_by_tokens", "num_step_tokens")
+    __slots__ = ("model", "num_running", "num_waiting_for_capacity", "num_waiting_for_grammar", "num_waiting_for_kv", "num_waiting_for_trial", "num_workers", "num_blocks", "num_used_blocks", "block_size", "steps_by_tokens", "num_step_tokens", "num_waiting_for_adapter")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     NUM_RUNNING_FIELD_NUMBER: _ClassVar[int]
     NUM_WAITING_FOR_CAPACITY_FIELD_NUMBER: _ClassVar[int]
@@ -26,6 +26,7 @@ class ModelMetrics(_message.Message):
     BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
     STEPS_BY_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_STEP_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_WAITING_FOR_ADAPTER_FIELD_NUMBER: _ClassVar[int]
     model: str
     num_running: int
     num_waiting_for_capacity: int
@@ -38,4 +39,5 @@ class ModelMetrics(_message.Message):
     block_size: int
     steps_by_tokens: _containers.RepeatedScalarFieldContainer[int]
     num_step_tokens: int
-    def __init__(self, model: _Optional[str] = ..., num_running: _Optional[int] = ..., num_waiting_for_capacity: _Optional[int] = ..., num_waiting_for_grammar: _Optional[int] = ..., num_waiting_for_kv: _Optional[int] = ..., num_waiting_for_trial: _Optional[int] = ..., num_workers: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_used_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., steps_by_tokens: _Optional[_Iterable[int]] = ..., num_step_tokens: _Optional[int] = ...) -> None: ...
+    num_waiting_for_adapter: int
+    def __init__(self, model: _Optional[str] = ..., num_running: _Optional[int] = ..., num_waiting_for_capacity: _Optional[int] = ..., num_waiting_for_grammar: _Optional[int] = ..., num_waiting_for_kv: _Optional[int] = ..., num_waiting_for_trial: _Optional[int] = ..., num_workers: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_used_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., steps_by_tokens: _Optional[_Iterable[int]] = ..., num_step_tokens: _Optional[int] = ..., num_waiting_for_adapter: _Optional[int] = ...) -> None: ...

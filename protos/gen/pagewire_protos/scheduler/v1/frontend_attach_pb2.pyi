@@ -130,7 +130,7 @@ class ServedModels(_message.Message):
     def __init__(self, models: _Optional[_Iterable[_Union[ServedModel, _Mapping]]] = ...) -> None: ...
 
 class ServedModel(_message.Message):
-    __slots__ = ("name", "model_fingerprint", "tokenizer_fingerprint", "max_model_len", "num_workers", "embedding_size", "namings", "max_adapter_rank")
+    __slots__ = ("name", "model_fingerprint", "tokenizer_fingerprint", "max_model_len", "num_workers", "embedding_size", "namings", "max_adapter_rank", "max_adapters")
     NAME_FIELD_NUMBER: _ClassVar[int]
     MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
@@ -139,6 +139,7 @@ class ServedModel(_message.Message):
     EMBEDDING_SIZE_FIELD_NUMBER: _ClassVar[int]
     NAMINGS_FIELD_NUMBER: _ClassVar[int]
     MAX_ADAPTER_RANK_FIELD_NUMBER: _ClassVar[int]
+    MAX_ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     name: str
     model_fingerprint: bytes
     tokenizer_fingerprint: bytes
@@ -147,7 +148,8 @@ class ServedModel(_message.Message):
     embedding_size: int
     namings: _containers.RepeatedCompositeFieldContainer[BlockNaming]
     max_adapter_rank: int
-    def __init__(self, name: _Optional[str] = ..., model_fingerprint: _Optional[bytes] = ..., tokenizer_fingerprint: _Optional[bytes] = ..., max_model_len: _Optional[int] = ..., num_workers: _Optional[int] = ..., embedding_size: _Optional[int] = ..., namings: _Optional[_Iterable[_Union[BlockNaming, _Mapping]]] = ..., max_adapter_rank: _Optional[int] = ...) -> None: ...
+    max_adapters: int
+    def __init__(self, name: _Optional[str] = ..., model_fingerprint: _Optional[bytes] = ..., tokenizer_fingerprint: _Optional[bytes] = ..., max_model_len: _Optional[int] = ..., num_workers: _Optional[int] = ..., embedding_size: _Optional[int] = ..., namings: _Optional[_Iterable[_Union[BlockNaming, _Mapping]]] = ..., max_adapter_rank: _Optional[int] = ..., max_adapters: _Optional[int] = ...) -> None: ...
 
 class BlockNaming(_message.Message):
     __slots__ = ("layout_fingerprint", "dtype", "block_size", "is_by_tenant")

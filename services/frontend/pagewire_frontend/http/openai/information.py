@@ -21,41 +21,59 @@ class GrpcPort:
     number: int | None = None
 
 
+class ModelDescriptions:
+    """Describes models and adapters, in the form of OpenAI and vLLM."""
+
+    def __init__(self, engine: Engine, started: int) -> None:
+        """Args: `started` is in seconds since 1970."""
+        self._engine = engine
+        self._started = started
+
+    def all(self) -> list[dict[str, Any]]:
+        """Return the models under all their names, then the adapters."""
+        models = self._engine.models
+        data = [self._model(m, name) for m in models for name in (m.name, *m.aliases)]
+        return [*data, *map(self._adapter, models.adapters)]
+
+    def one(self, name: str) -> dict[str, Any]:
+        """Return the model or adapter of a name. Raises ModelNotFoundError."""
+        adapter = self._engine.models.adapters.find(name)
+        if adapter is not None:
+            return self._adapter(adapter)
+        return self._model(self._engine.models.find(name), name)
+
+    def _model(self, model: LoadedModel, name: str) -> dict[str, Any]:
+        body = {
+            "id": name,
+            "object": "model",
+            "created": self._started,
+            "owned_by": "pagewire",
+            "root": model.name,
+        }
+        length = self._engine.context_length(model)
+        return body if length is None else {**body, "max_model_len": length}
+
+    def _adapter(self, adapter: NamedAdapter) -> dict[str, Any]:
+        base = self._model(self._engine.models.find(adapter.base_model), adapter.name)
+        parts = {"created": adapter.loaded_at, "root": adapter.path, "parent": adapter.base_model}
+        return {**base, **parts}
+
+
 def make_router(engine: Engine, grpc_port: GrpcPort) -> APIRouter:
     """Return the endpoints that generate nothing."""
     router = APIRouter()
     started = int(time.time())
-
-    def describe(model: LoadedModel, name: str) -> dict[str, Any]:
-        body = {
-            "id": name,
-            "object": "model",
-            "created": started,
-            "owned_by": "pagewire",
-            "root": model.name,
-        }
-        length = engine.context_length(model)
-        return body if length is None else {**body, "max_model_len": length}
-
-    def describe_adapter(adapter: NamedAdapter) -> dict[str, Any]:
-        base = describe(engine.models.find(adapter.base_model), adapter.name)
-        parts = {"created": adapter.loaded_at, "root": adapter.path, "parent": adapter.base_model}
-        return {**base, **parts}
+    describe = ModelDescriptions(engine, started)
 
     @router.get("/v1/models")
     async def list_models() -> Response:
         """List the models that can be asked for."""
-        data = [describe(m, name) for m in engine.models for name in (m.name, *m.aliases)]
-        data += map(describe_adapter, engine.models.adapters)
-        return json_response({"object": "list", "data": data})
+        return json_response({"object": "list", "data": describe.all()})
 
     @router.get("/v1/models/{model_id:path}")
     async def get_model(model_id: str) -> Response:
         """Describe one model; ids may hold slashes."""
-        adapter = engine.models.adapters.find(model_id)
-        if adapter is not None:
-            return json_response(describe_adapter(adapter))
-        return json_response(describe(engine.models.find(model_id), model_id))
+        return json_response(describe.one(model_id))
 
     @router.post("/ping")
     @router.get("/ping")

@@ -15,7 +15,6 @@ from pagewire_frontend.adapters.calls import AdapterCalls
 from pagewire_frontend.http.body_fields import StrictBody
 from pagewire_frontend.http.openai.bodies import Bodies
 from pagewire_frontend.http.openai.schemas import body_schema
-from pagewire_protos.frontend.v1 import adapters_pb2 as pb
 from pagewire_shared.errors import InvalidRequestError
 
 
@@ -48,7 +47,7 @@ def make_router(calls: AdapterCalls, *, bodies: Bodies) -> APIRouter:
         _require_admin()
         body = await bodies.read(request, LoadAdapterBody)
         name, path = body.lora_name, body.lora_path
-        with noted("LoadAdapter", pb.LoadRequest(name=name or "", path=path or "")):
+        with noted("LoadAdapter", {"name": name, "path": path}):
             if not name or not path:
                 raise InvalidRequestError(
                     "Both 'lora_name' and 'lora_path' must be provided.",
@@ -67,7 +66,7 @@ def make_router(calls: AdapterCalls, *, bodies: Bodies) -> APIRouter:
         """Forget the name of an adapter; open streams go on."""
         _require_admin()
         body = await bodies.read(request, UnloadAdapterBody)
-        with noted("UnloadAdapter", pb.UnloadRequest(name=body.lora_name or "")):
+        with noted("UnloadAdapter", {"name": body.lora_name}):
             if not body.lora_name:
                 raise InvalidRequestError(
                     "'lora_name' needs to be provided to unload a LoRA adapter.", field="lora_name"

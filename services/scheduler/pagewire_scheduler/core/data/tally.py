@@ -5,12 +5,13 @@ from typing import Final
 
 from pagewire_scheduler.core.data.state_machine import State
 
-RUNNING, FOR_CAPACITY, FOR_GRAMMAR, FOR_KV = range(4)
+RUNNING, FOR_CAPACITY, FOR_GRAMMAR, FOR_KV, FOR_ADAPTER = range(5)
 
 _PLACES: Final = {
     State.RUNNING: RUNNING,
     State.WAITING_FOR_GRAMMAR: FOR_GRAMMAR,
     State.WAITING_FOR_REMOTE_KV: FOR_KV,
+    State.WAITING_FOR_ADAPTER: FOR_ADAPTER,
 }
 
 Tally = list[int]
@@ -19,7 +20,7 @@ Tally = list[int]
 
 def new_tally() -> Tally:
     """Return an empty tally."""
-    return [0, 0, 0, 0]
+    return [0, 0, 0, 0, 0]
 
 
 def place_of(state: State) -> int:

@@ -35,9 +35,9 @@ class ModelInfo:
 
     Fingerprints of different `fingerprint_version` cannot be compared. `embedding_size` is the
     length of its vectors; 0 when it cannot pool. `num_labels` is the number of its class scores. An
-    encoder computes each prompt whole, in one step, without a cache. `namings` and
-    `max_adapter_rank` are sent to frontends: the naming of most workers first, and the largest rank
-    of an adapter that all workers with adapters take. A hello has neither.
+    encoder computes each prompt whole, in one step, without a cache. A hello has none of the last
+    three, which are sent to frontends: `namings`, that of most workers first, and the least
+    `max_adapter_rank` and `max_adapters` of the workers with adapters.
     """
 
     name: str
@@ -52,6 +52,7 @@ class ModelInfo:
     fingerprint_version: int = 0
     namings: tuple[BlockNaming, ...] = ()
     max_adapter_rank: int = 0
+    max_adapters: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

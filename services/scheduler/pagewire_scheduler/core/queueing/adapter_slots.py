@@ -15,7 +15,7 @@ from typing import Final
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.queueing.adapter_gate import push_waiting
 from pagewire_scheduler.core.queueing.enqueue import wait_for_room
-from pagewire_scheduler.core.state.adapters import AdapterOrder, AdapterSlot, SlotState
+from pagewire_scheduler.core.state.adapters import AdapterSlot, SlotLoad, SlotState
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
 
@@ -26,9 +26,9 @@ MAX_SOURCES: Final = 4
 """Sources sent with a load."""
 
 
-def assign_slots(worker: WorkerState) -> list[AdapterOrder]:
+def assign_slots(worker: WorkerState) -> list[SlotLoad]:
     """Return the loads that `worker` is to begin now; closes and opens slots."""
-    orders: list[AdapterOrder] = []
+    orders: list[SlotLoad] = []
     for adapter in _turns(worker):
         slot = worker.adapters.find(adapter)
         if slot is not None:

@@ -99,17 +99,17 @@ class ModelQueues:
     def models(self) -> list[tuple[ModelInfo, int]]:
         """Return every model that has a worker, with the number of workers that take new
         sequences."""
-        return [
-            (
-                replace(
-                    workers[0].info.model,
-                    namings=self._namings(workers),
-                    max_adapter_rank=_common_rank(workers),
-                ),
-                sum(not worker.duty.is_draining for worker in workers),
-            )
-            for workers in self._workers.values()
-        ]
+        return [self._served(workers) for workers in self._workers.values()]
+
+    def _served(self, workers: list[WorkerState]) -> tuple[ModelInfo, int]:
+        adapting = [one.info for one in workers if one.info.max_adapters]
+        model = replace(
+            workers[0].info.model,
+            namings=self._namings(workers),
+            max_adapter_rank=min((one.max_adapter_rank for one in adapting), default=0),
+            max_adapters=min((one.max_adapters for one in adapting), default=0),
+        )
+        return model, sum(not worker.duty.is_draining for worker in workers)
 
     def _namings(self, workers: list[WorkerState]) -> tuple[BlockNaming, ...]:
         counts = Counter((one.info.layout_fingerprint, one.info.dtype) for one in workers)
@@ -283,12 +283,6 @@ class ModelQueues:
             if sequence is None:
                 return
             enqueue(worker, sequence)
-
-
-def _common_rank(workers: Iterable[WorkerState]) -> int:
-    """Return the largest rank that all workers with adapter slots take; 0 without such workers."""
-    ranks = (one.info.max_adapter_rank for one in workers if one.info.max_adapters)
-    return min(ranks, default=0)
 
 
 def _role_for(sequence: Sequence) -> Role:

@@ -55,7 +55,7 @@ class AdapterSlot:
 
 
 @dataclass(frozen=True, slots=True)
-class AdapterOrder:
+class SlotLoad:
     """A load to send to the worker; its parts are those of LoadAdapter."""
 
     load_id: int
@@ -115,9 +115,7 @@ class WorkerAdapters:
             slot.num_users -= 1
             self._note_use(slot)
 
-    def begin_load(
-        self, slot: AdapterSlot, adapter: bytes, sources: tuple[str, ...]
-    ) -> AdapterOrder:
+    def begin_load(self, slot: AdapterSlot, adapter: bytes, sources: tuple[str, ...]) -> SlotLoad:
         """Give `slot`, which nothing uses, to `adapter`; return the load to send."""
         assert not slot.num_users, "an adapter is replaced while sequences use it"
         assert adapter not in self._by_adapter, "an adapter comes into two slots"
@@ -128,7 +126,7 @@ class WorkerAdapters:
         self.num_loads += 1
         slot.adapter, slot.load_id = adapter, self.num_loads
         self._by_adapter[adapter] = slot
-        return AdapterOrder(slot.load_id, adapter, slot.number, sources)
+        return SlotLoad(slot.load_id, adapter, slot.number, sources)
 
     def end_load(self, load_id: int, *, is_loaded: bool) -> bytes | None:
         """Take the answer to a load; return its adapter, or None for an unknown load."""

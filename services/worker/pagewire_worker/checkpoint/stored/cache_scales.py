@@ -13,7 +13,10 @@ import torch
 from pagewire_shared.errors import StartupError
 from pagewire_worker.checkpoint.stored.parts import StoredTensors, part
 
-CACHE_SCALES: Final = (".k_scale", ".v_scale", ".q_scale", ".prob_scale", ".kv_scale")
+CACHE_SCALES: Final = (
+    *(".k_scale", ".v_scale", ".q_scale", ".prob_scale", ".kv_scale"),
+    *(".k_proj.output_scale", ".v_proj.output_scale"),
+)
 """Ends of the names of scales for a quantized cache. Those of queries and of weights of attention
 are not read: both are computed in the type of the model."""
 

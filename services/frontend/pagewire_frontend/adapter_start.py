@@ -8,7 +8,7 @@ from pagewire_frontend.adapters.allowed_paths import AllowedPaths
 from pagewire_frontend.adapters.content_service import served
 from pagewire_frontend.adapters.folder_watch import FolderWatch
 from pagewire_frontend.adapters.registry import AdapterRegistry
-from pagewire_frontend.adapters.store import AdapterStore
+from pagewire_frontend.adapters.store import ContentFolder
 from pagewire_frontend.config import FrontendConfig
 from pagewire_shared.adapters.flag_values import NamedFolder, parse_modules
 from pagewire_shared.errors import PagewireError, StartupError
@@ -21,7 +21,7 @@ def make_adapters(
     store = None
     if config.enable_lora:
         parent = Path(config.lora_store).expanduser() if config.lora_store else None
-        store = AdapterStore(parent, config.lora_store_bytes)
+        store = ContentFolder(parent, config.lora_store_bytes)
     address = config.lora_address or config.lora_listen
     return AdapterRegistry(store, models=models, taken_names=taken_names, address=address)
 

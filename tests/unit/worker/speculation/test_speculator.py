@@ -1,0 +1,117 @@
+"""The decisions of a speculator on steps that are made up: what it gains, and what it costs."""
+
+import random
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from pagewire_shared.steps.plan import StepPlan
+from pagewire_shared.steps.result import StepResult
+from pagewire_worker.batch.draft_rows import DraftRows, VerifiedRows
+from pagewire_worker.batch.slots import SlotLimits, SlotTable
+from pagewire_worker.speculation.speculator import Speculator
+from pagewire_worker.speculation.step_costs import StepCosts
+from support.cells.worker_driver import request
+
+LENGTH = 4000
+BOUND, CHEAP = [(1, 1.0), (2, 1.5), (4, 2.5), (64, 32.0)], [(1, 1.0), (8, 1.2), (64, 4.0)]
+COMPUTING = [(1, 1.0), (2, 2.0), (64, 64.0)]
+
+
+class CountedProposer:
+    """Has drafts for every place, and counts how often it is asked."""
+
+    def __init__(self, num_drafts):
+        self.num_drafts, self.num_asked = num_drafts, 0
+
+    def propose(self, tokens, most):
+        self.num_asked += 1
+        return np.zeros(min(self.num_drafts, most), dtype=np.int64)
+
+
+class MadeUpSteps:
+    """Steps of one sequence whose drafts are right with a given chance.
+
+    Times follow a curve; a step with drafts waits for its plan.
+    """
+
+    def __init__(self, points, chance, num_drafts=4, pause=0.01):
+        limits = SlotLimits(
+            num_slots=1, num_blocks=1, block_size=16, max_model_len=LENGTH + 64, vocab_size=9
+        )
+        self.table = SlotTable(limits, torch.device("cpu"))
+        self.proposer = CountedProposer(num_drafts)
+        self.times = StepCosts.of(points)
+        self.clock = 0.0
+        self.speculator = Speculator(
+            proposer=self.proposer,
+            table=self.table,
+            costs=StepCosts.of(points),
+            most=4,
+            clock=lambda: self.clock,
+        )
+        self.dice, self.chance, self.pause = random.Random(1), chance, pause
+        self.speculator.follow(StepPlan(1, 1, 1, new_sequences=[request(0)]))
+        self.table.num_tokens[0] = 40
+
+    def run(self):
+        """Return the time per token, relative to steps without drafts."""
+        granted = 0
+        while self.table.num_tokens[0] < LENGTH:
+            if granted:
+                self.clock += self.pause
+            self.speculator.follow(StepPlan(1, 1, 2, num_drafts=[granted] if granted else []))
+            seconds = float(self.times.seconds(np.array([1 + granted]))[0])
+            self.clock += seconds
+            right = 0
+            while right < granted and self.dice.random() < self.chance:
+                right += 1
+            self.table.num_tokens[0] += 1 + right
+            granted = self._take(granted, right, seconds)
+        one = float(self.times.seconds(np.array([1]))[0])
+        return self.clock / (LENGTH - 40) / one
+
+    def _take(self, granted, right, seconds):
+        rows = np.arange(1 + granted)
+        drafts = DraftRows(np.array([granted]), rows, rows) if granted else None
+        step = SimpleNamespace(
+            slots=np.zeros(1, np.int64),
+            token_slots=rows,
+            sampling_slots=rows,
+            drafts=drafts,
+            num_accepted=lambda verified: verified.counts - 1,
+        )
+        verified = VerifiedRows(rows <= right, np.array([1 + right])) if granted else None
+        result = StepResult(
+            1, 1, 1, slots=[0], counts=[1 + right], model_time_us=int(seconds * 1e6)
+        )
+        offered = self.speculator.take(result, step, verified).num_drafts
+        return int(offered[0]) if len(offered) else 0
+
+
+@pytest.mark.parametrize("points", [BOUND, CHEAP, COMPUTING])
+def test_wrong_drafts_cost_next_to_nothing(points):
+    assert MadeUpSteps(points, chance=0.0).run() < 1.03
+
+
+@pytest.mark.parametrize(("chance", "most"), [(0.95, 0.35), (0.7, 0.6)])
+def test_right_drafts_are_worth_it(chance, most):
+    assert MadeUpSteps(CHEAP, chance).run() < most
+
+
+def test_drafts_as_likely_as_they_are_costly_are_no_loss():
+    assert MadeUpSteps(BOUND, chance=0.5).run() < 1.03
+
+
+def test_nothing_is_searched_where_nothing_can_be_gained():
+    steps = MadeUpSteps(COMPUTING, chance=1.0)
+    assert steps.run() == pytest.approx(1.0, rel=0.01)
+    assert steps.proposer.num_asked == 0
+
+
+def test_a_sequence_without_drafts_is_searched_ever_more_rarely():
+    steps = MadeUpSteps(CHEAP, chance=0.0, num_drafts=0)
+    steps.run()
+    assert steps.proposer.num_asked < LENGTH / 12
