@@ -140,6 +140,14 @@ def test_a_wheel_for_a_named_processor(copied: Path, tmp_path: Path) -> None:
     assert library.read_bytes() == b"of this machine"
 
 
+def test_flags_of_arm_as_zig_takes_them() -> None:
+    compiler = load_module(ROOT / HOOK.with_name("wheels") / "zig_compiler.py", "zig_compiler")
+    flags = ["-march=armv8.2-a+dotprod+bf16", "-mavx2", "-march=native", "x-march=armv8.2-a"]
+    made = compiler.command("aarch64", "2.28", flags)
+    assert made[-4:] == ["-mcpu=generic+v8_2a+dotprod+bf16", *flags[1:]]
+    assert made[made.index("-target") + 1] == "aarch64-linux-gnu.2.28"
+
+
 @pytest.mark.parametrize("machine", ["riscv64", "x86_64"])
 def test_a_wheel_for_a_named_processor_has_kernels_or_is_not_built(
     machine: str, copied: Path, tmp_path: Path

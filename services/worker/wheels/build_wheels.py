@@ -1,6 +1,6 @@
 """Builds wheels with compiled kernels for manylinux_2_28, one per processor.
 
-zig compiles them, since it brings the C library's symbols of any version (ADR 40). auditwheel
+zig compiles them (zig_compiler.py): it brings the symbols of any glibc (ADR 40). auditwheel then
 checks the version of each symbol, and names the platform in the wheel.
 """
 
@@ -12,19 +12,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
+COMPILER = Path(__file__).resolve().with_name("zig_compiler.py")
+ROOT = COMPILER.parents[3]
 MACHINES = ("x86_64", "aarch64")
 GLIBC = "2.28"
 PLATFORM = f"manylinux_{GLIBC.replace('.', '_')}"
 
 
 def compiler_for(machine: str) -> str:
-    """Return a compiler for Linux on `machine` as words of CXX.
-
-    Its runtime library is linked in, and its symbols are no one else's.
-    """
-    zig = [sys.executable, "-m", "ziglang", "c++", "-target", f"{machine}-linux-gnu.{GLIBC}"]
-    return shlex.join([*zig, "-g0", "-Wno-unused-command-line-argument"])
+    """Return a compiler for Linux on `machine` as words of CXX."""
+    return shlex.join([sys.executable, str(COMPILER), machine, GLIBC])
 
 
 def build_wheel(machine: str, folder: Path) -> Path:

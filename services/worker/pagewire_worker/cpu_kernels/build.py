@@ -51,8 +51,8 @@ _UNITS: dict[str, dict[str, tuple[str, ...]]] = {
         **_EVERYWHERE,
         "sets/arm64.cpp": (),
         "sets/neon.cpp": (),
-        "sets/neon_dot.cpp": ("-mcpu=generic+dotprod",),
-        "sets/neon_bf16.cpp": ("-mcpu=generic+dotprod+bf16+i8mm",),
+        "sets/neon_dot.cpp": ("-march=armv8.2-a+dotprod",),
+        "sets/neon_bf16.cpp": ("-march=armv8.2-a+dotprod+bf16+i8mm",),
     },
 }
 

@@ -10,6 +10,7 @@ struct AttentionCase {
   int32_t heads, kv_heads, head_dim, latent_dim, window;
   float softcap;
   bool has_sinks, has_norms;
+  bool is_int8 = false;  // the cache
 };
 
 // One sequence in blocks that lie in reverse order, and its queries, keys and values.
@@ -39,6 +40,7 @@ class Sequence {
     attention_.softcap = c.softcap;
     model_ = {};
     model_.type = type;
+    model_.kv_type = c.is_int8 ? PW_INT8 : type;
     model_.num_layers = 1;
     model_.num_heads = c.heads;
     model_.num_kv_heads = c.kv_heads;
@@ -124,6 +126,7 @@ static void run_attention(PwPool* pool, Results& results) {
       {"plain", 531, 2, 1, 16, 0, 0, 0.0f, false, false},
       {"window", 531, 2, 1, 16, 0, 70, 0.0f, false, true},
       {"groups", 70, 6, 2, 48, 0, 20, 0.0f, true, true},
+      {"int8", 531, 2, 1, 16, 0, 0, 0.0f, false, false, true},
       {"softcap", 60, 2, 2, 32, 0, 0, 3.0f, false, false},
       {"latent", 60, 4, 1, 48, 32, 0, 0.0f, false, false},
   };

@@ -142,13 +142,6 @@ static inline void store(Bf16* p, V x) {
   store_words(p + 8, narrow(x.c, x.d));
 }
 
-static inline V load_bytes(const int8_t* p) {
-  int8x16_t bytes = vld1q_s8(p);
-  int16x8_t low = vmovl_s8(vget_low_s8(bytes)), high = vmovl_high_s8(bytes);
-  return {vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_high_s16(low)),
-          vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_high_s16(high))};
-}
-
 // Sixteen integers, and their inner products with four bytes each.
 struct VI {
   int32x4_t a, b, c, d;
@@ -231,6 +224,7 @@ static inline V widen_bytes(int8x16_t x) {
   return {vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_high_s16(low)),
           vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_high_s16(high))};
 }
+static inline V load_bytes(const int8_t* p) { return widen_bytes(vld1q_s8(p)); }
 // The two inputs of 16 pairs of signed bytes.
 static inline void widen_pairs(const int8_t* p, V* first, V* second) {
   int8x16x2_t pairs = vld2q_s8(p);
