@@ -185,10 +185,6 @@ class NativeSource:
 
     def load(self, settings: LoadSettings) -> LoadedReplicaModel:
         """Read the weights. Raises StartupError naming the tensor at fault."""
-        if settings.cache_dtype == FP8 and self.plan.attention.latent is not None:
-            raise StartupError(
-                "--kv-cache-dtype: fp8_e4m3 is not for a cache of latents", field="kv_cache_dtype"
-            )
         pool = choose_kernels(self.plan, settings)
         if pool is not None:
             return self._load_fused(pool, settings)
