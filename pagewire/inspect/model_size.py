@@ -119,7 +119,7 @@ def _cached_bytes(config: Mapping[str, Any], dtype: str) -> int:
     """Return how many bytes of a token one layer keeps."""
     size = round(DTYPE_BYTES[dtype])
     if config.get("kv_lora_rank"):
-        if dtype in KV_DTYPES:
+        if dtype == "int8":
             raise StartupError(
                 f"--kv-cache-dtype: {dtype} is not for a cache of latents", field="kv_cache_dtype"
             )

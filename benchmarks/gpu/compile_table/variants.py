@@ -13,6 +13,8 @@ from pagewire_worker.attention.triton import CHUNK_ROWS, EXACT_CHUNK_ROWS, Trito
 from pagewire_worker.backend.adapters import AdapterRows
 from pagewire_worker.backend.attention import AttentionKind, AttentionMetadata, Int64Array
 from pagewire_worker.checkpoint.coded_matrix import CodedMatrix, Offset
+from pagewire_worker.checkpoint.stored.float8 import E4M3
+from pagewire_worker.checkpoint.stored.mxfp4 import TABLE
 from pagewire_worker.cuda.triton_adapters import TritonSum
 from pagewire_worker.cuda.triton_mlp import TritonExperts, TritonMlp
 from pagewire_worker.families.plan import (
@@ -31,11 +33,15 @@ from pagewire_worker.models.linear_loader import MlpLinears, StackedLinears
 from pagewire_worker.models.load_parts import RouterTensors
 from pagewire_worker.triton_kernels.activate import activate
 from pagewire_worker.triton_kernels.add_norm import add_norm
+from pagewire_worker.triton_kernels.code_matmul import CodeTile
+from pagewire_worker.triton_kernels.expert_code_matmul import expert_code_matmul
 from pagewire_worker.triton_kernels.filter_thresholds import filter_thresholds
 from pagewire_worker.triton_kernels.latent.head_matmul import head_matmul
 from pagewire_worker.triton_kernels.latent.latent_write import latent_write
+from pagewire_worker.triton_kernels.packed_codes import packed_stack
 from pagewire_worker.triton_kernels.quantize_rows import quantize_rows
 from pagewire_worker.triton_kernels.rotary_kv_write import HeadNorms, rotary_kv_write
+from pagewire_worker.triton_kernels.route_tokens import SortedRows
 from pagewire_worker.triton_kernels.sample_tokens import greedy_tokens, sample_tokens
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -71,12 +77,17 @@ HEADS = {
 
 @dataclass(frozen=True, slots=True)
 class Codes:
-    """Of a matrix as others have quantized it; `group` is None for all inputs of an output."""
+    """Of a matrix as others have quantized it; `group` is None for all inputs of an output.
+
+    Attributes:
+        is_float: Codes are floats, of a table or of values that kernels compute.
+    """
 
     bits: int
     group: int | None
     offset: Offset | None = None
     has_table: bool = False
+    is_float: bool = False
     inputs: int = 4096
 
 
@@ -89,9 +100,14 @@ CODES = {
     "codes8-row": Codes(8, None),
     "codes8-g16": Codes(8, 16),
     "codes8-g32-minima": Codes(8, 32, Offset.MINIMUM),
+    "codes4-g32-floats": Codes(4, 32, is_float=True),
+    "codes8-g128-floats": Codes(8, 128, is_float=True),
 }
-"""As in GPTQ and W4A16, AWQ, Q4_K, nf4, a matrix that is no whole number of slabs, W8A16, Q6_K and
-Q5_K."""
+"""As in GPTQ and W4A16, AWQ, Q4_K, nf4, a matrix that is no whole number of slabs, W8A16, Q6_K,
+Q5_K, MXFP4 and blocks of 8-bit floats."""
+
+EXPERT_CODES = ("codes4-g128", "codes4-g128-zeros", "codes8-row", *list(CODES)[-2:])
+"""Of experts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +146,7 @@ def groups() -> list[list[Variant]]:
     of_types += [[latent_variant(dtype)] for dtype in DTYPES]
     of_types += [[adapters_variant(dtype)] for dtype in DTYPES]
     of_codes = [[codes_variant(name, dtype) for name in CODES] for dtype in DTYPES]
+    of_codes += [[coded_experts_variant(name, dtype) for name in EXPERT_CODES] for dtype in DTYPES]
     return [*of_heads, *of_types, *of_codes, list(_sampling())]
 
 
@@ -147,20 +164,36 @@ def attention_variant(
 def codes_variant(name: str, dtype: str) -> Variant:
     """Return a product with a matrix of codes."""
     codes, kind = CODES[name], DTYPES[dtype]
+    linear = CodeLinear.of(_matrix(codes), None, CPU, kind)
+    assert linear is not None
+    x = torch.empty((3, codes.inputs), dtype=kind)
+    return Variant(f"{codes.inputs}->4096 {dtype} {name}", partial(linear, x))
+
+
+def _matrix(codes: Codes) -> CodedMatrix:
     group = codes.inputs if codes.group is None else codes.group
     scales = torch.empty((4096, codes.inputs // group), dtype=torch.float16)
-    table = torch.arange(16.0)
-    matrix = CodedMatrix(
+    numbers = torch.arange(16.0).square() if codes.has_table else torch.arange(16.0) - 8
+    tables = {4: torch.tensor(TABLE), 8: E4M3} if codes.is_float else {4: numbers, 8: None}
+    return CodedMatrix(
         codes=torch.empty((4096, codes.inputs), dtype=torch.uint8),
-        table=None if codes.bits == 8 else table.square() if codes.has_table else table - 8,
+        table=tables[codes.bits],
         scales=scales,
         offsets=None if codes.offset is None else scales,
         offset=codes.offset or Offset.ZERO_POINT,
     )
-    linear = CodeLinear.of(matrix, None, CPU, kind)
-    assert linear is not None
-    x = torch.empty((3, codes.inputs), dtype=kind)
-    return Variant(f"{codes.inputs}->4096 {dtype} {name}", partial(linear, x))
+
+
+def coded_experts_variant(name: str, dtype: str) -> Variant:
+    """Return a product of 8 experts with codes, of a token that takes 2 of them."""
+    codes, kind = CODES[name], DTYPES[dtype]
+    matrix, tile = _matrix(codes), CodeTile.of(kind)
+    stack = packed_stack([matrix] * 8, 8, CPU)
+    assert stack is not None
+    rows = SortedRows(*(torch.empty(n, dtype=torch.int32) for n in (8 * tile.rows, 8)), 2)
+    x = torch.empty((1, codes.inputs), dtype=kind)
+    launch = partial(expert_code_matmul, x, stack, rows, tile, 2)
+    return Variant(f"8 experts {codes.inputs}->4096 {dtype} {name}", launch)
 
 
 def experts_variant(dtype: str) -> Variant:

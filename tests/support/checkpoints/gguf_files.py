@@ -27,11 +27,53 @@ _MIXED: dict[str, Any] = {
     "num_experts_per_tok": 2,
 }
 _QWEN: dict[str, Any] = {**_MIXED, "moe_intermediate_size": 64, "num_experts": 6}
+_GROUPED: dict[str, Any] = {
+    **_MIXED,
+    "moe_intermediate_size": 64,
+    "n_routed_experts": 6,
+    "n_group": 3,
+    "topk_group": 2,
+    "n_shared_experts": 2,
+    "first_k_dense_replace": 1,
+    "routed_scaling_factor": 1.5,
+}
 MIXTURES: dict[str, dict[str, Any]] = {
     "mixtral": {**_MIXED, "num_local_experts": 6, "sliding_window": None},
     "qwen2_moe": {**_QWEN, "shared_expert_intermediate_size": 96},
     "qwen3_moe": {**_QWEN, "head_dim": 32, "norm_topk_prob": True},
+    "olmoe": {**_MIXED, "num_experts": 6, "norm_topk_prob": False},
+    "glm4_moe": {
+        **_GROUPED,
+        "head_dim": 32,
+        "use_qk_norm": True,
+        "attention_bias": True,
+        "partial_rotary_factor": 0.5,
+    },
 }
+_LATENT: dict[str, Any] = {
+    **_GROUPED,
+    "num_key_value_heads": 4,
+    "kv_lora_rank": 64,
+    "qk_nope_head_dim": 32,
+    "qk_rope_head_dim": 32,
+    "v_head_dim": 32,
+}
+LATENTS: dict[str, dict[str, Any]] = {
+    "deepseek_v2": {**_LATENT, "q_lora_rank": None, "topk_method": "greedy", "n_group": 1},
+    "deepseek_v3": {
+        **_LATENT,
+        "q_lora_rank": 64,
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 1000.0,
+            "factor": 4.0,
+            "original_max_position_embeddings": 64,
+            "mscale": 0.7,
+            "mscale_all_dim": 0.7,
+        },
+    },
+}
+"""Models whose attention reads latents; as MIXTURES."""
 GPT_OSS: dict[str, Any] = {
     **{key: value for key, value in _MIXED.items() if key != "intermediate_size"},
     **{"intermediate_size": 64, "head_dim": 32, "num_local_experts": 6, "sliding_window": 9},
@@ -46,14 +88,15 @@ GPT_OSS: dict[str, Any] = {
 """Fields of config.json of mixtures of experts by model type, in sizes that blocks of 32 fill."""
 _ARCHITECTURES = {
     **{"mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe"},
-    "gpt_oss": "gpt-oss",
+    **{"gpt_oss": "gpt-oss", "glm4_moe": "glm4moe", "olmoe": "olmoe"},
+    **{"deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2"},
 }
 _EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(\w+\.weight)")
 
 
 def make_source(folder: Path, name: str) -> Path:
     """Write a small checkpoint: gpt_oss, one of MIXTURES, or an architecture without experts."""
-    fields = GPT_OSS if name == "gpt_oss" else MIXTURES.get(name)
+    fields = GPT_OSS if name == "gpt_oss" else {**MIXTURES, **LATENTS}.get(name)
     if fields is not None:
         return make_fallback_checkpoint(folder, name, fields, with_tokenizer=True)
     return make_checkpoint(folder, architecture=name, **_SHAPE)
@@ -73,12 +116,14 @@ def write_gguf(file: Path, checkpoint: Path, kind: str) -> None:
     model = next(one for one, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
     names = gguf.get_tensor_name_map(model, config["num_hidden_layers"])
     quantized = gguf.GGMLQuantizationType[kind]
-    for name, data in _with_stacked_experts(checkpoint).items():
+    for name, data in _cut_latents(_with_stacked_experts(checkpoint), config):
         stem, _, last = name.rpartition(".")
         if architecture == "llama" and name.endswith(("q_proj.weight", "k_proj.weight")):
             is_query = name.endswith("q_proj.weight")
             heads = config["num_attention_heads" if is_query else "num_key_value_heads"]
             data = _permuted(data, heads)
+        if last == "e_score_correction_bias":
+            stem, last = f"{stem}.e_score_correction", "bias"
         stored = f"{names.get_name(stem)}.{last}"
         if name.endswith(".sinks"):
             stored = f"{names.get_name(name)}.weight"
@@ -94,7 +139,7 @@ def write_gguf(file: Path, checkpoint: Path, kind: str) -> None:
 
 def stays_plain(name: str, data: np.ndarray) -> bool:
     """Return whether a tensor is not in blocks: vectors, and matrices of routers."""
-    plain = ("gate.weight", "shared_expert_gate.weight", "router.weight", "bias")
+    plain = ("mlp.gate.weight", "moe.gate.weight", "gate.weight", "router.weight", "bias")
     return data.ndim == 1 or name.endswith(plain)
 
 
@@ -106,8 +151,11 @@ def _add_sizes(writer: Any, config: dict[str, Any]) -> None:
     writer.add_head_count(config["num_attention_heads"])
     writer.add_head_count_kv(config["num_key_value_heads"])
     head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-    writer.add_key_length(head_dim)
-    writer.add_value_length(head_dim)
+    if "kv_lora_rank" in config:
+        _add_latents(writer, config)
+    else:
+        writer.add_key_length(head_dim)
+        writer.add_value_length(head_dim)
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_rope_freq_base(float(config["rope_parameters"]["rope_theta"]))
     if config["model_type"] == "gpt_oss":
@@ -118,10 +166,64 @@ def _add_sizes(writer: Any, config: dict[str, Any]) -> None:
     if config["model_type"] in _ARCHITECTURES:
         writer.add_expert_count(6)
         writer.add_expert_used_count(2)
+    if "n_routed_experts" in config:
+        _add_grouped_experts(writer, config)
     if "moe_intermediate_size" in config:
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
     if "shared_expert_intermediate_size" in config:
         writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
+
+
+def _add_grouped_experts(writer: Any, config: dict[str, Any]) -> None:
+    """As Glm4MoeModel and DeepseekV2Model of llama.cpp's converter."""
+    is_sigmoid = config["model_type"] != "deepseek_v2"
+    kinds = gguf.ExpertGatingFuncType
+    writer.add_expert_gating_func(kinds.SIGMOID if is_sigmoid else kinds.SOFTMAX)
+    writer.add_expert_group_count(config["n_group"])
+    writer.add_expert_group_used_count(config["topk_group"])
+    writer.add_expert_shared_count(config["n_shared_experts"])
+    writer.add_expert_weights_scale(config["routed_scaling_factor"])
+    writer.add_expert_weights_norm(config["norm_topk_prob"])
+    writer.add_leading_dense_block_count(config["first_k_dense_replace"])
+    if "kv_lora_rank" not in config:
+        writer.add_rope_dimension_count(config["head_dim"] // 2)
+
+
+def _add_latents(writer: Any, config: dict[str, Any]) -> None:
+    rank, turned = config["kv_lora_rank"], config["qk_rope_head_dim"]
+    writer.add_rope_dimension_count(turned)
+    writer.add_kv_lora_rank(rank)
+    writer.add_key_length(rank + turned)
+    writer.add_value_length(rank)
+    writer.add_key_length_mla(config["qk_nope_head_dim"] + turned)
+    writer.add_value_length_mla(config["v_head_dim"])
+    if config["q_lora_rank"] is not None:
+        writer.add_q_lora_rank(config["q_lora_rank"])
+    rope = config["rope_parameters"]
+    if rope["rope_type"] == "yarn":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(rope["factor"])
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        writer.add_rope_scaling_yarn_log_mul(0.1 * rope["mscale_all_dim"])
+
+
+def cut_expanding(data: np.ndarray, config: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the parts of kv_b_proj as DeepseekV2Model cuts it: [heads, rank, plain] for keys, and
+    [heads, values, rank]."""
+    heads = data.reshape(config["num_attention_heads"], -1, data.shape[1])
+    plain = config["qk_nope_head_dim"]
+    return np.ascontiguousarray(heads[:, :plain].swapaxes(1, 2)), heads[:, plain:].copy()
+
+
+def _cut_latents(
+    tensors: dict[str, np.ndarray], config: dict[str, Any]
+) -> Iterator[tuple[str, np.ndarray]]:
+    for name, data in tensors.items():
+        if name.endswith("kv_b_proj.weight"):
+            for part, cut in zip("kv", cut_expanding(data, config), strict=True):
+                yield name.replace("kv_b_proj", f"{part}_b_proj"), cut
+        else:
+            yield name, data
 
 
 def _with_stacked_experts(checkpoint: Path) -> dict[str, np.ndarray]:
@@ -207,9 +309,17 @@ def rounded(checkpoint: Path, kind: str) -> dict[str, np.ndarray]:
         for name, tensor in load_file(checkpoint / "model.safetensors").items()
     }
 
+    config = json.loads((checkpoint / "config.json").read_text())
+
     def as_kept(name: str, data: np.ndarray) -> np.ndarray:
         if stays_plain(name, data):
             return data
+        if name.endswith("kv_b_proj.weight"):
+            key, value = (
+                gguf.quants.dequantize(quantize(one, quantized), quantized)
+                for one in cut_expanding(data, config)
+            )
+            return np.concatenate([key.swapaxes(1, 2), value], axis=1).reshape(data.shape)
         # Stacks of gpt-oss have inputs before outputs.
         rows = np.ascontiguousarray(data.swapaxes(1, 2)) if data.ndim == 3 else data
         kept = gguf.quants.dequantize(quantize(rows, quantized), quantized)

@@ -28,7 +28,7 @@ class CodedMatrix:
 
     Attributes:
         codes: [outputs, inputs]: int8 numbers, or uint8 places in `table`.
-        table: float32 [16], the values of codes of 4 bits; None for codes of 8 bits.
+        table: float32, the values of codes: [16] of 4 bits, [256] of 8 bits; None for int8.
         scales: [outputs, groups], one of SCALE_TYPES; groups are of equal size.
         offsets: Of the type and shape of `scales`, or None.
         offset: The kind of `offsets`.
@@ -42,6 +42,11 @@ class CodedMatrix:
     offsets: Tensor | None = None
     offset: Offset = Offset.ZERO_POINT
     order: Tensor | None = None
+
+    @property
+    def bits(self) -> int:
+        """Bits of a code."""
+        return 4 if self.table is not None and len(self.table) == 16 else 8
 
     @property
     def group(self) -> int:

@@ -2,11 +2,12 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from pagewire_shared.errors import StartupError
-from pagewire_worker.convert.gguf_experts import EXPERTS
+from pagewire_worker.convert.gguf_experts import EXPERTS, ExpertNames
+from pagewire_worker.convert.gguf_grouped_experts import yarn_multiplier
 from pagewire_worker.families.registry import GGUF
 
 Metadata = Mapping[str, Any]
@@ -29,6 +30,7 @@ _PARTS: Final = {
     "ffn_norm": "post_attention_layernorm",
     "ffn_up": "mlp.up_proj",
 }
+_LAYER = re.compile(r"blk\.(\d+)\.")
 _BLOCK = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 
 _LLAMA3: Final = {
@@ -64,8 +66,18 @@ def tensor_name(name: str) -> str | None:
     return f"model.layers.{found[1]}.{_PARTS[found[2]]}.{found[3]}"
 
 
+def layer_of(name: str) -> int:
+    """Return the number of the layer that a tensor belongs to; -1 for none."""
+    found = _LAYER.match(name)
+    return -1 if found is None else int(found[1])
+
+
 def config_of(
-    metadata: Metadata, *, is_tied: bool, rope_factors: Sequence[float] | None
+    metadata: Metadata,
+    *,
+    is_tied: bool,
+    rope_factors: Sequence[float] | None,
+    names: Collection[str] = (),
 ) -> dict[str, Any]:
     """Return the config.json of a model.
 
@@ -73,6 +85,7 @@ def config_of(
         metadata: Of the file, by name.
         is_tied: Whether the output layer is the embedding.
         rope_factors: What each rotary frequency is divided by, if the file says that.
+        names: Of the tensors of the file.
 
     Raises:
         StartupError: The architecture, or something that it does, is not converted.
@@ -95,7 +108,8 @@ def config_of(
     has_windows = experts is not None and "sliding_window" in experts.fields
     if value("attention.sliding_window", 0) and not has_windows:
         raise StartupError("GGUF files of models with attention windows are not converted")
-    if value("rope.dimension_count", head_dim) != head_dim:
+    may_differ = experts is not None and experts.rotates_a_part
+    if value("rope.dimension_count", head_dim) != head_dim and not may_differ:
         raise StartupError("GGUF files of models that rotate a part of a head are not converted")
     theta = float(value("rope.freq_base", 10000.0))
     return {
@@ -113,12 +127,10 @@ def config_of(
         "head_dim": head_dim,
         "rms_norm_eps": float(value("attention.layer_norm_rms_epsilon")),
         "rope_theta": theta,
-        "rope_scaling": _rope_scaling(
-            metadata, str(name), theta, head_dim, rope_factors, experts.rope if experts else {}
-        ),
+        "rope_scaling": _rope_scaling(metadata, str(name), theta, head_dim, rope_factors, experts),
         "max_position_embeddings": value("context_length"),
         "tie_word_embeddings": is_tied,
-        **(experts.config(value) if experts is not None else {}),
+        **(experts.config(value, names) if experts is not None else {}),
     }
 
 
@@ -152,11 +164,15 @@ def _rope_scaling(
     theta: float,
     head_dim: int,
     factors: Sequence[float] | None,
-    unsaid: Mapping[str, Any],
+    experts: ExpertNames | None,
 ) -> dict[str, Any] | None:
     kind = metadata.get(f"{name}.rope.scaling.type", "none")
     if kind == "yarn":
-        return _yarn(metadata, f"{name}.rope.scaling.", unsaid)
+        prefix, unsaid = f"{name}.rope.scaling.", dict(experts.rope) if experts else {}
+        if name == "deepseek2":
+            metadata = dict(metadata)
+            unsaid |= yarn_multiplier(metadata.pop(f"{prefix}yarn_log_multiplier", None))
+        return _yarn(metadata, prefix, unsaid)
     if kind == "linear":
         return {"rope_type": "linear", "factor": float(metadata[f"{name}.rope.scaling.factor"])}
     if kind != "none":

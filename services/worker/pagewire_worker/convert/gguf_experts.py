@@ -6,9 +6,18 @@ Files do not say whether weights are normalised: that is fixed there for each ar
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
+
+from pagewire_worker.convert.gguf_grouped_experts import (
+    FIELDS,
+    LATENTS,
+    ROUTER,
+    GetValue,
+    deepseek_fields,
+    glm_fields,
+)
 
 _STACKED = re.compile(r"blk\.(\d+)\.ffn_(gate|up|down)_exps\.(weight|bias)")
 _SINGLE = re.compile(r"blk\.(\d+)\.(\w+\.(?:weight|bias))")
@@ -28,6 +37,8 @@ class ExpertNames:
         rope: Fields of a rotary scaling that the files do not say.
         ends: Tokens that end an answer beside those that the files name.
         can_be_written: Single experts are a checkpoint of transformers, too.
+        further: Makes fields of settings and of the names of tensors.
+        rotates_a_part: The file says how much of a head is rotated.
     """
 
     model_type: str
@@ -39,16 +50,15 @@ class ExpertNames:
     rope: Mapping[str, Any] = field(default_factory=dict)
     ends: tuple[str, ...] = ()
     can_be_written: bool = True
+    further: Callable[[GetValue, Collection[str]], dict[str, Any]] | None = None
+    rotates_a_part: bool = False
 
-    def config(self, value: Callable[[str, Any], Any]) -> dict[str, Any]:
-        """Return the fields of config.json that belong to experts.
-
-        Args:
-            value: Returns what the file has for a key, or the given default.
-        """
+    def config(self, value: GetValue, names: Collection[str]) -> dict[str, Any]:
+        """Return the fields of config.json that belong to experts; `names` are of tensors."""
         found = {name: value(key, 0) for name, key in self.fields.items()}
         kept = {name: one for name, one in found.items() if one}
-        return {"model_type": self.model_type, **kept, **self.constants}
+        further = {} if self.further is None else self.further(value, names)
+        return {"model_type": self.model_type, **kept, **self.constants, **further}
 
     def stacked(self, name: str) -> tuple[str, str] | None:
         """Return what stands before and behind an expert's number in the names of its tensors.
@@ -79,6 +89,28 @@ _QWEN: Final = {
 _ROUTER: Final = {"ffn_gate_inp.weight": "mlp.gate.weight"}
 
 EXPERTS: Final[Mapping[str, ExpertNames]] = {
+    "deepseek2": ExpertNames(
+        model_type="deepseek_v2",
+        experts="mlp.experts",
+        matrices=_GATED,
+        singles={**ROUTER, **LATENTS},
+        fields=FIELDS,
+        can_be_written=False,
+        further=deepseek_fields,
+        rotates_a_part=True,
+    ),
+    "glm4moe": ExpertNames(
+        model_type="glm4_moe",
+        experts="mlp.experts",
+        matrices=_GATED,
+        singles={
+            **ROUTER,
+            "post_attention_norm.weight": "post_attention_layernorm.weight",
+        },
+        fields=FIELDS,
+        further=glm_fields,
+        rotates_a_part=True,
+    ),
     "gpt-oss": ExpertNames(
         model_type="gpt_oss",
         experts="mlp.experts",
@@ -105,6 +137,14 @@ EXPERTS: Final[Mapping[str, ExpertNames]] = {
         matrices={"gate": "w1", "up": "w3", "down": "w2"},
         singles={"ffn_gate_inp.weight": "block_sparse_moe.gate.weight"},
         fields={**_CHOSEN, "num_local_experts": "expert_count"},
+    ),
+    "olmoe": ExpertNames(
+        model_type="olmoe",
+        experts="mlp.experts",
+        matrices=_GATED,
+        singles=_ROUTER,
+        fields={**_CHOSEN, "num_experts": "expert_count"},
+        constants={"norm_topk_prob": False},
     ),
     "qwen2moe": ExpertNames(
         model_type="qwen2_moe",
@@ -162,6 +202,9 @@ def named(name: str, tensor: Any, num_heads: int = 0) -> NamedTensor:
     if name.endswith("shared_expert_gate.weight") and len(shape) == 1:
         # A matrix with one output there, a vector here.
         data, shape = data.reshape(1, -1), (*shape, 1)
+    if len(shape) == 3:
+        # Matrices of all heads, one below the other.
+        data, shape = data.reshape(-1, data.shape[-1]), (shape[0], shape[1] * shape[2])
     return NamedTensor(
         name=name,
         data=data,

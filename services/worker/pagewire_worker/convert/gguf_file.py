@@ -19,9 +19,9 @@ from torch import Tensor
 
 from pagewire_shared.errors import StartupError
 from pagewire_shared.model_files.folder import INDEX_NAME, SINGLE_NAME
-from pagewire_worker.convert.gguf_config import Metadata, config_of, eos_of, tensor_name
+from pagewire_worker.convert.gguf_config import Metadata, config_of, eos_of, layer_of, tensor_name
 from pagewire_worker.convert.gguf_experts import EXPERTS, NamedTensor, named, single_experts
-from pagewire_worker.convert.gguf_tokenizer import READ_APART, tokenizer_file
+from pagewire_worker.convert.gguf_tokenizer import READ_APART, cut_text_of, tokenizer_file
 
 MAGIC: Final = b"GGUF"
 DTYPE: Final = torch.bfloat16
@@ -65,8 +65,10 @@ class GgufModel:
         Raises StartupError for a tensor that the architecture does not have.
         """
         architecture = self.metadata["general.architecture"]
-        experts = EXPERTS.get(architecture)
+        experts, num_layers = EXPERTS.get(architecture), self.config["num_hidden_layers"]
         for name, tensor in self.tensors.items():
+            if layer_of(name) >= num_layers:
+                continue  # for several tokens at once
             stacked = None if experts is None else experts.stacked(name)
             if stacked is not None:
                 yield from single_experts(*stacked, tensor)
@@ -87,8 +89,12 @@ class GgufModel:
         """Write `config`, the tokenizer and the tokens that end an answer into a folder."""
         print(f"{self.file.name}: tokenizer", flush=True)
         if self.metadata["general.architecture"] in READ_APART:
+            cut = cut_text_of(self.metadata)
             with tempfile.TemporaryDirectory() as place:
                 _write_tokenizer(tokenizer_file(self.metadata, Path(place)), target)
+            if cut is not None:
+                file = target / "tokenizer.json"
+                _write(file, {**json.loads(file.read_text()), "pre_tokenizer": cut})
         else:
             _write_tokenizer(self.file, target)
         _write(target / "config.json", config)
@@ -120,6 +126,7 @@ def open_gguf(file: Path) -> GgufModel:
         metadata,
         is_tied="output.weight" not in stored,
         rope_factors=None if factors is None else [float(one) for one in factors.data],
+        names=stored.keys(),
     )
     return GgufModel(file, metadata, stored, config)
 

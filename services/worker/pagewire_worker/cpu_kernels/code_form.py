@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pagewire_worker.checkpoint.coded_matrix import SCALE_TYPES, CodedMatrix, Offset
+from pagewire_worker.checkpoint.stored.float8 import E4M3
 from pagewire_worker.cpu_kernels import abi
 
 GROUP_STEP: Final = 16
@@ -24,10 +25,10 @@ class CodeForm:
     """Facts that all rows of a packed matrix of codes share.
 
     Attributes:
-        kind: CODES8 or CODES4 of abi.
+        kind: CODES8, CODES4 or FLOATS8 of abi.
         group: Inputs that share a scale.
         scale_type, offset_kind: As in abi.
-        table: The values of codes of 4 bits; empty for 8 bits.
+        table: The values of codes that are no numbers; empty for these.
         order: The input of each column of codes, as int32; empty where columns are in order. Bytes,
             since forms are compared.
     """
@@ -40,7 +41,7 @@ class CodeForm:
     order: bytes = b""
 
     def table_tensor(self) -> Tensor | None:
-        """Return the table for the kernels, float32 [16]."""
+        """Return the table for the kernels, float32 [16] or [256]."""
         return torch.tensor(self.table, dtype=torch.float32) if self.table else None
 
     def order_tensor(self) -> Tensor | None:
@@ -54,9 +55,14 @@ def form_of(matrix: CodedMatrix) -> CodeForm | None:
     if matrix.group % GROUP_STEP:
         return None
     order = b"" if matrix.order is None else matrix.order.int().numpy().tobytes()
+    kind = abi.CODES8 if matrix.bits == 8 else abi.CODES4
+    if matrix.table is not None and matrix.bits == 8:
+        if not torch.equal(matrix.table, E4M3):
+            return None
+        kind = abi.FLOATS8
     is_plain = matrix.offsets is None
     return CodeForm(
-        kind=abi.CODES8 if matrix.table is None else abi.CODES4,
+        kind=kind,
         group=matrix.group,
         scale_type=_SCALES[matrix.scales.dtype],
         offset_kind=abi.NO_OFFSETS if is_plain else _OFFSETS[matrix.offset],

@@ -188,8 +188,9 @@ class TritonDecoder:
             slots: The slot mapping of the layer's cache group, [tokens].
         """
         x = stream.enter(layer.attention_norms.before)
+        scales = self._scales_of(cache)
         if layer.latent is not None:
-            return layer.latent(x, cache, batch, slots, attend)
+            return layer.latent(x, cache, batch, slots, attend, scales)
         qkv = layer.linears.qkv(x)
         if layer.whole_norms is not None:
             query_key = qkv.split(layer.spec.attention.sizes, dim=1)[:2]
@@ -205,7 +206,7 @@ class TritonDecoder:
             cache.key,
             cache.value,
             layer.head_norms,
-            self._scales_of(cache),
+            scales,
             batch.faults,
             None if rotary is None else rotary.query_scales,
         )

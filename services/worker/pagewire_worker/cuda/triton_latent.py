@@ -41,12 +41,14 @@ class TritonLatent:
         batch: StepBatch,
         slots: Tensor,
         attend: StepAttention,
+        scales: Tensor | None,
     ) -> Tensor:
         """Return what all heads saw, [tokens, heads * value_dim]; writes latents first.
 
         Args:
             x: [tokens, hidden].
             slots: The slot mapping of the layer's cache group, [tokens].
+            scales: Of a cache of 8-bit floats; see rotary_kv_write.
         """
         spec, latent = self.spec, self.latent
         products = self.linears.qkv(x)
@@ -66,6 +68,7 @@ class TritonLatent:
             latent.norm.epsilon,
             batch.faults,
             spec.num_heads,
+            scales,
         )
         heads = queries.unflatten(1, (spec.num_heads, -1))
         plain = heads[..., : latent.plain_dim]

@@ -5,11 +5,18 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from pagewire_worker.families.plan import ExpertsSpec, MlpSpec
-from pagewire_worker.models.linear_loader import LinearLoader, MlpLinears, StackedLinears
+from pagewire_worker.models.linear_loader import (
+    LinearLoader,
+    MlpLinears,
+    StackedCodes,
+    StackedLinears,
+)
 from pagewire_worker.models.load_parts import RouterTensors
 from pagewire_worker.triton_kernels.activate import activate
+from pagewire_worker.triton_kernels.code_matmul import CodeTile
+from pagewire_worker.triton_kernels.expert_code_matmul import expert_code_matmul
 from pagewire_worker.triton_kernels.expert_matmul import collect_experts, expert_matmul
-from pagewire_worker.triton_kernels.route_tokens import route_tokens, sort_rows
+from pagewire_worker.triton_kernels.route_tokens import SortedRows, route_tokens, sort_rows
 from pagewire_worker.triton_kernels.tile_matmul import Tile, tile_matmul
 
 
@@ -27,7 +34,7 @@ class TritonMlp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TritonExperts:
-    """A mixture of experts whose matrices lie in two tensors.
+    """A mixture of experts whose matrices lie in two stacks, of values or of codes.
 
     Attributes:
         up: Of [2 * size, hidden] each, gates first.
@@ -36,8 +43,8 @@ class TritonExperts:
 
     spec: ExpertsSpec
     router: RouterTensors
-    up: StackedLinears
-    down: StackedLinears
+    up: StackedLinears | StackedCodes
+    down: StackedLinears | StackedCodes
     shared: TritonMlp | None
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -47,12 +54,21 @@ class TritonExperts:
         weights, chosen = route_tokens(
             spec, values, self.router.choice_bias, has_gate=self.spec.has_shared_gate
         )
-        tiles = [Tile.of(x.dtype, one.shape[1]) for one in (self.up.weight, self.down.weight)]
-        rows = sort_rows(chosen, spec.num_experts, tiles[0].rows)
-        up = expert_matmul(x, self.up.weight, rows, tiles[0], spec.num_chosen, self.up.bias)
-        activated = _activate(up, self.spec.experts[0])
-        down = expert_matmul(activated, self.down.weight, rows, tiles[1], 1, self.down.bias)
+        # Tiles of values and of codes have equally many rows.
+        rows = sort_rows(chosen, spec.num_experts, CodeTile.of(x.dtype).rows)
+        up = _multiply(x, self.up, rows, spec.num_chosen)
+        down = _multiply(_activate(up, self.spec.experts[0]), self.down, rows, 1)
         return collect_experts(down, weights, None if self.shared is None else self.shared(x))
+
+
+def _multiply(
+    x: Tensor, stack: StackedLinears | StackedCodes, rows: SortedRows, choices_per_row: int
+) -> Tensor:
+    if isinstance(stack, StackedCodes):
+        tile = CodeTile.of(x.dtype)
+        return expert_code_matmul(x, stack.codes, rows, tile, choices_per_row, stack.bias)
+    values = Tile.of(x.dtype, stack.weight.shape[1])
+    return expert_matmul(x, stack.weight, rows, values, choices_per_row, stack.bias)
 
 
 def _activate(products: Tensor, spec: MlpSpec) -> Tensor:

@@ -128,6 +128,7 @@ def _attention_maker(
     low = None if data["q_lora_rank"] is None else integer(data, "q_lora_rank")
     rope = read_rope(data, rotated, is_interleaved=is_interleaved)
     scale = (plain + rotated) ** -0.5 * _stretch(rope) ** 2
+    is_cut = bool(data.get("is_kv_b_proj_cut"))  # of folders that are made of GGUF files
 
     def make(name: str) -> AttentionSpec:
         query = ("q_proj", query_size) if low is None else ("q_a_proj", low)
@@ -151,6 +152,7 @@ def _attention_maker(
                 value_dim=value,
                 norm=_norm(f"{name}.kv_a_layernorm", rank),
                 expand=f"{name}.kv_b_proj",
+                absorbed=(f"{name}.k_b_proj", f"{name}.v_b_proj") if is_cut else None,
                 query_norm=None if low is None else _norm(f"{name}.q_a_layernorm", low),
                 query_up=None
                 if low is None
@@ -190,6 +192,11 @@ def _read_v3(data: Data) -> ModelPlan:
 
 
 FAMILIES = (
-    Family(architecture="DeepseekV2ForCausalLM", read=_read_v2, has_experts=True),
+    Family(
+        architecture="DeepseekV2ForCausalLM",
+        read=_read_v2,
+        has_experts=True,
+        gguf=("deepseek2",),
+    ),
     Family(architecture="DeepseekV3ForCausalLM", read=_read_v3, has_experts=True),
 )

@@ -64,4 +64,6 @@ def _read(data: Data) -> ModelPlan:
     return model_plan(data, layers, norm("model.norm"), **layers_beyond(data))
 
 
-FAMILIES = (Family(architecture="Glm4MoeForCausalLM", read=_read, has_experts=True),)
+FAMILIES = (
+    Family(architecture="Glm4MoeForCausalLM", read=_read, has_experts=True, gguf=("glm4moe",)),
+)

@@ -51,4 +51,4 @@ def _read(data: Data) -> ModelPlan:
     return model_plan(data, layers, norm("model.norm"))
 
 
-FAMILIES = (Family(architecture="OlmoeForCausalLM", read=_read, has_experts=True),)
+FAMILIES = (Family(architecture="OlmoeForCausalLM", read=_read, has_experts=True, gguf=("olmoe",)),)

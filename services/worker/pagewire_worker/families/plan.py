@@ -69,6 +69,8 @@ class LatentSpec:
         value_dim: Numbers of a head behind attention.
         norm: Of the latent.
         expand: Name of the matrix from a latent to the plain_dim + value_dim numbers of each head.
+        absorbed: Names of its two parts where it is stored cut, [heads * rank, plain_dim] and
+            [heads * value_dim, rank]; None for the whole matrix.
         query_norm, query_up: From the first outputs of qkv to queries; None: these are queries.
     """
 
@@ -79,6 +81,7 @@ class LatentSpec:
     expand: str
     query_norm: NormSpec | None = None
     query_up: LinearSpec | None = None
+    absorbed: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ kernel whose rows do not depend on the batch.
 """
 
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from torch.nn import functional
 from pagewire_shared.errors import StartupError
 from pagewire_worker.checkpoint.coded_matrix import CodedMatrix
 from pagewire_worker.triton_kernels.availability import check_triton
+from pagewire_worker.triton_kernels.packed_codes import PackedCodes
 
 PACKED_BATCH = 16
 """Batch size that the packed layout is chosen for; other sizes work with it too."""
@@ -36,6 +37,9 @@ LinearFactory = Callable[[Tensor, Tensor | None], Linear]
 CodeFactory = Callable[[CodedMatrix, Tensor | None, torch.device, torch.dtype], Linear | None]
 """(matrix, bias [out] or None, device, type of inputs) -> layer; None for codes of another form."""
 
+StackFactory = Callable[[Iterable[CodedMatrix | None], int, torch.device], PackedCodes | None]
+"""(matrices, their number, device) -> their stack; None if one is no codes or of another form."""
+
 
 @dataclass(frozen=True, slots=True)
 class CodeKind:
@@ -45,11 +49,13 @@ class CodeKind:
         name: Part of the numerics fingerprint of a model with such layers.
         layer: Makes the layers.
         has_output: Whether it makes the layer that gives logits, too.
+        stack: Makes the stacks of experts; None where they become values.
     """
 
     name: str
     layer: CodeFactory
     has_output: bool = True
+    stack: StackFactory | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -285,7 +285,7 @@ class NativeSource:
         if wanted == "auto":
             return
         reason = None
-        if self.plan.attention.latent is not None:
+        if settings.cache_dtype == SCALED and self.plan.attention.latent is not None:
             reason = "is not for a cache of latents"
         elif settings.cache_dtype == SCALED and settings.device.type != "cpu":
             reason = f"is for CPUs, the device is {settings.device.type}; it has fp8_e4m3"
@@ -299,7 +299,7 @@ class NativeSource:
 
         Raises StartupError if only some layers have them.
         """
-        if not isinstance(reader, StoredReader):
+        if not isinstance(reader, StoredReader) or self.plan.attention.latent is not None:
             return ()
         names = [_attention_of(layer) for layer in self.plan.layers]
         found = {name: reader.cache_scales(name) for name in names}

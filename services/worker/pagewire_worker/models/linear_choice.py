@@ -13,6 +13,7 @@ from pagewire_worker.layers.fp8 import Capability, check_fp8
 from pagewire_worker.layers.linear import CodeKind, LinearKind, TorchLinear, pick_linear
 from pagewire_worker.models.variants import BY_FLAG, KEEPING_CODES
 from pagewire_worker.triton_kernels.availability import check_triton
+from pagewire_worker.triton_kernels.packed_codes import packed_stack
 
 LinearMaker = Callable[[ModelPlan, LoadSettings, Capability | None], LinearKind]
 """(plan, settings, compute capability of the device) -> layers."""
@@ -41,7 +42,7 @@ def _keeping_codes(
     from pagewire_worker.layers.code_linear import NAME, CodeLinear
 
     linears = _by_flag(plan, settings, capability)
-    return replace(linears, codes=CodeKind(NAME, CodeLinear.of))
+    return replace(linears, codes=CodeKind(NAME, CodeLinear.of, stack=packed_stack))
 
 
 def _int8(plan: ModelPlan, settings: LoadSettings, capability: Capability | None) -> LinearKind:

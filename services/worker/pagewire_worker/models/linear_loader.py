@@ -29,6 +29,7 @@ from pagewire_worker.models.load_parts import (
     load_router,
     load_sinks,
 )
+from pagewire_worker.triton_kernels.packed_codes import PackedCodes
 
 _logger = logging.getLogger(__name__)
 
@@ -71,6 +72,14 @@ class StackedLinears:
     """
 
     weight: Tensor
+    bias: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StackedCodes:
+    """Matrices of one shape whose codes lie in one stack; `bias` as in StackedLinears."""
+
+    codes: PackedCodes
     bias: Tensor | None = None
 
 
@@ -127,16 +136,31 @@ class LinearLoader:
         """Load the sinks of attention, if it has any. Raises StartupError naming the tensor."""
         return load_sinks(spec, self._weights, self._device)
 
-    def load_stacked(self, specs: Sequence[LinearSpec]) -> StackedLinears:
-        """Load matrices as values. Raises StartupError naming the tensor at fault."""
-        size = specs[0].num_inputs
-        shapes = [(f"{name}.weight", (rows, size)) for one in specs for name, rows in one.parts]
-        self._as_values += [", ".join(f"{name}.weight" for name, _ in one.parts) for one in specs]
-        weight, bias = self._weights.take_stacked(shapes).view(len(specs), -1, size), None
+    def load_stacked(self, specs: Sequence[LinearSpec]) -> StackedLinears | StackedCodes:
+        """Load matrices of one shape. Raises StartupError naming the tensor at fault."""
+        bias = None
         if specs[0].has_bias:
             biases = [(f"{name}.bias", (rows,)) for one in specs for name, rows in one.parts]
             bias = self._weights.take_stacked(biases).view(len(specs), -1)
+        codes = self._kind.codes
+        if codes is not None and codes.stack is not None:
+            stack = codes.stack(map(self._merged, specs), len(specs), self._device)
+            if stack is not None:
+                self._num_coded += len(specs)
+                return StackedCodes(stack, bias)
+        shapes = [shape for one in specs for shape in _shapes(one)]
+        self._as_values += [", ".join(name for name, _ in _shapes(one)) for one in specs]
+        weight = self._weights.take_stacked(shapes).view(len(specs), -1, specs[0].num_inputs)
         return StackedLinears(weight, bias)
+
+    def _merged(self, spec: LinearSpec) -> CodedMatrix | None:
+        """Return a matrix of codes that does not lie in the files any more; None for values."""
+        with ExitStack() as borrowed:
+            parts = [
+                borrowed.enter_context(self._weights.borrow_matrix(name, shape))
+                for name, shape in _shapes(spec)
+            ]
+            return merged(parts)
 
     def load_router(self, spec: RouterSpec) -> RouterTensors:
         """Load the tensors of a router. Raises StartupError naming the tensor at fault."""
@@ -178,7 +202,7 @@ class LinearLoader:
         if spec.has_bias:
             biases = [(f"{name}.bias", (size,)) for name, size in spec.parts]
             bias = in_order(self._weights.take_stacked(biases), order)
-        shapes = [(f"{name}.weight", (size, spec.num_inputs)) for name, size in spec.parts]
+        shapes = _shapes(spec)
         if self._kind.codes is None:
             return self._kind.layer(in_order(self._weights.take_stacked(shapes), order), bias)
         return self._load_matrix(shapes, bias, self._kind.layer, order)
@@ -220,3 +244,7 @@ class LinearLoader:
         if order is not None:
             matrix = matrix.select(lambda rows: in_order(rows, order))
         return self._kind.codes.layer(matrix, bias, self._device, self._dtype)
+
+
+def _shapes(spec: LinearSpec) -> list[tuple[str, Shape]]:
+    return [(f"{name}.weight", (size, spec.num_inputs)) for name, size in spec.parts]

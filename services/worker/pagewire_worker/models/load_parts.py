@@ -123,6 +123,11 @@ def load_latent(spec: AttentionSpec, weights: WeightReader) -> LatentTensors:
     latent = spec.latent
     assert latent is not None
     size = latent.plain_dim + latent.value_dim
+    if latent.absorbed is not None:
+        names = [f"{name}.weight" for name in latent.absorbed]
+        query = weights.take(names[0], (spec.num_heads * latent.rank, latent.plain_dim))
+        value = weights.take(names[1], (spec.num_heads * latent.value_dim, latent.rank))
+        return LatentTensors(*(one.unflatten(0, (spec.num_heads, -1)) for one in (query, value)))
     stored = weights.take(f"{latent.expand}.weight", (spec.num_heads * size, latent.rank))
     heads = stored.view(spec.num_heads, size, latent.rank)
     plain, value = heads.split((latent.plain_dim, latent.value_dim), dim=1)

@@ -80,6 +80,7 @@ def code_matmul(
         COLUMNS=tile.columns,
         INNER=INNER,
         BITS=codes.bits,
+        IS_FLOAT=codes.is_float,
         FIRST=codes.first,
         NUM_PRODUCTS=codes.num_products,
         HAS_MINIMA=codes.offset is Offset.MINIMUM,
@@ -98,8 +99,9 @@ def code_matmul(
 def _code_matmul(
     x, words, table, scales, offsets, bias, product, num_rows, num_outputs, num_inputs, group,
     x_stride, words_stride, ROWS: tl.constexpr, COLUMNS: tl.constexpr, INNER: tl.constexpr,
-    BITS: tl.constexpr, FIRST: tl.constexpr, NUM_PRODUCTS: tl.constexpr, HAS_MINIMA: tl.constexpr,
-    IS_WHOLE: tl.constexpr, GROUP_ROWS: tl.constexpr, INTERPRETED: tl.constexpr
+    BITS: tl.constexpr, IS_FLOAT: tl.constexpr, FIRST: tl.constexpr, NUM_PRODUCTS: tl.constexpr,
+    HAS_MINIMA: tl.constexpr, IS_WHOLE: tl.constexpr, GROUP_ROWS: tl.constexpr,
+    INTERPRETED: tl.constexpr
 ):
     tile_row, tile_column = place_of_tile(
         tl.program_id(0), num_rows, num_outputs, ROWS, COLUMNS, GROUP_ROWS
@@ -110,6 +112,34 @@ def _code_matmul(
     inner, is_row, is_column = tl.arange(0, INNER), rows < num_rows, columns < num_outputs
     lefts = words + columns[:, None] * words_stride + inner[None, :]
     rights = x + rows[:, None] * x_stride + inner[None, :]
+    sums = code_products(
+        lefts, rights, table, scales, offsets, is_row, columns, num_outputs, num_inputs, group,
+        ROWS, COLUMNS, INNER, BITS, IS_FLOAT, FIRST, NUM_PRODUCTS, HAS_MINIMA, IS_WHOLE, INTERPRETED
+    )
+    if bias is not None:
+        sums += tl.load(bias + columns, mask=is_column, other=0.0).to(tl.float32)[:, None]
+    target = product + rows[None, :] * num_outputs + columns[:, None]
+    is_inside = is_column[:, None] & is_row[None, :]
+    tl.store(target, sums.to(product.dtype.element_ty), mask=is_inside)
+
+
+@triton.jit
+def code_products(
+    lefts, rights, table, scales, offsets, is_row, columns, num_outputs, num_inputs, group,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, INNER: tl.constexpr, BITS: tl.constexpr,
+    IS_FLOAT: tl.constexpr, FIRST: tl.constexpr, NUM_PRODUCTS: tl.constexpr,
+    HAS_MINIMA: tl.constexpr, IS_WHOLE: tl.constexpr, INTERPRETED: tl.constexpr
+):
+    """Return the scaled sums of a tile, float32 [COLUMNS, ROWS].
+
+    Args:
+        lefts: Pointers to the first INNER words of each output, [COLUMNS, INNER].
+        rights: Pointers to the first INNER inputs of each row, [ROWS, INNER].
+        scales, offsets: Of the matrix, [groups, outputs]; offsets may be None.
+        is_row: Which rows are there, [ROWS].
+        columns: The outputs of the tile, [COLUMNS].
+    """
+    inner, is_column = tl.arange(0, INNER), columns < num_outputs
     nothing = tl.zeros([COLUMNS, ROWS], tl.float32)
     sums = nothing
     for begin in range(0, num_inputs, 32 // BITS * INNER):
@@ -129,7 +159,7 @@ def _code_matmul(
                 if not IS_WHOLE:
                     is_right &= inner[None, :] < num_inputs - begin - place * INNER
                 right = tl.load(rights + begin + place * INNER, mask=is_right, other=0.0)
-                left = _values(packed, table, place, BITS, FIRST)
+                left = _values(packed, table, place, BITS, IS_FLOAT, FIRST)
                 if HAS_MINIMA:
                     total += tl.sum(right.to(tl.float32), axis=1)
                 elif offsets is not None:
@@ -138,17 +168,30 @@ def _code_matmul(
             sums += within * scale[:, None]
             if HAS_MINIMA:
                 sums += offset[:, None] * total[None, :]
-    if bias is not None:
-        sums += tl.load(bias + columns, mask=is_column, other=0.0).to(tl.float32)[:, None]
-    target = product + rows[None, :] * num_outputs + columns[:, None]
-    is_inside = is_column[:, None] & is_row[None, :]
-    tl.store(target, sums.to(product.dtype.element_ty), mask=is_inside)
+    return sums
 # fmt: on
 
 
 @triton.jit
-def _values(packed, table, place: tl.constexpr, BITS: tl.constexpr, FIRST: tl.constexpr):
-    """Return the values of the codes at a place in their words, float32."""
+def _values(
+    packed,
+    table,
+    place: tl.constexpr,
+    BITS: tl.constexpr,
+    IS_FLOAT: tl.constexpr,
+    FIRST: tl.constexpr,
+):
+    """Return the values of the codes at a place in their words, float32.
+
+    Floats become float16 of the same exponent bits: a power of 2 makes up for its greater bias.
+    """
+    if IS_FLOAT:
+        code = packed >> (place * BITS)
+        if BITS == 8:
+            half = ((code & 128) << 8) | ((code & 127) << 7)
+            return half.to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32) * 256.0
+        half = ((code & 8) << 12) | ((code & 7) << 9)
+        return half.to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32) * 16384.0
     if BITS == 8:
         return ((packed << (24 - place * 8)) >> 24).to(tl.float32)
     if table is not None:

@@ -37,6 +37,7 @@ def expert_matmul(
     num_outputs, num_inputs = weights.shape[1:]
     assert x.shape[1] == num_inputs
     assert x.dtype == weights.dtype
+    assert len(rows.choices) == len(rows.experts) * tile.rows
     assert x.is_contiguous()
     assert weights.is_contiguous()
     assert biases is None or biases.is_contiguous()

@@ -96,6 +96,10 @@ def described(folder: Path, architecture: str, kind: str) -> tuple[Path, Path]:
         ("qwen2_moe", "Q8_0"),
         ("qwen3_moe", "Q4_1"),
         ("gpt_oss", "MXFP4"),
+        ("olmoe", "Q5_0"),
+        ("glm4_moe", "Q8_0"),
+        ("deepseek_v2", "Q8_0"),
+        ("deepseek_v3", "Q4_1"),
     ],
 )
 def test_a_model_computes_with_the_values_of_the_file(

@@ -1,6 +1,7 @@
 """Products over matrices of codes, as others have quantized them: their inputs are not rounded, and
 a row's bits depend on no other row."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from pagewire_worker.checkpoint.coded_matrix import (
     Offset,
     of_unsigned,
 )
+from pagewire_worker.checkpoint.stored.float8 import E4M3
 from pagewire_worker.cpu_kernels import abi
 from pagewire_worker.cpu_kernels.code_form import form_of
 from pagewire_worker.cpu_kernels.library import TYPES, KernelPool, pointer
@@ -21,6 +23,10 @@ from support.kernels.fused_kernels import multiply, pools, prepared_rows
 
 DTYPES = (torch.float32, torch.bfloat16)
 OFFSETS = ("none", "zero points", "minima")
+FLOATS = -8
+"""In place of bits: floats of 8 bits."""
+FORMS = [*itertools.product((4, 8), OFFSETS), (FLOATS, "none")]
+KINDS = {8: abi.CODES8, 4: abi.CODES4, FLOATS: abi.FLOATS8}
 OUTPUTS, INPUTS = 150, 192
 
 
@@ -32,9 +38,12 @@ def coded(
     outputs: int = OUTPUTS,
 ) -> CodedMatrix:
     """Return random codes, scales and offsets."""
-    codes = torch.randint(0, 256 if bits == 8 else 16, (outputs, INPUTS), dtype=torch.uint8)
     shape = (outputs, INPUTS // group)
     scales = (torch.rand(shape) + 0.1).to(scale_type)
+    if bits == FLOATS:
+        codes = torch.randn(outputs, INPUTS).mul(0.1).to(torch.float8_e4m3fn).view(torch.uint8)
+        return CodedMatrix(codes=codes, table=E4M3, scales=scales)
+    codes = torch.randint(0, 256 if bits == 8 else 16, (outputs, INPUTS), dtype=torch.uint8)
     zeros = torch.randint(0, 2**bits, shape) if offsets == "zero points" else None
     matrix = of_unsigned(codes, bits, scales, zeros)
     if offsets != "minima":
@@ -64,14 +73,13 @@ def assert_close(y: Tensor, x: Tensor, weight: Tensor) -> None:
 
 @pytest.mark.parametrize("pool", pools(2))
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.parametrize("offsets", OFFSETS)
+@pytest.mark.parametrize(("bits", "offsets"), FORMS)
 def test_a_product(pool: KernelPool, dtype: torch.dtype, bits: int, offsets: str) -> None:
-    torch.manual_seed(bits)
+    torch.manual_seed(abs(bits))
     for group, scale_type in ((16, SCALE_TYPES[0]), (32, SCALE_TYPES[1]), (192, SCALE_TYPES[2])):
         matrix = coded(bits, offsets, group, scale_type)
         linear = packed_codes(pool, matrix)
-        assert linear.storage.kind == (abi.CODES8 if bits == 8 else abi.CODES4)
+        assert linear.storage.kind == KINDS[bits]
         for rows in (1, 3, 8, 9, 70, 300):
             x = torch.randn(rows, INPUTS).to(dtype)
             y = multiply(pool, linear, x)
@@ -87,10 +95,9 @@ def test_a_product(pool: KernelPool, dtype: torch.dtype, bits: int, offsets: str
 
 
 @pytest.mark.parametrize("pool", pools(2))
-@pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.parametrize("offsets", OFFSETS)
+@pytest.mark.parametrize(("bits", "offsets"), FORMS)
 def test_a_row_does_not_depend_on_the_others(pool: KernelPool, bits: int, offsets: str) -> None:
-    torch.manual_seed(bits)
+    torch.manual_seed(abs(bits))
     x, linear = torch.randn(300, INPUTS).bfloat16(), packed_codes(pool, coded(bits, offsets))
     whole = multiply(pool, linear, x)
     for rows in (1, 2, 3, 5, 6, 7, 8, 9, 33, 64, 299):
@@ -132,6 +139,22 @@ def test_codes_of_4_bits_mean_what_the_table_says(pool: KernelPool) -> None:
     matrix = replace(coded(4, scale_type=torch.float32), table=table)
     x = torch.randn(5, INPUTS)
     assert_close(multiply(pool, packed_codes(pool, matrix), x)[:, :OUTPUTS], x, matrix.dense())
+
+
+@pytest.mark.parametrize("pool", pools(1))
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("rows", [1, 70])
+def test_every_float_of_8_bits_has_its_value(
+    pool: KernelPool, dtype: torch.dtype, rows: int
+) -> None:
+    """Without tolerance, for few rows and for many, of which codes are widened first."""
+    codes = torch.arange(256, dtype=torch.uint8)[:, None].expand(-1, INPUTS).contiguous()
+    codes[codes & 0x7F == 0x7F] = 0
+    matrix = CodedMatrix(codes=codes, table=E4M3, scales=torch.ones(256, 1))
+    x = torch.zeros((rows, INPUTS), dtype=dtype)
+    x[:, 101] = 2.0
+    found = multiply(pool, packed_codes(pool, matrix), x)
+    assert torch.equal(found.float(), (2 * E4M3).expand(rows, -1))
 
 
 @pytest.mark.parametrize("pool", pools(1))

@@ -136,5 +136,5 @@ def test_a_worker_says_that_its_cache_keeps_latents(tmp_path):
     data = read_config(folder)
     size = model_size(folder, data, dtype="float32", quantization="none", max_len=64)
     assert size.kv_token_bytes == per_token
-    with pytest.raises(StartupError, match="fp8_e4m3 is not for a cache of latents"):
+    with pytest.raises(StartupError, match="fp8_e4m3 needs --attention-backend triton"):
         load(folder, block_size=16, kv_cache_dtype="fp8_e4m3")

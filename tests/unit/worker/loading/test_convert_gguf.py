@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer
 
 from pagewire.cli import main
@@ -15,6 +16,8 @@ from pagewire_worker.convert import gguf_file
 from pagewire_worker.convert.gguf_config import config_of, eos_of, tensor_name
 from pagewire_worker.convert.gguf_file import convert_gguf, find_gguf
 from pagewire_worker.convert.gguf_folder import describe_gguf
+from pagewire_worker.convert.gguf_tokenizer import cut_text_of
+from pagewire_worker.models.registry import native_plan
 from support.checkpoints.checkpoints import LLAMA3_ROPE
 from support.checkpoints.gguf_files import MIXTURES, make_source, rounded, write_gguf
 
@@ -23,6 +26,13 @@ EXPERT_FIELDS = (
     "num_experts_per_tok",
     "moe_intermediate_size",
     "shared_expert_intermediate_size",
+    "n_group",
+    "topk_group",
+    "n_shared_experts",
+    "first_k_dense_replace",
+    "routed_scaling_factor",
+    "use_qk_norm",
+    "attention_bias",
     "norm_topk_prob",
 )
 
@@ -30,7 +40,7 @@ EXPERT_FIELDS = (
 def expert_fields(config: dict[str, Any]) -> list[Any]:
     """Return the fields of experts; transformers writes their number under one of two names."""
     count = config.get("num_experts", config.get("num_local_experts"))
-    return [count, *(config.get(name) for name in EXPERT_FIELDS)]
+    return [count, *(config.get(name) or None for name in EXPERT_FIELDS)]
 
 
 SOURCES = ["LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", *MIXTURES]
@@ -133,6 +143,21 @@ METADATA = {
 }
 
 
+DEEPSEEK = {
+    **{"block_count": 61, "context_length": 163840, "embedding_length": 7168},
+    **{"feed_forward_length": 18432, "attention.head_count": 128, "attention.head_count_kv": 1},
+    **{"attention.layer_norm_rms_epsilon": 1e-6, "rope.freq_base": 10000.0},
+    **{"attention.q_lora_rank": 1536, "attention.kv_lora_rank": 512, "attention.key_length": 576},
+    **{"attention.value_length": 512, "attention.key_length_mla": 192},
+    **{"attention.value_length_mla": 128, "rope.dimension_count": 64},
+    **{"leading_dense_block_count": 3, "expert_count": 256, "expert_used_count": 8},
+    **{"expert_shared_count": 1, "expert_feed_forward_length": 2048, "expert_gating_func": 2},
+    **{"expert_group_count": 8, "expert_group_used_count": 4, "expert_weights_scale": 2.5},
+    **{"expert_weights_norm": True, "rope.scaling.type": "yarn", "rope.scaling.factor": 40.0},
+    **{"rope.scaling.original_context_length": 4096, "rope.scaling.yarn_log_multiplier": 0.1},
+}
+
+
 def test_the_scaling_of_llama_3_is_found_in_its_factors() -> None:
     from transformers import LlamaConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -162,7 +187,7 @@ def test_the_scaling_of_llama_3_is_found_in_its_factors() -> None:
         ({"general.architecture": "gemma3"}, "'gemma3' are not converted; llama, qwen2, qwen3 are"),
         (
             {"general.architecture": "qwen3", "qwen3.expert_count": 8},
-            "'qwen3' with experts are not converted; llama, qwen2moe, qwen3moe, gpt-oss are",
+            "'qwen3' with experts are not converted; llama, qwen2moe, qwen3moe",
         ),
         ({"llama.attention.head_count_kv": [2, 4]}, "head_count_kv per layer"),
         ({"llama.attention.sliding_window": 4096}, "attention windows"),
@@ -207,3 +232,56 @@ def test_files_that_are_no_gguf(tmp_path: Path, capsys: pytest.CaptureFixture[st
     (tmp_path / "n.gguf").write_bytes(b"")
     with pytest.raises(StartupError, match=r"several GGUF files \(m.gguf, n.gguf\); name one"):
         find_gguf(tmp_path)
+
+
+def test_the_settings_of_deepseek_are_those_of_its_checkpoints() -> None:
+    """V3 as published, but for what files of it do not say: fields are those of its config.json."""
+    metadata = {
+        "general.architecture": "deepseek2",
+        "tokenizer.ggml.tokens": ["a", "b"],
+        **{f"deepseek2.{key}": value for key, value in DEEPSEEK.items()},
+    }
+    names = ("blk.0.attn_k_b.weight", "blk.0.attn_q_a.weight")
+    config = config_of(metadata, is_tied=False, rope_factors=None, names=names)
+    assert config["architectures"] == ["DeepseekV3ForCausalLM"]
+    published = {
+        **{"num_attention_heads": 128, "num_key_value_heads": 128, "q_lora_rank": 1536},
+        **{"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64},
+        **{"v_head_dim": 128, "n_routed_experts": 256, "num_experts_per_tok": 8, "n_group": 8},
+        **{"topk_group": 4, "n_shared_experts": 1, "first_k_dense_replace": 3},
+        **{"moe_intermediate_size": 2048, "routed_scaling_factor": 2.5, "norm_topk_prob": True},
+        **{"topk_method": "noaux_tc", "scoring_func": "sigmoid"},
+    }
+    assert {name: config[name] for name in published} == published
+    scaling = config["rope_scaling"]
+    assert (scaling["factor"], scaling["mscale"], scaling["mscale_all_dim"]) == (40, 1.0, 1.0)
+    plan = native_plan(config)
+    assert plan.attention.latent is not None
+    assert plan.attention.latent.absorbed == tuple(
+        f"model.layers.0.self_attn.{part}_b_proj" for part in "kv"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("glm4", ["Hi", ",", " it", "'s", " ", "123", "45", " é"]),
+        ("deepseek-v3", ["Hi", ",", " it", "'s", " ", "123", "45", " é"]),
+        ("deepseek-llm", ["Hi", ",", " it", "'", "s", " ", "12345", " é"]),
+        ("olmo", ["Hi", ",", " it", "'s", " 12345", " é"]),
+    ],
+)
+def test_text_is_cut_as_the_file_says(kind: str, words: list[str]) -> None:
+    made = json.loads(Tokenizer(models.BPE()).to_str())
+    made["pre_tokenizer"] = cut_text_of({"tokenizer.ggml.pre": kind})
+    cut = Tokenizer.from_str(json.dumps(made)).pre_tokenizer
+    text = "Hi, it's 12345 é"
+    assert cut is not None
+    found = [text[begin:end] for _, (begin, end) in cut.pre_tokenize_str(text)]
+    assert found == words
+
+
+def test_a_way_to_cut_text_that_is_not_known_is_named() -> None:
+    assert cut_text_of({"tokenizer.ggml.pre": "qwen2"}) is None
+    with pytest.raises(StartupError, match="pre 'kimi-k2' are not converted; chat"):
+        cut_text_of({"tokenizer.ggml.pre": "kimi-k2"})

@@ -7,6 +7,7 @@ import random
 
 import pytest
 import torch
+from unit.worker.models.test_experts import states_of
 from unit.worker.triton_kernels.device_casts import round_as_devices_do
 
 from pagewire_worker.backend.sampled_tokens import SampledTokens
@@ -21,6 +22,7 @@ from pagewire_worker.kv.layer_copy import (
 )
 from pagewire_worker.layers.fp8_linear import Fp8Linear
 from support.cells.worker_driver import GREEDY, Running
+from support.oracles.family_checkpoints import make_family_checkpoint
 from support.oracles.kernels import quantize_rows_oracle
 
 pytestmark = pytest.mark.usefixtures("poisoned_kernels")
@@ -129,6 +131,19 @@ def test_a_cache_of_eight_bits_stays_close(name, dtype, logits_of):
     (wide,) = plain.model_runner.backend.kv_cache.layout()
     assert group.dtype == "float8_e4m3fn"
     assert group.bytes_per_block * (4 if dtype == "float32" else 2) == wide.bytes_per_block
+
+
+def test_a_cache_of_latents_of_eight_bits_stays_close_and_is_exact(tmp_path):
+    """Chunks of a prompt, which are decodes at once, beside another one and alone."""
+    folder = make_family_checkpoint(tmp_path, "deepseek-v3")
+    prompts = [prompt_of(9), prompt_of(4)]
+    expected = states_of(folder, prompts[:1], 16, cpu_backend="torch")[-1]
+    triton = {name: value for name, value in SMALL.items() if name != "max_model_len"}
+    triton |= {"linear_backend": "fixed-tile", "kv_cache_dtype": "fp8_e4m3"}
+    (found,) = states_of(folder, prompts[:1], 16, **{**triton, "max_num_batched_tokens": 16})
+    assert_close_but_not_equal(found, expected, least=0.99)
+    (both,) = states_of(folder, prompts, 8, **triton)
+    assert torch.equal(both[:1], found)
 
 
 @pytest.mark.parametrize("name", NAMES)

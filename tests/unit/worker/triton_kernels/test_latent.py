@@ -4,11 +4,13 @@ themselves. What nobody has written is NaN."""
 import numpy as np
 import pytest
 import torch
+from unit.worker.triton_kernels.device_casts import round_as_devices_do
 
 from pagewire_worker.attention.reference import ReferenceAttention
 from pagewire_worker.attention.triton import EXACT_CHUNK_ROWS, TritonAttention
 from pagewire_worker.backend.attention import AttentionKind, AttentionMetadata
-from pagewire_worker.kv.kv_cache import CacheShape, KvCache
+from pagewire_worker.checkpoint.dtypes import FP8
+from pagewire_worker.kv.kv_cache import CacheShape, KvCache, LayerCache
 from pagewire_worker.layers.norm import RmsNorm
 from pagewire_worker.layers.rotary import Rotation
 from pagewire_worker.triton_kernels.latent.head_matmul import head_matmul
@@ -21,6 +23,11 @@ DTYPES = [torch.float32, torch.bfloat16]
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 
 
+@pytest.fixture(autouse=True)
+def rounded(monkeypatch):
+    round_as_devices_do(monkeypatch)
+
+
 def paged(dtype, num_blocks=12):
     shape = CacheShape(num_layers=2, num_kv_heads=1, head_dim=RANK + TURNED, latent_dim=RANK)
     made = KvCache(
@@ -31,28 +38,32 @@ def paged(dtype, num_blocks=12):
         dtype=dtype,
         has_whole_blocks=True,
     )
-    made.blocks.fill_(float("nan"))
+    made.blocks.copy_(torch.full(made.blocks.shape, float("nan")))
     return made.layers[1]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("num_heads", [2, 20])
-def test_attention_over_latents(dtype, num_heads):
+@pytest.mark.parametrize(
+    ("dtype", "num_heads", "kept"),
+    [*((dtype, heads, dtype) for dtype in DTYPES for heads in (2, 20)), (DTYPES[1], 2, FP8)],
+)
+def test_attention_over_latents(dtype, num_heads, kept):
     """Heads fill a tile together, or take several; each token has the same bits as a decode."""
     torch.manual_seed(num_heads)
-    cache, kind = paged(dtype), AttentionKind(scale=0.2)
+    cache, kind = paged(kept), AttentionKind(scale=0.2)
     lengths, new = np.array([21, 1, 18]), np.array([4, 1, 1])
     tables = np.array([[3, 7, 1], [4, 0, 0], [2, 8, 5]])
     for table, length in zip(tables, lengths.tolist(), strict=True):
         positions = np.arange(length)
         slots = torch.from_numpy(table[positions // 8] * 8 + positions % 8)
-        cache.write(slots, torch.randn(length, 1, RANK + TURNED).to(dtype), None)
+        written = torch.randn(length, 1, RANK + TURNED).to(kept)
+        cache.key[slots // 8, slots % 8] = written
     query = torch.randn(int(new.sum()), num_heads, RANK + TURNED).to(dtype)
     starts = np.concatenate(([0], np.cumsum(new)))
     metadata = AttentionMetadata(starts, lengths, tables)
     exact = TritonAttention(CPU, kind, SplitPlan(16, 16), chunk_rows=EXACT_CHUNK_ROWS)
     found = exact.prepare(metadata)(query, cache)
-    expected = ReferenceAttention(kind).prepare(metadata)(query, cache)
+    wide = LayerCache.of([cache.key.to(dtype)], RANK)
+    expected = ReferenceAttention(kind).prepare(metadata)(query, wide)
     assert found.shape == (len(query), num_heads, RANK)
     torch.testing.assert_close(found, expected, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
     for row in (0, 3):
@@ -78,10 +89,10 @@ def test_the_product_of_each_head(dtype):
     assert torch.equal(alone, product[66:67, :, :RANK])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_latents_are_normed_and_the_rest_is_rotated(dtype):
+@pytest.mark.parametrize(("dtype", "kept"), [*zip(DTYPES, DTYPES, strict=True), (DTYPES[1], FP8)])
+def test_latents_are_normed_and_the_rest_is_rotated(dtype, kept):
     torch.manual_seed(0)
-    num_heads, cache, weight = 18, paged(dtype), torch.randn(RANK).to(dtype)
+    num_heads, cache, weight = 18, paged(kept), torch.randn(RANK).to(dtype)
     products = torch.randn(4, 5 + RANK + TURNED).to(dtype)
     keys = products[:, 5:]
     keys[2, RANK + 3] = float("inf")
@@ -90,16 +101,17 @@ def test_latents_are_normed_and_the_rest_is_rotated(dtype):
     slots, faults = torch.tensor([17, 90, 40, -1]), torch.zeros(4, dtype=torch.int64)
     angles = torch.rand(10, TURNED // 2).repeat(1, 2) * 6
     tables = angles.cos().to(dtype), angles.sin().to(dtype)
-    query = latent_write(
-        keys, queries, positions, slots, *tables, cache.key, weight, 1e-6, faults, num_heads
-    )
+    inputs = keys, queries, positions, slots, *tables, cache.key, weight, 1e-6, faults, num_heads
+    query = latent_write(*inputs, torch.full((2,), 0.5) if kept is FP8 else None)
     rotation = Rotation(*(one[positions].float().unsqueeze(1) for one in tables))
     heads = queries.view(4, num_heads, -1)[..., PLAIN:]
     expected = rotation.rotate(heads.float())
     tolerance = {"atol": TOLERANCE[dtype], "rtol": TOLERANCE[dtype]}
     torch.testing.assert_close(query[..., RANK:].float(), expected, **tolerance)
     assert faults.tolist() == [0, 0, 1, 0]
-    written = cache.key.flatten(0, 1)[:, 0]
+    written = cache.key.to(dtype).flatten(0, 1)[:, 0]
+    if kept is FP8:
+        written, tolerance = written * 0.5, {"atol": 2e-2, "rtol": 2**-3}
     assert written.isfinite().all(dim=1).nonzero().flatten().tolist() == [17, 40, 90]
     normed = RmsNorm(weight, 1e-6)(keys[:, :RANK])
     turned = rotation.rotate(keys[:, None, RANK:].float())[:, 0]

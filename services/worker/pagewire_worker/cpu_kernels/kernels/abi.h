@@ -9,7 +9,15 @@ extern "C" {
 
 // Storage of a matrix. Activations have the first two types only, keys and values also int8. Products
 // with int8 and int4 quantize their input, those with codes of 8 and 4 bits do not (products/codes.h).
-enum { PW_FLOAT32 = 0, PW_BFLOAT16 = 1, PW_INT8 = 2, PW_INT4 = 3, PW_CODES8 = 4, PW_CODES4 = 5 };
+enum {
+  PW_FLOAT32 = 0,
+  PW_BFLOAT16 = 1,
+  PW_INT8 = 2,
+  PW_INT4 = 3,
+  PW_CODES8 = 4,
+  PW_CODES4 = 5,
+  PW_FLOATS8 = 6
+};
 
 // Types of the scales and offsets of codes.
 enum { PW_SCALE_FLOAT32 = 0, PW_SCALE_BFLOAT16 = 1, PW_SCALE_FLOAT16 = 2 };
@@ -23,7 +31,7 @@ typedef struct {
   const void* weight;
   const float* bias;
   const float* scales;  // of the rows of an int8 matrix, [outputs]; others have them in `weight`
-  const float* table;   // the values of codes of 4 bits, [16]
+  const float* table;   // the values of codes of 4 bits, [16], or of floats of 8 bits, [256]
   const int32_t* order;  // the place in x of each input of a matrix of codes; null for theirs
   int32_t kind;         // its storage
   int32_t group;        // inputs that share a scale in a matrix of int4 or codes, a multiple of 16

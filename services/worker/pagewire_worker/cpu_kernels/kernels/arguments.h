@@ -32,7 +32,7 @@ static inline int64_t coded_head_bytes(const PwLinear& linear) {
 
 // Bytes of a group of a panel of codes.
 static inline int64_t coded_group_bytes(const PwLinear& linear) {
-  const int64_t bits = linear.kind == PW_CODES8 ? 8 : 4;
+  const int64_t bits = linear.kind == PW_CODES4 ? 4 : 8;
   return coded_head_bytes(linear) + linear.group * PANEL * bits / 8;
 }
 
@@ -43,6 +43,7 @@ static inline int64_t panel_bytes(const PwLinear& linear) {
     case PW_FLOAT32: return size * PANEL * 4;
     case PW_BFLOAT16: return size * PANEL * 2;
     case PW_INT8: return size * PANEL;
+    case PW_FLOATS8:
     case PW_CODES8:
     case PW_CODES4: return size / linear.group * coded_group_bytes(linear);
     default: return size / linear.group * (GROUP_SCALES + linear.group * PANEL / 2);

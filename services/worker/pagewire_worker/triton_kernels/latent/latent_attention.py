@@ -15,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pagewire_worker.backend.attention import AttentionKind
+from pagewire_worker.checkpoint.dtypes import FP8
 from pagewire_worker.triton_kernels.attention_options import LEAST_ROWS, ScoreScale
 from pagewire_worker.triton_kernels.attention_split import HIDDEN, merge_split, seen_by
 from pagewire_worker.triton_kernels.decode_attention import (
@@ -133,7 +134,7 @@ def _named(
     cache = layer.cache
     assert kind.window is None
     assert kind.softcap is None
-    assert cache.key.dtype == query.dtype
+    assert cache.key.dtype in (query.dtype, FP8)
     options, rank = LatentOptions.of(query.dtype), cache.value.shape[3]
     turned = query.shape[2] - rank
     plan = replace(split_plan, tile=min(split_plan.tile, options.tile))
@@ -152,7 +153,7 @@ def _named(
         "num_warps": options.num_warps,
         "num_stages": options.num_stages,
     }
-    return named, ScoreScale.of(kind, query.shape[2], 1.0).factor
+    return named, ScoreScale.of(kind, query.shape[2], layer.key_scale).factor
 
 
 # One line per argument would hide the kernels themselves. The width of a step's tables is not
@@ -256,8 +257,10 @@ def _attend_split(
         places = blocks * block_stride + (positions % BLOCK_SIZE).to(tl.int64) * token_stride
         is_read = is_there[:, None] & (columns[None, :] < RANK)
         latents = tl.load(key + places[:, None] + columns[None, :], mask=is_read, other=0.0)
+        latents = latents.to(latent_query.dtype)  # of 8-bit floats
         is_read = is_there[:, None] & (last[None, :] < TURNED)
         turned = tl.load(key + RANK + places[:, None] + last[None, :], mask=is_read, other=0.0)
+        turned = turned.to(turned_query.dtype)
         scores = tl.zeros([ROWS, TILE], tl.float32)
         scores = _add_product(latent_query, tl.trans(latents), scores, INTERPRETED)
         scores = _add_product(turned_query, tl.trans(turned), scores, INTERPRETED) * score_scale

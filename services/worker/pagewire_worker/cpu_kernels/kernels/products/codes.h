@@ -1,10 +1,11 @@
 // Matrices of codes with scales, as others have quantized them, and products with unquantized input.
 //
 // A weight is the value of its code times the scale of its group, perhaps with an offset. Codes of 8
-// bits are signed numbers; codes of 4 bits are looked up in a table, whose values the input's type
-// has exactly if they are whole numbers. Codes are widened in registers, multiplied and summed per
-// group in floats; each group's sum is scaled once. A sum runs over K in ascending order, in one
-// register, and over groups in ascending order: its bits do not depend on the number of rows.
+// bits are signed numbers, or floats (e4m3fn); codes of 4 bits are looked up in a table, whose values
+// the input's type has exactly if they are whole numbers. Codes are widened in registers, multiplied
+// and summed per group in floats; each group's sum is scaled once. A sum runs over K in ascending
+// order, in one register, and over groups in ascending order: its bits do not depend on the number of
+// rows.
 //
 // With many rows the codes of an item are widened once, in memory, and then multiplied: the same
 // numbers in the same order.
@@ -37,8 +38,9 @@ static inline V added_of(const PwLinear& linear, const uint8_t* head, V scales) 
   return linear.offset_kind == PW_MINIMA ? offsets : sub(zero(), mul(offsets, scales));
 }
 
-// Codes of one width for input of type T; WIDENED for codes that are columns of T already.
-static constexpr int WIDENED = 0;
+// Codes of one width for input of type T; WIDENED for codes that are columns of T already, FLOATS for
+// floats of 8 bits.
+static constexpr int WIDENED = 0, FLOATS = -8;
 template <class T, int BITS>
 struct Codes {
   typedef uint8_t Element;
@@ -46,7 +48,16 @@ struct Codes {
   static constexpr int STEP = 8;
   static constexpr bool HAS_GROUPS = true;
   static constexpr int64_t CHUNK_BYTES =
-      BITS == WIDENED ? CHUNK / 2 * T::PAIR_BYTES : CHUNK * PANEL * BITS / 8;
+      BITS == WIDENED ? CHUNK / 2 * T::PAIR_BYTES : CHUNK * PANEL / (BITS == 4 ? 2 : 1);
+  static constexpr bool HAS_BYTES = BITS == 8 || BITS == FLOATS;
+  // The columns of two inputs whose codes are bytes.
+  static inline __attribute__((always_inline)) void byte_pair(const uint8_t* p,
+                                                              typename T::Columns* w) {
+    if constexpr (BITS == FLOATS)
+      T::float_pair(p, w);
+    else
+      T::byte_pair((const int8_t*)p, w);
+  }
   // Bytes of a group.
   static inline int64_t group_bytes(const PwLinear& linear) {
     return coded_head_bytes(linear) + linear.group / CHUNK * CHUNK_BYTES;
@@ -64,7 +75,7 @@ struct Codes {
 #pragma GCC unroll 8
       for (int n = 0; n < NB; n++) {
         if constexpr (BITS != WIDENED) __builtin_prefetch(ahead[n] + at, 0, 2);
-        if constexpr (BITS == 8) __builtin_prefetch(ahead[n] + at + 64, 0, 2);
+        if constexpr (HAS_BYTES) __builtin_prefetch(ahead[n] + at + 64, 0, 2);
         if constexpr (BITS == 4) words[n] = bytes(p[n] + at);
       }
 #pragma GCC unroll 4
@@ -77,7 +88,7 @@ struct Codes {
           else if constexpr (BITS == WIDENED)
             T::load_pair(p[n] + at + pair * T::PAIR_BYTES, w[n]);
           else
-            T::byte_pair((const int8_t*)p[n] + at + pair * PANEL * 2, w[n]);
+            byte_pair(p[n] + at + pair * PANEL * 2, w[n]);
         }
 #pragma GCC unroll 8
         for (int m = 0; m < M; m++)
@@ -143,6 +154,8 @@ template <class T>
 using Codes8 = Codes<T, 8>;
 template <class T>
 using Codes4 = Codes<T, 4>;
+template <class T>
+using Floats8 = Codes<T, FLOATS>;
 
 // The matrix as it is once it is widened.
 static inline PwLinear widened(const PwLinear& linear) {
@@ -171,7 +184,7 @@ static inline void widen_group(const PwLinear& linear, const uint8_t* group, uin
       if constexpr (BITS == 4)
         T::next_pair(table, words, w);
       else
-        T::byte_pair((const int8_t*)from + pair * PANEL * 2, w);
+        Source::byte_pair(from + pair * PANEL * 2, w);
       T::store_pair(to, w);
     }
   }
@@ -216,7 +229,7 @@ static inline void pack_panel_codes(const PackCodesArguments& a, int64_t first_r
         __builtin_memcpy(top + (PANEL + lane) * scale, (const char*)a.offsets + from, (size_t)scale);
     }
     const uint8_t* codes = a.codes + first_row * size + g * group;
-    if (linear.kind == PW_CODES8) {
+    if (linear.kind != PW_CODES4) {
       for (int64_t k = 0; k < group; k += 2)
         for (int64_t lane = 0; lane < num_rows; lane++)
           __builtin_memcpy(to + k * PANEL + lane * 2, codes + lane * size + k, 2);
@@ -247,8 +260,9 @@ static inline float coded_weight(const PwLinear& linear, const uint8_t* panel, i
   alignas(64) float scales[PANEL], offsets[PANEL];
   store(scales, load_scales(group, linear.scale_type));
   float code;
-  if (linear.kind == PW_CODES8) {
-    code = (float)((const int8_t*)codes)[i / 2 * PANEL * 2 + lane * 2 + i % 2];
+  if (linear.kind != PW_CODES4) {
+    const uint8_t byte = codes[i / 2 * PANEL * 2 + lane * 2 + i % 2];
+    code = linear.kind == PW_FLOATS8 ? linear.table[byte] : (float)(int8_t)byte;
   } else {
     uint32_t word;
     __builtin_memcpy(&word, codes + i / CHUNK * PANEL * 4 + lane * 4, 4);

@@ -225,6 +225,7 @@ static void activate_share(PwPool* pool, int phase, int thread, const Group& gro
     case PW_INT4: call(Int4); break;        \
     case PW_CODES8: call(Codes8<T>); break; \
     case PW_CODES4: call(Codes4<T>); break; \
+    case PW_FLOATS8: call(Floats8<T>); break; \
     default: call(T);                       \
   }
 

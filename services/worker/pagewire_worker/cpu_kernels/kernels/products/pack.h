@@ -150,7 +150,7 @@ static inline void read_row(const PwLinear& matrix, int64_t row, float* out) {
     } else if (matrix.kind == PW_INT8) {
       int q = ((const uint8_t*)panel)[k / 4 * PANEL * 4 + lane * 4 + k % 4];
       out[k] = (float)(q - Int8::OFFSET) * matrix.scales[row];
-    } else if (matrix.kind == PW_CODES8 || matrix.kind == PW_CODES4) {
+    } else if (matrix.kind >= PW_CODES8) {
       out[k] = coded_weight(matrix, (const uint8_t*)panel, lane, k);
     } else {
       const char* group = panel + k / matrix.group * group_bytes;

@@ -195,6 +195,28 @@ static inline void widen_pairs(const int8_t* p, V* first, V* second) {
   widen_half_pairs(p + 16, &first->high, &second->high);
 }
 
+// Floats of 8 bits, e4m3fn, in the lower bytes; as in widen_fp16.
+static inline __m256 widen_float8(__m256i bits) {
+  __m256i number = _mm256_and_si256(bits, _mm256_set1_epi32(0x7f));
+  __m256i sign = _mm256_slli_epi32(_mm256_srli_epi32(bits, 7), 31);
+  __m256i rest = _mm256_slli_epi32(number, 20);
+  __m256 normal = _mm256_mul_ps(_mm256_castsi256_ps(rest), _mm256_set1_ps(0x1p120f));
+  __m256 small = _mm256_mul_ps(_mm256_cvtepi32_ps(number), _mm256_set1_ps(0x1p-9f));
+  __m256i is_small = _mm256_cmpgt_epi32(_mm256_set1_epi32(8), number);
+  __m256 size = _mm256_blendv_ps(normal, small, _mm256_castsi256_ps(is_small));
+  return _mm256_or_ps(size, _mm256_castsi256_ps(sign));
+}
+static inline void widen_half_float_pairs(const uint8_t* p, __m256* first, __m256* second) {
+  __m256i pairs = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)p));
+  *first = widen_float8(pairs);
+  *second = widen_float8(_mm256_srli_epi32(pairs, 8));
+}
+// The two inputs of 16 pairs of floats of 8 bits.
+static inline void widen_float_pairs(const uint8_t* p, V* first, V* second) {
+  widen_half_float_pairs(p, &first->low, &second->low);
+  widen_half_float_pairs(p + 16, &first->high, &second->high);
+}
+
 static inline __m256 look_up(V table, __m256i index) {
   // Bit 3 of the index becomes the sign, which selects the half; the lower 3 bits count in both.
   return _mm256_blendv_ps(_mm256_permutevar8x32_ps(table.low, index),
@@ -231,6 +253,7 @@ struct Float32 {
     look_up_pairs(table, words, w, w + 1);
   }
   static inline void byte_pair(const int8_t* p, Columns* w) { widen_pairs(p, w, w + 1); }
+  static inline void float_pair(const uint8_t* p, Columns* w) { widen_float_pairs(p, w, w + 1); }
   static constexpr int64_t PAIR_BYTES = 2 * PANEL * 4;
   static inline void load_pair(const uint8_t* p, Columns* w) {
     w[0] = load((const float*)p);
@@ -281,6 +304,9 @@ struct BFloat16 {
   }
   static inline void byte_pair(const int8_t* p, Columns* w) {
     widen_pairs(p, &w->first, &w->second);
+  }
+  static inline void float_pair(const uint8_t* p, Columns* w) {
+    widen_float_pairs(p, &w->first, &w->second);
   }
   static constexpr int64_t PAIR_BYTES = 2 * PANEL * 4;
   static inline void load_pair(const uint8_t* p, Columns* w) {

@@ -144,6 +144,19 @@ static inline void widen_pairs(const int8_t* p, V* first, V* second) {
   *second = _mm512_cvtepi32_ps(_mm512_srai_epi32(pairs, 8));
 }
 
+// The two inputs of 16 pairs of floats of 8 bits, e4m3fn. Float16 has their digits; its exponent
+// counts from 15, and theirs from 7.
+static inline void widen_float_pairs(const uint8_t* p, V* first, V* second) {
+  __m256i pairs = _mm256_loadu_si256((const __m256i*)p);
+  __m256i sign = _mm256_set1_epi16((short)0x8000), number = _mm256_set1_epi16(0x3f80);
+  __m256i low = _mm256_or_si256(_mm256_and_si256(_mm256_slli_epi16(pairs, 8), sign),
+                                _mm256_and_si256(_mm256_slli_epi16(pairs, 7), number));
+  __m256i high = _mm256_or_si256(_mm256_and_si256(pairs, sign),
+                                 _mm256_and_si256(_mm256_srli_epi16(pairs, 1), number));
+  *first = _mm512_mul_ps(_mm512_cvtph_ps(low), _mm512_set1_ps(256.0f));
+  *second = _mm512_mul_ps(_mm512_cvtph_ps(high), _mm512_set1_ps(256.0f));
+}
+
 // The values of two nibbles of each word, that at bit 0 and that at bit 16; the next ones move there.
 static inline void look_up_pairs(V table, VI& words, V* first, V* second) {
   // Only the lower 4 bits of an index count.
@@ -173,6 +186,7 @@ struct Float32 {
     look_up_pairs(table, words, w, w + 1);
   }
   static inline void byte_pair(const int8_t* p, Columns* w) { widen_pairs(p, w, w + 1); }
+  static inline void float_pair(const uint8_t* p, Columns* w) { widen_float_pairs(p, w, w + 1); }
   static constexpr int64_t PAIR_BYTES = 2 * PANEL * 4;
   static inline void load_pair(const uint8_t* p, Columns* w) {
     w[0] = load((const float*)p);
@@ -217,6 +231,14 @@ struct BFloat16 {
     __m512i high = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)p + 1));
     *w = _mm512_cvtne2ps_pbh(_mm512_cvtepi32_ps(high), _mm512_cvtepi32_ps(low));
   }
+  static inline void float_pair(const uint8_t* p, Columns* w) {
+    V first, second;
+    widen_float_pairs(p, &first, &second);
+    // bfloat16 has their values, so no bits are lost.
+    __m512i low = _mm512_srli_epi32(_mm512_castps_si512(first), 16);
+    __m512i high = _mm512_and_si512(_mm512_castps_si512(second), _mm512_set1_epi32((int)0xffff0000u));
+    *w = (__m512bh)_mm512_or_si512(low, high);
+  }
   static constexpr int64_t PAIR_BYTES = 64;
   static inline void load_pair(const uint8_t* p, Columns* w) { *w = columns((const Bf16*)p); }
   static inline void store_pair(uint8_t* p, const Columns* w) {
@@ -247,6 +269,9 @@ struct BFloat16 {
   }
   static inline void byte_pair(const int8_t* p, Columns* w) {
     widen_pairs(p, &w->first, &w->second);
+  }
+  static inline void float_pair(const uint8_t* p, Columns* w) {
+    widen_float_pairs(p, &w->first, &w->second);
   }
   static constexpr int64_t PAIR_BYTES = 2 * PANEL * 4;
   static inline void load_pair(const uint8_t* p, Columns* w) {
