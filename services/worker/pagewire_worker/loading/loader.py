@@ -110,20 +110,12 @@ def load_replica(
     Raises:
         StartupError: A setting or the checkpoint does not do.
     """
-    torch.manual_seed(config.seed)
     on_progress(0.0, "finding the model")
     shape = resolve_shape(config)
     config = without_blocks(config) if shape.model.is_encoder else config
-    _set_threads(config, shape)
     model = _load_model(config, shape, on_progress)
     on_progress(0.9, "allocating the KV cache")
-    # What lives as long as the replica comes before the cache, which takes what is left.
-    model.reserve(shape.bounds)
-    slots = _slots(config, shape, model)
-    sampler = pick_sampler(shape.device, device_capability(shape.device), shape.model.vocab_size)
-    settings = _cache_settings(config, shape, model, MostSampling(sampler, slots.tokens))
-    cache = _make_kv_cache(config, shape, model, settings, LayerCalls(on_layer))
-    slots.limits = limits = _with_blocks(slots.limits, cache)
+    slots, sampler, cache = _make_memory(config, shape, model, LayerCalls(on_layer))
     copies, names = make_copies(shape.device), BlockNames()
     sharer = BlockSharer(cache, names, copies) if _hands_out(config) else None
     watch = LayerCalls(on_layer, sharer)
@@ -131,11 +123,11 @@ def load_replica(
     offloader = _make_offloader(config, cache, copies)
     grammars = make_grammars(shape.files, shape.model.vocab_size)
     on_progress(0.95, "warming up")
-    step_tokens = _step_tokens(config, shape, backend, limits.max_model_len)
+    step_tokens = _step_tokens(config, shape, backend, slots.limits.max_model_len)
     speculator = make_speculator(config, shape, backend, slots, step_tokens.shared)
     model_runner = ModelRunner(
         backend=backend,
-        limits=limits,
+        limits=slots.limits,
         max_num_batched_tokens=step_tokens.most,
         device=shape.device,
         steps_in_flight=config.steps_in_flight,
@@ -149,21 +141,19 @@ def load_replica(
         adapters=model.adapters,
         speculator=speculator,
     )
-    warm_up(model_runner, limits, step_tokens.shared, is_encoder=shape.model.is_encoder)
+    warm_up(model_runner, slots.limits, step_tokens.shared, is_encoder=shape.model.is_encoder)
     on_progress(1.0, "loaded")
-    info = _describe(config, shape, model, backend, step_tokens, limits.max_model_len)
-    others = _count_experts(config, backend), _make_adapters(config, model.adapters), speculator
-    return Replica(info, model_runner, grammars.compiler, copies, offloader, sharer, *others)
-
-
-def _make_kv_cache(
-    config: WorkerConfig,
-    shape: ReplicaShape,
-    model: LoadedReplicaModel,
-    settings: CacheSettings,
-    watch: LayerCalls,
-) -> KvCache:
-    return encoder_cache(shape, config.block_size) or make_cache(model, settings, watch)
+    return Replica(
+        info=_describe(config, shape, model, backend, step_tokens, slots.limits.max_model_len),
+        model_runner=model_runner,
+        grammars=grammars.compiler,
+        copies=copies,
+        offloader=offloader,
+        sharer=sharer,
+        expert_counts=_count_experts(config, backend),
+        adapters=_make_adapters(config, model.adapters),
+        speculator=speculator,
+    )
 
 
 def _make_adapters(config: WorkerConfig, slots: AdapterSlots | None) -> AdapterLoader | None:
@@ -173,7 +163,22 @@ def _make_adapters(config: WorkerConfig, slots: AdapterSlots | None) -> AdapterL
     return AdapterLoader(slots, WarmAdapters(num_warm, config.lora_memory))
 
 
-def _set_threads(config: WorkerConfig, shape: ReplicaShape) -> None:
+def _make_memory(
+    config: WorkerConfig, shape: ReplicaShape, model: LoadedReplicaModel, watch: LayerCalls
+) -> tuple[SlotTable, Sampler, KvCache]:
+    """Return the slots and the cache of a replica, and the sampler between them."""
+    # What lives as long as the replica comes before the cache, which takes what is left.
+    model.reserve(shape.bounds)
+    slots = _slots(config, shape, model)
+    sampler = pick_sampler(shape.device, device_capability(shape.device), shape.model.vocab_size)
+    settings = _cache_settings(config, shape, model, MostSampling(sampler, slots.tokens))
+    cache = encoder_cache(shape, config.block_size) or make_cache(model, settings, watch)
+    slots.limits = _with_blocks(slots.limits, cache)
+    return slots, sampler, cache
+
+
+def _set_up_torch(config: WorkerConfig, shape: ReplicaShape) -> None:
+    torch.manual_seed(config.seed)
     if shape.device.type == "cpu":
         torch.set_num_threads(config.cpu_threads or num_physical_cores())
 
@@ -190,6 +195,7 @@ def _count_experts(config: WorkerConfig, backend: ModelBackend) -> ExpertCounts 
 def _load_model(
     config: WorkerConfig, shape: ReplicaShape, on_progress: Callable[[float, str], None]
 ) -> LoadedReplicaModel:
+    _set_up_torch(config, shape)
     return shape.source.load(
         LoadSettings(
             device=shape.device,

@@ -224,7 +224,7 @@ struct RowPairs<Codes<BFloat16, BITS>> {
     constexpr int P = (M + 1) / 2;
     for (int64_t k = 0, at = 0; k < group; k += CHUNK, at += Type::CHUNK_BYTES) {
       if constexpr (BITS != WIDENED) __builtin_prefetch(ahead + at, 0, 2);
-      if constexpr (BITS == 8) __builtin_prefetch(ahead + at + 64, 0, 2);
+      if constexpr (Type::HAS_BYTES) __builtin_prefetch(ahead + at + 64, 0, 2);
       VI words;
       if constexpr (BITS == 4) words = bytes(codes + at);
 #pragma GCC unroll 2
@@ -238,7 +238,7 @@ struct RowPairs<Codes<BFloat16, BITS>> {
           else if constexpr (BITS == WIDENED)
             BFloat16::load_pair(codes + at + pair * BFloat16::PAIR_BYTES, w + i);
           else
-            BFloat16::byte_pair((const int8_t*)codes + at + pair * PANEL * 2, w + i);
+            Type::byte_pair(codes + at + pair * PANEL * 2, w + i);
         }
         uint8x16_t rows[P];
         load_rows<M>((const char*)(x + k + 4 * half), x_stride * 2, rows);

@@ -29,6 +29,7 @@ struct Float32 {
     look_up_pairs(table, words, w, w + 1);
   }
   static inline void byte_pair(const int8_t* p, Columns* w) { widen_pairs(p, w, w + 1); }
+  static inline void float_pair(const uint8_t* p, Columns* w) { widen_float_pairs(p, w, w + 1); }
   static constexpr int64_t PAIR_BYTES = 2 * PANEL * 4;
   static inline void load_pair(const uint8_t* p, Columns* w) {
     w[0] = load((const float*)p);
@@ -97,6 +98,12 @@ struct BFloat16 {
     *w = {upper_halves(low.a, low.b), upper_halves(low.c, low.d), upper_halves(high.a, high.b),
           upper_halves(high.c, high.d)};
   }
+  // So are floats of 8 bits.
+  static inline void float_pair(const uint8_t* p, Columns* w) {
+    const V low = widen_floats(vld1q_u8(p)), high = widen_floats(vld1q_u8(p + 16));
+    *w = {upper_halves(low.a, low.b), upper_halves(low.c, low.d), upper_halves(high.a, high.b),
+          upper_halves(high.c, high.d)};
+  }
   static inline uint16x8_t upper_halves(float32x4_t x, float32x4_t y) {
     return vuzp2q_u16(vreinterpretq_u16_f32(x), vreinterpretq_u16_f32(y));
   }
@@ -152,6 +159,9 @@ struct BFloat16 {
   }
   static inline void byte_pair(const int8_t* p, Columns* w) {
     widen_pairs(p, &w->first, &w->second);
+  }
+  static inline void float_pair(const uint8_t* p, Columns* w) {
+    widen_float_pairs(p, &w->first, &w->second);
   }
   static constexpr int64_t PAIR_BYTES = 2 * PANEL * 4;
   static inline void load_pair(const uint8_t* p, Columns* w) {

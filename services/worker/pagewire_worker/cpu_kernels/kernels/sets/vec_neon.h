@@ -1,3 +1,4 @@
+
 // Sixteen floats in four NEON registers. Included by the sets of arm64 only.
 //
 // Sums run in the order of vec_avx2.h, so that the set "neon" has the bits of "avx2".
@@ -224,12 +225,113 @@ static inline V widen_bytes(int8x16_t x) {
   return {vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_high_s16(low)),
           vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_high_s16(high))};
 }
+// Sixteen integers, and their inner products with four bytes each.
+struct VI {
+  int32x4_t a, b, c, d;
+};
+
+static inline VI integers(int32_t x) {
+  int32x4_t one = vdupq_n_s32(x);
+  return {one, one, one, one};
+}
+static inline VI no_integers() { return integers(0); }
+static inline int32x4_t load_quarter(const void* p) {
+  return vreinterpretq_s32_u8(vld1q_u8((const uint8_t*)p));
+}
+static inline VI load_integers(const float* p) {
+  return {load_quarter(p), load_quarter(p + 4), load_quarter(p + 8), load_quarter(p + 12)};
+}
+static inline void store(float* p, VI x) {
+  vst1q_u8((uint8_t*)p, vreinterpretq_u8_s32(x.a));
+  vst1q_u8((uint8_t*)(p + 4), vreinterpretq_u8_s32(x.b));
+  vst1q_u8((uint8_t*)(p + 8), vreinterpretq_u8_s32(x.c));
+  vst1q_u8((uint8_t*)(p + 12), vreinterpretq_u8_s32(x.d));
+}
+static inline VI subtract(VI x, VI y) {
+  return {vsubq_s32(x.a, y.a), vsubq_s32(x.b, y.b), vsubq_s32(x.c, y.c), vsubq_s32(x.d, y.d)};
+}
+// Store whole numbers in the range of bytes as bytes.
+static inline void store_bytes(int8_t* p, V x) {
+  auto words = [](float32x4_t low, float32x4_t high) {
+    return vcombine_s16(vqmovn_s32(vcvtq_s32_f32(low)), vqmovn_s32(vcvtq_s32_f32(high)));
+  };
+  vst1q_s8(p, vcombine_s8(vqmovn_s16(words(x.a, x.b)), vqmovn_s16(words(x.c, x.d))));
+}
+static inline V to_floats(VI x) {
+  return {vcvtq_f32_s32(x.a), vcvtq_f32_s32(x.b), vcvtq_f32_s32(x.c), vcvtq_f32_s32(x.d)};
+}
+
+typedef int8x16_t FourBytes;  // of one input, in all lanes
+static inline FourBytes four_bytes(const int8_t* p) {
+  return vreinterpretq_s8_s32(vdupq_n_s32(*(const int32_alias*)p));
+}
+static inline int32x4_t quarter_dot4(int32x4_t sum, int32x4_t w, FourBytes x) {
+  int8x16_t bytes = vreinterpretq_s8_s32(w);
+#ifdef __ARM_FEATURE_DOTPROD
+  return vdotq_s32(sum, bytes, x);
+#else
+  int32x4_t low = vpaddlq_s16(vmull_s8(vget_low_s8(bytes), vget_low_s8(x)));
+  int32x4_t high = vpaddlq_s16(vmull_high_s8(bytes, x));
+  return vaddq_s32(sum, vpaddq_s32(low, high));
+#endif
+}
+// sum + w * x; w is signed here: nibbles, or bytes without their offset.
+static inline VI dot4(VI sum, VI w, FourBytes x) {
+  return {quarter_dot4(sum.a, w.a, x), quarter_dot4(sum.b, w.b, x), quarter_dot4(sum.c, w.c, x),
+          quarter_dot4(sum.d, w.d, x)};
+}
+static inline VI bytes(const uint8_t* p) { return load_integers((const float*)p); }
+// Columns of int8: what is left of the offset of bytes, and bytes without the rest.
+static constexpr int COLUMN_OFFSET = 0;
+static inline int32x4_t signed_quarter(const uint8_t* p) {
+  return vreinterpretq_s32_u8(veorq_u8(vld1q_u8(p), vdupq_n_u8(0x80)));
+}
+static inline VI byte_columns(const uint8_t* p) {
+  return {signed_quarter(p), signed_quarter(p + 16), signed_quarter(p + 32), signed_quarter(p + 48)};
+}
+static inline int32x4_t low_nibbles(int32x4_t x) {
+  return vreinterpretq_s32_u8(vandq_u8(vreinterpretq_u8_s32(x), vdupq_n_u8(15)));
+}
+static inline int32x4_t high_nibbles(int32x4_t x) {
+  return vreinterpretq_s32_u8(vshrq_n_u8(vreinterpretq_u8_s32(x), 4));
+}
+static inline VI low_nibbles(VI x) {
+  return {low_nibbles(x.a), low_nibbles(x.b), low_nibbles(x.c), low_nibbles(x.d)};
+}
+static inline VI high_nibbles(VI x) {
+  return {high_nibbles(x.a), high_nibbles(x.b), high_nibbles(x.c), high_nibbles(x.d)};
+}
+
+static inline V widen_bytes(int8x16_t x) {
+  int16x8_t low = vmovl_s8(vget_low_s8(x)), high = vmovl_high_s8(x);
+  return {vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_high_s16(low)),
+          vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_high_s16(high))};
+}
 static inline V load_bytes(const int8_t* p) { return widen_bytes(vld1q_s8(p)); }
 // The two inputs of 16 pairs of signed bytes.
 static inline void widen_pairs(const int8_t* p, V* first, V* second) {
   int8x16x2_t pairs = vld2q_s8(p);
   *first = widen_bytes(pairs.val[0]);
   *second = widen_bytes(pairs.val[1]);
+}
+
+// Floats of 8 bits, e4m3fn. Float16 has their digits; its exponent counts from 15, and theirs from 7.
+static inline float32x4x2_t widen_floats(uint8x8_t x) {
+  uint16x8_t sign = vshll_n_u8(vand_u8(x, vdup_n_u8(0x80)), 8);
+  uint16x8_t number = vshll_n_u8(vand_u8(x, vdup_n_u8(0x7f)), 7);
+  float16x8_t half = vreinterpretq_f16_u16(vorrq_u16(sign, number));
+  return {{vmulq_n_f32(vcvt_f32_f16(vget_low_f16(half)), 256.0f),
+           vmulq_n_f32(vcvt_high_f32_f16(half), 256.0f)}};
+}
+static inline V widen_floats(uint8x16_t x) {
+  float32x4x2_t low = widen_floats(vget_low_u8(x)), high = widen_floats(vget_high_u8(x));
+  return {low.val[0], low.val[1], high.val[0], high.val[1]};
+}
+// The two inputs of 16 pairs of them.
+static inline void widen_float_pairs(const uint8_t* p, V* first, V* second) {
+  uint8x16x2_t pairs = vld2q_u8(p);
+  *first = widen_floats(pairs.val[0]);
+  *second = widen_floats(pairs.val[1]);
 }
 
 // Values of the table at the lowest nibble of each word; each is looked up as four bytes.
