@@ -1,4 +1,3 @@
-
 // Sixteen floats in four NEON registers. Included by the sets of arm64 only.
 //
 // Sums run in the order of vec_avx2.h, so that the set "neon" has the bits of "avx2".
@@ -143,88 +142,6 @@ static inline void store(Bf16* p, V x) {
   store_words(p + 8, narrow(x.c, x.d));
 }
 
-// Sixteen integers, and their inner products with four bytes each.
-struct VI {
-  int32x4_t a, b, c, d;
-};
-
-static inline VI integers(int32_t x) {
-  int32x4_t one = vdupq_n_s32(x);
-  return {one, one, one, one};
-}
-static inline VI no_integers() { return integers(0); }
-static inline int32x4_t load_quarter(const void* p) {
-  return vreinterpretq_s32_u8(vld1q_u8((const uint8_t*)p));
-}
-static inline VI load_integers(const float* p) {
-  return {load_quarter(p), load_quarter(p + 4), load_quarter(p + 8), load_quarter(p + 12)};
-}
-static inline void store(float* p, VI x) {
-  vst1q_u8((uint8_t*)p, vreinterpretq_u8_s32(x.a));
-  vst1q_u8((uint8_t*)(p + 4), vreinterpretq_u8_s32(x.b));
-  vst1q_u8((uint8_t*)(p + 8), vreinterpretq_u8_s32(x.c));
-  vst1q_u8((uint8_t*)(p + 12), vreinterpretq_u8_s32(x.d));
-}
-static inline VI subtract(VI x, VI y) {
-  return {vsubq_s32(x.a, y.a), vsubq_s32(x.b, y.b), vsubq_s32(x.c, y.c), vsubq_s32(x.d, y.d)};
-}
-// Store whole numbers in the range of bytes as bytes.
-static inline void store_bytes(int8_t* p, V x) {
-  auto words = [](float32x4_t low, float32x4_t high) {
-    return vcombine_s16(vqmovn_s32(vcvtq_s32_f32(low)), vqmovn_s32(vcvtq_s32_f32(high)));
-  };
-  vst1q_s8(p, vcombine_s8(vqmovn_s16(words(x.a, x.b)), vqmovn_s16(words(x.c, x.d))));
-}
-static inline V to_floats(VI x) {
-  return {vcvtq_f32_s32(x.a), vcvtq_f32_s32(x.b), vcvtq_f32_s32(x.c), vcvtq_f32_s32(x.d)};
-}
-
-typedef int8x16_t FourBytes;  // of one input, in all lanes
-static inline FourBytes four_bytes(const int8_t* p) {
-  return vreinterpretq_s8_s32(vdupq_n_s32(*(const int32_alias*)p));
-}
-static inline int32x4_t quarter_dot4(int32x4_t sum, int32x4_t w, FourBytes x) {
-  int8x16_t bytes = vreinterpretq_s8_s32(w);
-#ifdef __ARM_FEATURE_DOTPROD
-  return vdotq_s32(sum, bytes, x);
-#else
-  int32x4_t low = vpaddlq_s16(vmull_s8(vget_low_s8(bytes), vget_low_s8(x)));
-  int32x4_t high = vpaddlq_s16(vmull_high_s8(bytes, x));
-  return vaddq_s32(sum, vpaddq_s32(low, high));
-#endif
-}
-// sum + w * x; w is signed here: nibbles, or bytes without their offset.
-static inline VI dot4(VI sum, VI w, FourBytes x) {
-  return {quarter_dot4(sum.a, w.a, x), quarter_dot4(sum.b, w.b, x), quarter_dot4(sum.c, w.c, x),
-          quarter_dot4(sum.d, w.d, x)};
-}
-static inline VI bytes(const uint8_t* p) { return load_integers((const float*)p); }
-// Columns of int8: what is left of the offset of bytes, and bytes without the rest.
-static constexpr int COLUMN_OFFSET = 0;
-static inline int32x4_t signed_quarter(const uint8_t* p) {
-  return vreinterpretq_s32_u8(veorq_u8(vld1q_u8(p), vdupq_n_u8(0x80)));
-}
-static inline VI byte_columns(const uint8_t* p) {
-  return {signed_quarter(p), signed_quarter(p + 16), signed_quarter(p + 32), signed_quarter(p + 48)};
-}
-static inline int32x4_t low_nibbles(int32x4_t x) {
-  return vreinterpretq_s32_u8(vandq_u8(vreinterpretq_u8_s32(x), vdupq_n_u8(15)));
-}
-static inline int32x4_t high_nibbles(int32x4_t x) {
-  return vreinterpretq_s32_u8(vshrq_n_u8(vreinterpretq_u8_s32(x), 4));
-}
-static inline VI low_nibbles(VI x) {
-  return {low_nibbles(x.a), low_nibbles(x.b), low_nibbles(x.c), low_nibbles(x.d)};
-}
-static inline VI high_nibbles(VI x) {
-  return {high_nibbles(x.a), high_nibbles(x.b), high_nibbles(x.c), high_nibbles(x.d)};
-}
-
-static inline V widen_bytes(int8x16_t x) {
-  int16x8_t low = vmovl_s8(vget_low_s8(x)), high = vmovl_high_s8(x);
-  return {vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_high_s16(low)),
-          vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_high_s16(high))};
-}
 // Sixteen integers, and their inner products with four bytes each.
 struct VI {
   int32x4_t a, b, c, d;
