@@ -3,7 +3,8 @@
 #include "abi.h"
 #include "values.h"
 
-static const char* const KIND_NAMES[] = {"float32", "bfloat16", "int8", "int4", "codes8", "codes4"};
+static const char* const KIND_NAMES[] = {"float32", "bfloat16", "int8",   "int4",
+                                         "codes8",  "codes4",   "floats8"};
 
 // A packed matrix of random numbers.
 class Matrix {
@@ -23,7 +24,7 @@ class Matrix {
     linear.scales = row_scales_.data();
     weight_.resize((size_t)pw_weight_bytes(&linear) + 64);
     linear.weight = (void*)(((uintptr_t)weight_.data() + 63) & ~(uintptr_t)63);
-    for (float& one : table_) one = numbers_.next();
+    for (int i = 0; i < 256; i++) table_[i] = kind == PW_FLOATS8 ? float8(i) : numbers_.next();
     linear.table = table_;
     if (kind >= PW_CODES8)
       pack_codes(pool);
@@ -42,11 +43,21 @@ class Matrix {
   void pack_codes(PwPool* pool) {
     const int64_t count = (int64_t)linear.num_outputs * linear.num_inputs;
     std::vector<uint8_t> codes((size_t)count);
-    for (uint8_t& code : codes) code = (uint8_t)(numbers_.bits() % (linear.kind == PW_CODES4 ? 16 : 256));
+    const uint32_t most = linear.kind == PW_CODES4 ? 16 : 256;
+    for (uint8_t& code : codes) {
+      code = (uint8_t)(numbers_.bits() % most);
+      if (linear.kind == PW_FLOATS8 && code % 128 == 127) code--;  // it is no number
+    }
     const std::vector<uint8_t> scales = small(count / linear.group);
     const std::vector<uint8_t> offsets = small(count / linear.group);
     pw_pack_codes(pool, &linear, codes.data(), scales.data(),
                   linear.offset_kind ? offsets.data() : nullptr, linear.num_outputs, 0, 1);
+  }
+  // The value of a float of 8 bits, e4m3fn.
+  static float float8(int code) {
+    const int exponent = code >> 3 & 15, digits = code & 7;
+    const float size = exponent ? ldexpf((float)(8 + digits), exponent - 10) : ldexpf((float)digits, -9);
+    return code < 128 ? size : -size;
   }
   // Numbers of the type of scales, some of float16 below the normal ones.
   std::vector<uint8_t> small(int64_t count) {
@@ -66,7 +77,7 @@ class Matrix {
 
   Numbers numbers_;
   Floats bias_, row_scales_;
-  float table_[16];
+  float table_[256];
   std::vector<uint8_t> weight_;
 };
 
@@ -114,7 +125,7 @@ static void run_products(PwPool* pool, Results& results) {
 
 static void run_codes(PwPool* pool, Results& results) {
   for (int32_t type = 0; type < 2; type++)
-    for (int32_t kind = PW_CODES8; kind <= PW_CODES4; kind++)
+    for (int32_t kind = PW_CODES8; kind <= PW_FLOATS8; kind++)
       for (int32_t scales = 0; scales < 3; scales++)
         for (int32_t offsets = 0; offsets < 3; offsets++) {
           const Matrix matrix(pool, kind, 48, 96, scales, offsets);

@@ -1,5 +1,6 @@
 // Inputs that are equal on all processors, and the file of results.
 #pragma once
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
