@@ -64,15 +64,12 @@ def streams_of(model: str) -> list[inference_pb2.CompleteRequest]:
     ]
 
 
-def test_every_kind_of_request_has_the_same_answer(
-    speculative: Cluster, cluster: Cluster, first_port: int
-) -> None:
+def test_every_kind_of_request_has_the_same_answer(speculative: Cluster, cluster: Cluster) -> None:
     """Choices, grammars, beams, log-probabilities and penalties, with prompts handed off."""
     requests = make_requests(NUM_MIXED, seed=5)
     expected = asyncio.run(ask_mixed(cluster, requests))
     answers = asyncio.run(ask_mixed(speculative, requests))
     assert_equal(requests, answers, expected)
-    assert num_accepted(first_port) > 0
     asyncio.run(eventually_clean(speculative.grpc_address, NUM_WORKERS, 60.0))
 
 
@@ -90,8 +87,13 @@ async def follow_with_kill(cluster: Cluster) -> list[Stream]:
     return streams
 
 
-def test_streams_go_on_when_workers_are_killed(speculative: Cluster, cluster: Cluster) -> None:
+def test_streams_go_on_when_workers_are_killed(
+    speculative: Cluster, cluster: Cluster, first_port: int
+) -> None:
     expected = asyncio.run(follow_all(cluster.grpc_address, streams_of(cluster.model)))
+    calm = asyncio.run(follow_all(speculative.grpc_address, streams_of(cluster.model)))
+    assert [one.token_ids for one in calm] == [one.token_ids for one in expected]
+    assert num_accepted(first_port) > 0
     found = asyncio.run(follow_with_kill(speculative))
     assert [one.error for one in found] == [""] * NUM_STREAMS
     assert [one.token_ids for one in found] == [one.token_ids for one in expected]
