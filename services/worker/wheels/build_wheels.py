@@ -1,11 +1,12 @@
 """Builds wheels with compiled kernels for manylinux_2_28, one per processor.
 
 zig compiles them (zig_compiler.py): it brings the symbols of any glibc (ADR 40). auditwheel then
-checks the version of each symbol, and names the platform in the wheel.
+checks the version of each symbol, and names the platform in the wheel: manylinux_2_28 or older.
 """
 
 import argparse
 import os
+import platform
 import shlex
 import subprocess
 import sys
@@ -35,12 +36,14 @@ def build_wheel(machine: str, folder: Path) -> Path:
         command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", made]
         subprocess.run([*command, str(ROOT)], env=environment, check=True)
         (plain,) = Path(made).glob("*.whl")
-        platform = f"{PLATFORM}_{machine}"
-        repair = [sys.executable, "-m", "auditwheel", "repair", "--strip", "--only-plat"]
+        # auditwheel takes the names of this processor only; of another it finds the oldest itself.
+        is_own = machine == platform.machine()
+        wanted = ["--plat", f"{PLATFORM}_{machine}"] if is_own else []
+        repair = [sys.executable, "-m", "auditwheel", "repair", "--only-plat"]
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
         repaired = Path(made) / "repaired"
         subprocess.run(
-            [*repair, "--plat", platform, "--wheel-dir", str(repaired), str(plain)],
+            [*repair, *wanted, "--wheel-dir", str(repaired), str(plain)],
             env=dict(os.environ, PATH=path),
             check=True,
         )

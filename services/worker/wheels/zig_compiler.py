@@ -25,10 +25,10 @@ def translated(argument: str) -> str:
 def command(machine: str, glibc: str, arguments: Sequence[str]) -> list[str]:
     """Return the command that compiles for Linux on `machine` with this version of glibc.
 
-    What it makes has no debug information, and zig's own C++ library is linked in.
+    It makes no table of symbols and no debug information; zig's own C++ library is linked in.
     """
     target = ["-target", f"{machine}-linux-gnu.{glibc}"]
-    quiet = ["-g0", "-Wno-unused-command-line-argument"]
+    quiet = ["-g0", "-s", "-Wno-unused-command-line-argument"]
     zig = [sys.executable, "-m", "ziglang", "c++"]
     return [*zig, *target, *quiet, *map(translated, arguments)]
 
