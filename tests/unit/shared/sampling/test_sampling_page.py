@@ -1,4 +1,4 @@
-"""The pages name every parameter: docs/sampling.md with its default and bounds, docs/responses.md
+"""The pages name every parameter: docs/decoding/sampling.md with its default and bounds, docs/responses.md
 those of its body."""
 
 import re
@@ -11,7 +11,7 @@ from pagewire_shared.sampling.beam import MAX_BEAM_WIDTH
 from pagewire_shared.sampling.fields import FIELDS, HttpBodies, copied_names
 from pagewire_shared.sampling.params import SamplingParams, field_names
 
-PAGE = Path(__file__).parents[4] / "docs" / "sampling.md"
+PAGE = Path(__file__).parents[4] / "docs" / "decoding" / "sampling.md"
 
 
 def rows() -> dict[str, str]:
