@@ -70,7 +70,7 @@ def test_defaults_are_those_of_the_parameters() -> None:
 
 
 def test_the_page_of_responses_names_the_parameters_of_its_body() -> None:
-    text = (PAGE.parent / "responses.md").read_text()
+    text = (PAGE.parents[1] / "responses.md").read_text()
     table = text.partition("## What a body may say")[2].partition("\n\nUnknown fields")[0]
     named = set(re.findall(r"`(\w+)`", table)) & set(field_names())
     assert named == set(copied_names(HttpBodies.RESPONSES))
