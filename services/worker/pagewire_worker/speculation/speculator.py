@@ -28,6 +28,8 @@ LEARNING: Final = 0.1
 """Of each verified draft, in the chance of its sequence."""
 FORGETTING: Final = 0.01
 """Of each place where drafts were found and none was worth its time: text changes."""
+SEARCH_SHARE: Final = 0.02
+"""Of the time of steps, that searches without drafts may take."""
 MICROSECONDS: Final = 1e-6
 MOST_PAUSE: Final = 16
 """Tokens that a sequence without drafts is not searched for, at most."""
@@ -72,6 +74,9 @@ class Speculator:
         self._pauses = np.ones(num_slots, dtype=np.int64)
         self._next_search = np.zeros(num_slots, dtype=np.int64)
         self._found: dict[int, _Found] = {}
+        # While drafts are offered, the scheduler plans no step ahead.
+        self._is_held = False
+        self._debt_seconds = 0.0
 
     def drafts(self, slot: int, position: int) -> Drafts:
         """Return the drafts for the places of `slot` from `position` on."""
@@ -91,6 +96,7 @@ class Speculator:
     def clear(self) -> None:
         """Forget all slots."""
         self._is_eligible[:] = False
+        self._is_held = False
         self._found.clear()
 
     def take(
@@ -109,7 +115,10 @@ class Speculator:
         is_open = (counts > 0) & self._is_eligible[slots]
         if len(result.failed_slots):
             is_open &= ~np.isin(slots, np.asarray(result.failed_slots, dtype=np.int64))
-        offered = self._offer(slots[is_open], len(step.slots))
+        offered = self._offer_in_time(
+            slots[is_open], len(step.slots), result.model_time_us * MICROSECONDS
+        )
+        self._is_held = bool(offered.any())
         self._taken_at = self._clock()
         if not offered.any():
             return result
@@ -133,6 +142,21 @@ class Speculator:
             chance = 1.0 - (1.0 - self._chances[slot]) * (1.0 - LEARNING) ** right
             self._chances[slot] = chance * (1.0 - LEARNING) if right < num_drafts else chance
 
+    def _offer_in_time(self, slots: Int64Array, num_rows: int, seconds: float) -> Int64Array:
+        """Offer drafts as `_offer`, unless what found none has taken too much time.
+
+        Args:
+            seconds: Time of the step.
+        """
+        self._debt_seconds = max(0.0, self._debt_seconds - SEARCH_SHARE * seconds)
+        if self._costs is not None and self._debt_seconds > 0:
+            return np.zeros(len(slots), dtype=np.int64)
+        began = self._clock()
+        offered = self._offer(slots, num_rows)
+        if not offered.any():
+            self._debt_seconds += self._clock() - began
+        return offered
+
     def _offer(self, slots: Int64Array, num_rows: int) -> Int64Array:
         """Propose drafts for `slots` [n] and return how many to verify of each, [n]."""
         none = np.zeros(len(slots), dtype=np.int64)
@@ -142,7 +166,8 @@ class Speculator:
         lengths = np.array([len(self._search(slot)) for slot in slots.tolist()], dtype=np.int64)
         if costs is None or not lengths.any():
             return lengths
-        offered = costs.choose(num_rows, self._chances[slots], lengths)
+        chances = self._chances[slots]
+        offered = costs.choose(num_rows, chances, lengths, is_held=self._is_held)
         passed = slots[(lengths > 0) & (offered == 0)]
         self._chances[passed] += FORGETTING * (FIRST_CHANCE - self._chances[passed])
         return offered

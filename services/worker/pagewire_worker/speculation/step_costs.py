@@ -87,7 +87,9 @@ class StepCosts:
         added = np.arange(1, num_rows * most + 1)
         return len(self._worth(num_rows, added, added.astype(np.float64))) > 0
 
-    def choose(self, num_rows: int, chances: F64Array, lengths: Int64Array) -> Int64Array:
+    def choose(
+        self, num_rows: int, chances: F64Array, lengths: Int64Array, *, is_held: bool = True
+    ) -> Int64Array:
         """Return how many drafts of each sequence to verify, [sequences].
 
         Drafts are added in the order of their chance to be right, p ** j for the j-th draft of a
@@ -97,20 +99,25 @@ class StepCosts:
             num_rows: Rows of the step without drafts.
             chances: Chance that a draft is right if those before it are, per sequence.
             lengths: Drafts that each sequence has.
+            is_held: Whether no other step is under way. If one is, the worker waits for two plans.
         """
         owners = np.arange(len(lengths)).repeat(lengths)
         places = np.arange(len(owners)) - (np.cumsum(lengths) - lengths).repeat(lengths)
         gains = chances[owners] ** (places + 1)
         order = np.argsort(-gains, kind="stable")
         added = np.arange(1, len(order) + 1)
-        chosen = order[: len(self._worth(num_rows, added, np.cumsum(gains[order])))]
+        num_pauses = 1 if is_held else 2
+        chosen = order[: len(self._worth(num_rows, added, np.cumsum(gains[order]), num_pauses))]
         return np.bincount(owners[chosen], minlength=len(lengths)).astype(np.int64)
 
-    def _worth(self, num_rows: int, added: Int64Array, gains: F64Array) -> Int64Array:
+    def _worth(
+        self, num_rows: int, added: Int64Array, gains: F64Array, num_pauses: int = 1
+    ) -> Int64Array:
         """Return the part of `added` drafts, with `gains` expected tokens, that is worth it."""
         if len(added) == 0:
             return added
         before = num_rows / float(self.seconds(np.array([num_rows]))[0])
-        rates = (num_rows + gains) / (self.seconds(num_rows + added) + self.pause_seconds)
+        pauses = num_pauses * self.pause_seconds
+        rates = (num_rows + gains) / (self.seconds(num_rows + added) + pauses)
         best = int(rates.argmax())
         return added[: best + 1] if rates[best] > LEAST_GAIN * before else added[:0]

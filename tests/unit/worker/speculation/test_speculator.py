@@ -115,3 +115,15 @@ def test_a_sequence_without_drafts_is_searched_ever_more_rarely():
     steps = MadeUpSteps(CHEAP, chance=0.0, num_drafts=0)
     steps.run()
     assert steps.proposer.num_asked < LENGTH / 12
+
+
+def test_searches_without_drafts_take_a_small_share_of_the_time():
+    steps = MadeUpSteps(CHEAP, chance=0.0, num_drafts=0)
+    propose = steps.proposer.propose
+
+    def slow_propose(tokens, most):
+        steps.clock += 0.5
+        return propose(tokens, most)
+
+    steps.proposer.propose = slow_propose
+    assert steps.run() < 1.03

@@ -42,6 +42,14 @@ def test_steps_with_a_long_pause_are_not_worth_it():
     assert chosen(curve(*FLAT, pause=5.0), 1, [0.9], [5]) == [0]
 
 
+def test_drafts_behind_a_step_under_way_are_worth_less():
+    """There are two pauses in the place of one."""
+    costs = curve(*FLAT, pause=0.6)
+    for is_held, expected in ((True, True), (False, False)):
+        found = costs.choose(1, np.array([0.5]), np.array([5]), is_held=is_held)
+        assert bool(found.any()) == expected
+
+
 def test_a_step_whose_rows_cost_nothing_up_to_a_tile_takes_the_whole_tile():
     """One row more costs as much as seven more: the best part is looked for behind the first."""
     tiles = [(1, 1.0), (2, 1.7), (8, 1.7), (64, 13.6)]
