@@ -1,7 +1,7 @@
 """The whole way from logits to a token, one row at a time, in plain loops over numbers.
 
-Written from the formulas in docs/decoding/sampling.md; shares nothing with the worker. Logits are float32
-after every operation, as on the worker, probabilities and noise are Python floats.
+Written from the formulas in docs/decoding/sampling.md; shares nothing with the worker. Logits are
+float32 after every operation, as on the worker, probabilities and noise are Python floats.
 """
 
 import math

@@ -1,5 +1,5 @@
-"""The pages name every parameter: docs/decoding/sampling.md with its default and bounds, docs/responses.md
-those of its body."""
+"""The pages name every parameter: docs/decoding/sampling.md with its default and bounds,
+docs/responses.md those of its body."""
 
 import re
 from pathlib import Path
