@@ -195,11 +195,12 @@ def _alphas(values: Mapping[str, Any]) -> dict[str, float]:
 def _layers(value: object) -> frozenset[int] | None:
     if value is None or value == []:
         return None
-    listed = value if isinstance(value, list) else [value]
-    for one in listed:
+    layers = set[int]()
+    for one in value if isinstance(value, list) else [value]:
         if type(one) is not int or one < 0:
             raise _fault("layers_to_transform", f"{_shown(one)} is not the number of a layer")
-    return frozenset(listed)
+        layers.add(one)
+    return frozenset(layers)
 
 
 def _rank(name: str, value: object, max_rank: int) -> int:
