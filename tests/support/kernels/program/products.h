@@ -24,7 +24,10 @@ class Matrix {
     linear.scales = row_scales_.data();
     weight_.resize((size_t)pw_weight_bytes(&linear) + 64);
     linear.weight = (void*)(((uintptr_t)weight_.data() + 63) & ~(uintptr_t)63);
-    for (int i = 0; i < 256; i++) table_[i] = kind == PW_FLOATS8 ? float8(i) : numbers_.next();
+    if (kind == PW_FLOATS8)
+      for (int i = 0; i < 256; i++) table_[i] = float8(i);
+    else
+      for (int i = 0; i < 16; i++) table_[i] = numbers_.next();
     linear.table = table_;
     if (kind >= PW_CODES8)
       pack_codes(pool);
