@@ -157,8 +157,8 @@ STEPS: list[Mutant] = [
         "one_step_too_many",
         "One plan more than the credit is sent.",
         CORE + "state.worker",
-        "len(self.outstanding) < self.info.steps_in_flight",
-        "len(self.outstanding) <= self.info.steps_in_flight",
+        "len(self.outstanding) < (1 if self.drafts else self.info.steps_in_flight)",
+        "len(self.outstanding) <= (1 if self.drafts else self.info.steps_in_flight)",
         "step_within_bounds",
     ),
     mutant(
