@@ -16,7 +16,7 @@ from support.processes.processes import wait_until
 from support.traffic.mixed_requests import Answer, Mixed, ask_mixed, assert_equal, make_requests
 from support.traffic.streams import eventually_clean
 
-NUM_REQUESTS = 120
+NUM_REQUESTS = 200
 PATIENCE_SECONDS = 60.0
 
 

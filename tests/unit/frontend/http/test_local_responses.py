@@ -35,7 +35,7 @@ class OneAnswer:
 
 def pending() -> Any:
     tokenizer = SimpleNamespace(token_bytes=lambda token_id: b"hello")
-    model = SimpleNamespace(name="tiny", tokenizer=tokenizer)
+    model = SimpleNamespace(name="tiny", shown_name="tiny", tokenizer=tokenizer)
     return PendingResponse(
         response_id=NAME,
         created_at=0,
