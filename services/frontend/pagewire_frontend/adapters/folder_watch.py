@@ -8,7 +8,7 @@ from typing import Final
 
 from pagewire_frontend.adapters.registry import AdapterRegistry
 from pagewire_shared.adapters.content_id import CONFIG_NAME, WEIGHTS_NAME
-from pagewire_shared.errors import PagewireError
+from pagewire_shared.errors import OverloadedError, PagewireError
 
 _logger = logging.getLogger(__name__)
 
@@ -40,8 +40,11 @@ class FolderWatch:
             await self.look()
 
     async def look(self) -> None:
-        """Load what is new or changed, and unload what is gone. Faults are logged."""
+        """Load what is new or changed, and unload what is gone. Faults are logged; what the names
+        stand for stays then."""
         found = await asyncio.to_thread(_stamps, self._folder)
+        if found is None:
+            return
         for name, stamp in found.items():
             if self._seen.get(name) != stamp:
                 self._seen[name] = stamp
@@ -62,18 +65,26 @@ class FolderWatch:
                 name, self._folder / name, self._folder, base_model=self._base_model
             )
             self._loaded.add(name)
+        except OverloadedError as error:
+            del self._seen[name]  # it is tried again at the next look
+            _logger.warning("--lora-dir: %s: %s", name, error.message)
         except PagewireError as error:
             # What the name stood for stays: a file may be half written, and is looked at again.
             _logger.warning("--lora-dir: %s: %s", name, error.message)
 
 
-def _stamps(folder: Path) -> dict[str, Stamp]:
+def _stamps(folder: Path) -> dict[str, Stamp] | None:
+    """Return what the sub-folders hold; None where the folder cannot be read."""
     found: dict[str, Stamp] = {}
     try:
         entries = sorted(entry.name for entry in os.scandir(folder) if not _is_hidden(entry.name))
     except OSError as error:
         _logger.warning("--lora-dir: %s cannot be read: %s", folder, error.strerror)
-        return found
+        return None
+    if len(entries) > MAX_FOLDERS:
+        _logger.warning(
+            "--lora-dir: %d sub-folders, of which the first %d are read", len(entries), MAX_FOLDERS
+        )
     for name in entries[:MAX_FOLDERS]:
         try:
             config = (folder / name / CONFIG_NAME).stat()

@@ -203,8 +203,7 @@ def _batch(
     mappings = [own * block_size + offsets for own in blocks]
     computing = slots[ends > starts]
     wanted = np.concatenate(output_rows)
-    used = np.unique(table.adapters[computing])
-    used = used[used != NO_ADAPTER]
+    used = _used_adapters(table, computing)
     adapters = [table.adapters[token_slots]] if len(used) else []
     slots_there, positions_there, faults, index, wanted_there, *others = rows_to_device(
         (
@@ -226,12 +225,19 @@ def _batch(
         faults=faults,
         token_types=to_device(types, device) if types is not None else None,
         further_groups=tuple(map(GroupBatch, mappings_there[1:], attentions[1:])),
-        adapters=AdapterRows(others[2], tuple(used.tolist())) if adapters else None,
+        adapters=AdapterRows(others[2], used) if adapters else None,
     )
     is_first = offsets == 0
     begun = [own[is_first] for own in blocks]
     begun_blocks = begun[0] if len(begun) == 1 else np.concatenate(begun)
     return batch, begun_blocks, positions, sampled_there
+
+
+def _used_adapters(table: SlotTable, slots: Int64Array) -> tuple[int, ...]:
+    """Return the adapter slots of `slots`, ascending."""
+    if not table.limits.num_adapters:
+        return ()
+    return tuple(sorted({*table.adapters[slots].tolist()} - {NO_ADAPTER}))
 
 
 def _sampling_rows(table: SlotTable, slots: Int64Array, positions: Int64Array) -> SamplingRows:

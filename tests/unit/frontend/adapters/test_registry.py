@@ -155,6 +155,40 @@ def test_a_watched_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> N
     asyncio.run(run())
 
 
+def test_a_watched_folder_that_cannot_be_read_unloads_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        adapters, root = made(tmp_path), tmp_path / "watched"
+        root.mkdir()
+        watch = FolderWatch(str(root), adapters)
+        written(root / "sql", 1)
+        await watch.look()
+        root.rename(tmp_path / "gone")
+        await watch.look()
+        assert [one.name for one in adapters] == ["sql"]
+        assert "cannot be read" in caplog.text
+
+    asyncio.run(run())
+
+
+def test_an_adapter_without_room_is_tried_again(tmp_path: Path) -> None:
+    async def run() -> None:
+        adapters, root = made(tmp_path), tmp_path / "watched"
+        root.mkdir()
+        assert adapters.store is not None
+        watch, max_bytes = FolderWatch(str(root), adapters), adapters.store.max_bytes
+        written(root / "sql", 1)
+        adapters.store.max_bytes = 1
+        await watch.look()
+        assert [one.name for one in adapters] == []
+        adapters.store.max_bytes = max_bytes
+        await watch.look()
+        assert [one.name for one in adapters] == ["sql"]
+
+    asyncio.run(run())
+
+
 def test_paths_lie_below_a_root(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
