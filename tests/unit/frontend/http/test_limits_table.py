@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pagewire_frontend.adapters import registry
 from pagewire_frontend.chat import tool_use
 from pagewire_frontend.config import FrontendConfig
 from pagewire_frontend.engine import embedding, request_fit, tokenization
@@ -23,6 +24,9 @@ from pagewire_frontend.prompts import template_process
 from pagewire_scheduler.config import SchedulerConfig
 from pagewire_scheduler.core.data.stream_limits import StreamLimits
 from pagewire_scheduler.core.state.capacity import MAX_VECTOR_BYTES
+from pagewire_shared.adapters.adapter_config import MAX_CONFIG_BYTES
+from pagewire_shared.adapters.flag_values import MAX_NAME_CHARS
+from pagewire_shared.adapters.tensor_header import MAX_WEIGHT_BYTES
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.rpc import options as rpc_options
 from pagewire_shared.sampling import beam, checks, pooling, priority, structured_outputs
@@ -57,6 +61,7 @@ FRONTEND = {
     "responses kept": "max_stored_responses",
     "bytes of responses kept": "max_stored_response_bytes",
     "age of responses kept": "max_stored_response_seconds",
+    "content of adapters kept": "lora_store_bytes",
     "headers of a request": "max_header_bytes",
     "number of headers": "max_header_count",
     "path and query": "max_target_bytes",
@@ -137,6 +142,11 @@ NUMBERS: dict[str, list[float]] = {
         responses_schemas.MAX_METADATA_VALUE_CHARS,
     ],
     "limit of input items": [1, responses_kept.MAX_PAGE, responses_kept.DEFAULT_PAGE],
+    "lora_name": [MAX_NAME_CHARS],
+    "adapters by name": [registry.MAX_ADAPTERS],
+    "loads of adapters that wait": [registry.MAX_LOADS],
+    "weights of an adapter": [MAX_WEIGHT_BYTES],
+    "adapter_config.json": [MAX_CONFIG_BYTES],
     "prompt and answer": [],
     "tokens of a sequence": [StreamLimits().longest_sequence(16), 16, 5, 4],
     "a request besides its tokens": [StreamLimits().max_condition_bytes],
