@@ -44,8 +44,16 @@ def test_drafts_change_no_bit(
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", ["llama", "qwen2", "gemma3", "qwen3-moe", "deepseek-v3"])
-@pytest.mark.parametrize("quantization", ["none", "int8"])
+@pytest.mark.parametrize(
+    ("name", "quantization"),
+    [
+        ("llama", "none"),
+        ("qwen2", "int8"),
+        ("gemma3", "none"),
+        ("qwen3-moe", "int8"),
+        ("deepseek-v3", "none"),
+    ],
+)
 def test_many_drafts_change_no_bit(
     prepare: Callable[[str, str], SpeculatedCell], name: str, quantization: str
 ) -> None:
