@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pagewire_worker.host.memory_advice import use_large_pages
+from pagewire_worker.host.zero_memory import zeros_soon
 from pagewire_worker.kv.scaled_rows import SCALE_BYTES, SCALED, from_rows, row_size, to_rows
 
 
@@ -259,12 +259,13 @@ class KvCache:
         self.blocks: Tensor | None = None
         stored: Sequence[Sequence[Tensor]]
         if device.type == "cuda" if has_whole_blocks is None else has_whole_blocks:
-            self.blocks = _zeros((num_blocks, num_stored, num_parts, *size), device, dtype)
+            whole = (num_blocks, num_stored, num_parts, *size)
+            [self.blocks] = _zeros([whole], device, dtype)
             stored = [layer.unbind(1) for layer in self.blocks.unbind(1)]
         else:
+            arrays = _zeros([(num_blocks, *size)] * (num_stored * num_parts), device, dtype)
             stored = [
-                [_zeros((num_blocks, *size), device, dtype) for _ in range(num_parts)]
-                for _ in range(num_stored)
+                arrays[num_parts * place : num_parts * (place + 1)] for place in range(num_stored)
             ]
         self.stored = [LayerCache.of(parts, shape.latent_dim) for parts in stored]
         self.num_blocks = num_blocks
@@ -347,15 +348,12 @@ def movable(side: Tensor) -> Tensor:
     return side.view(torch.uint8) if side.dtype == torch.float8_e4m3fn else side
 
 
-def _zeros(size: Sequence[int], device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Return zeros whose pages were all touched.
-
-    A later page fault would stall a step, or kill the process.
-    """
-    tensor = torch.empty(size, device=device, dtype=dtype)
+def _zeros(
+    sizes: Sequence[Sequence[int]], device: torch.device, dtype: torch.dtype
+) -> list[Tensor]:
     if device.type == "cpu":
-        use_large_pages(tensor)
-    return tensor.zero_()
+        return zeros_soon(sizes, dtype)
+    return [torch.zeros(size, device=device, dtype=dtype) for size in sizes]
 
 
 def bytes_per_block(shape: CacheShape, block_size: int, dtype: torch.dtype) -> int:
