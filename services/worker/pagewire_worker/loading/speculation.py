@@ -12,7 +12,9 @@ from pagewire_worker.batch.slots import SlotTable
 from pagewire_worker.config import WorkerConfig
 from pagewire_worker.loading.replica_shape import ReplicaShape
 from pagewire_worker.loading.token_budget import probe_batch
-from pagewire_worker.speculation.ngram import NgramProposer
+from pagewire_worker.speculation.lookups import Lookups
+from pagewire_worker.speculation.ngram import NgramFinder
+from pagewire_worker.speculation.proposer import DraftProposer
 from pagewire_worker.speculation.settings import SpeculationSettings, read_speculation
 from pagewire_worker.speculation.speculator import Speculator
 from pagewire_worker.speculation.step_costs import StepCosts
@@ -66,9 +68,9 @@ def make_speculator(
     )
 
 
-def make_proposer(settings: SpeculationSettings) -> NgramProposer:
+def make_proposer(settings: SpeculationSettings) -> DraftProposer:
     """Return the proposer of a method."""
-    return NgramProposer(settings.prompt_lookup_min, settings.prompt_lookup_max)
+    return Lookups([NgramFinder(settings.prompt_lookup_min, settings.prompt_lookup_max)])
 
 
 def measured_costs(backend: ModelBackend, most_rows: int, clock: Callable[[], float]) -> StepCosts:
@@ -88,4 +90,4 @@ def measured_costs(backend: ModelBackend, most_rows: int, clock: Callable[[], fl
             backend.greedy(backend.forward(batch))
             seconds.append(clock() - started)
         found.append((num_rows, min(seconds)))
-    return StepCosts.of(found)
+    return StepCosts(found)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pagewire_worker.speculation.proposer import NOTHING, Drafts, Tokens
+from pagewire_worker.speculation.proposer import NOTHING, Drafts, SequenceStart, Tokens
 
 
 @dataclass(frozen=True, slots=True)
-class NgramProposer:
+class NgramFinder:
     """Finds the most recent of the longest earlier occurrences of the last tokens.
 
     Args:
@@ -23,7 +23,16 @@ class NgramProposer:
     shortest: int
     longest: int
 
-    def propose(self, tokens: Tokens, most: int) -> Drafts:
+    def begin(self, slot: int, start: SequenceStart) -> None:
+        """Do nothing."""
+
+    def release(self, slot: int) -> None:
+        """Do nothing."""
+
+    def clear(self) -> None:
+        """Do nothing."""
+
+    def find(self, slot: int, tokens: Tokens, most: int) -> Drafts:
         """Return at most `most` drafts for the places behind `tokens` [n].
 
         A sequence that repeats itself goes on doing so: drafts beyond its end begin again at the
@@ -41,4 +50,5 @@ class NgramProposer:
         if length < self.shortest:
             return NOTHING
         period = tokens[matches[-1] + 1 :]
-        return np.resize(period, most).astype(np.int64)
+        found: list[int] = np.resize(period, most).tolist()
+        return found

@@ -5,12 +5,12 @@ import random
 import numpy as np
 import pytest
 
-from pagewire_worker.speculation.ngram import NgramProposer
+from pagewire_worker.speculation.ngram import NgramFinder
 
 
 def proposed(tokens, most=4, shortest=1, longest=3):
-    found = NgramProposer(shortest, longest).propose(np.array(tokens, dtype=np.int32), most)
-    return found.tolist()
+    found = NgramFinder(shortest, longest).find(0, np.array(tokens, dtype=np.int32), most)
+    return list(found)
 
 
 def by_trying(tokens, most, shortest, longest):
