@@ -2,8 +2,8 @@
 
 The curve begins with a measurement at the start of the worker and follows the steps that run. A
 step that reads all weights for one row costs little more with some rows more, until arithmetic
-takes longer than reading. Steps with drafts and others differ in the time beside the model: one with
-drafts waits for its plan, which is made after the result before it.
+takes longer than reading. Beside the model, steps with drafts take longer than others: one waits
+for its plan, which is made after the result before it.
 
 All is plain numbers: a decision takes some microseconds, and is part of every step.
 """
