@@ -27,11 +27,13 @@ class SequenceStart:
 
     Attributes:
         tenant: Tenant of the sequence; "" for the default tenant. Tenants share no guesses.
-        num_emitted: Tokens of its output that are known already.
+        num_tokens: Tokens that are known of it, prompt and output.
+        is_private: Whether it shares no guesses with others of its tenant, either.
     """
 
     tenant: str = ""
-    num_emitted: int = 0
+    num_tokens: int = 0
+    is_private: bool = False
 
 
 @dataclass(frozen=True, slots=True)

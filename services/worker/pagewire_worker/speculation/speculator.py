@@ -254,4 +254,7 @@ def _start_of(request: NewSequence) -> SequenceStart | None:
     """Return what proposers know of a new sequence; None for one that has no drafts."""
     if request.is_beam or request.pooling is not None or request.grammar_id is not None:
         return None
-    return SequenceStart(tenant=request.tenant, num_emitted=len(request.emitted_token_ids))
+    num_prompt = request.num_prefix_tokens + len(request.prompt_token_ids)
+    return SequenceStart(
+        tenant=request.tenant, num_tokens=num_prompt + len(request.emitted_token_ids)
+    )

@@ -5,7 +5,7 @@ Runs of tokens are hashed; places of equal hashes form chains, newest first, as 
 """
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -35,6 +35,7 @@ class TokenIndex:
     def __init__(self, length: int, most_tokens: int = MOST_TOKENS) -> None:
         self._length = length
         self._most = most_tokens
+        self._num_tokens = 0
         self._clear(min(FIRST_TOKENS, most_tokens))
 
     @property
@@ -67,13 +68,21 @@ class TokenIndex:
 
         Hashes are equal; tokens are to be compared. Places are counted in tokens, from the begin.
         """
+        if self._num_tokens >= self._length:
+            newest = self._before[self._num_tokens & (len(self._before) - 1)]
+            yield from self._chain(newest)
+
+    def places_of(self, run: Sequence[int]) -> Iterator[int]:
+        """Yield the ends of runs that may equal `run` [length], newest first, as `places`."""
+        return self._chain(self._heads[self._head(run)])
+
+    def _chain(self, place: int) -> Iterator[int]:
         mask, oldest = len(self._before) - 1, self._num_tokens - len(self._before)
-        place = self._num_tokens if self._num_tokens >= self._length else 0
         for _ in range(MOST_PLACES):
-            place = self._before[place & mask]
             if place <= max(0, oldest):
                 return
             yield place
+            place = self._before[place & mask]
 
     def _clear(self, capacity: int) -> None:
         self._before = array("i", bytes(4 * capacity))
@@ -81,12 +90,15 @@ class TokenIndex:
         self._shift = 64 - (capacity.bit_length() - 1)
         self._num_tokens = 0
 
-    def _add(self, run: list[int], place: int) -> None:
-        """Add a run that ends before `place`."""
+    def _head(self, run: Sequence[int]) -> int:
         hashed = 0
         for token in run:
             hashed = ((hashed + token + 1) * _FACTOR) & _WORD
-        head = hashed >> self._shift
+        return hashed >> self._shift
+
+    def _add(self, run: Sequence[int], place: int) -> None:
+        """Add a run that ends before `place`."""
+        head = self._head(run)
         self._before[place & (len(self._before) - 1)] = self._heads[head]
         self._heads[head] = place
 
