@@ -4,9 +4,10 @@
     python benchmarks/make_checkpoint.py --shape qwen2.5-0.5b
     python benchmarks/speculation.py checkpoints/qwen2.5-0.5b --tasks loop random
 
-Two deployments of one model run the same requests in turn, one with speculation and one without;
-the answers must be the same. Prints the median of the times without, divided by those with: above 1
-speculation is faster. Other work on the machine then meets both alike.
+Three deployments of one model run the same requests in turn: one without speculation, one that
+verifies drafts that are worth their time (adaptive), and one that verifies all (always). The
+answers must be the same. Prints the median of the times without, divided by those with: above 1
+speculation is faster. Other work on the machine then meets all alike.
 
 | task | what is asked | drafts |
 | --- | --- | --- |
@@ -84,22 +85,23 @@ def timed(run: Run, llm: LLM) -> tuple[float, list[tuple[int, ...]]]:
     return time.perf_counter() - began, answers
 
 
-def compare(plain: LLM, speculative: LLM, run: Run, num_pairs: int) -> tuple[float, float]:
-    """Return the median ratio of `num_pairs` pairs, and the tokens per second without drafts."""
-    ratios, rates = [], []
-    for number in range(num_pairs + 1):
-        order = (plain, speculative) if number % 2 else (speculative, plain)
+def compare(plain: LLM, others: Sequence[LLM], run: Run, num_rounds: int) -> list[float]:
+    """Return tokens per second without drafts, and the ratio of each of `others`, as medians."""
+    rounds = []
+    for number in range(num_rounds + 1):
+        llms = [plain, *others]
+        order = llms if number % 2 else llms[::-1]
         found = {id(llm): timed(run, llm) for llm in order}
-        (before, expected), (after, answers) = found[id(plain)], found[id(speculative)]
-        assert answers == expected, "speculation changed an answer"
-        if number:  # the first pair warms up
-            ratios.append(before / after)
-            rates.append(sum(map(len, expected)) / before)
-    return statistics.median(ratios), statistics.median(rates)
+        before, expected = found[id(plain)]
+        assert all(found[id(llm)][1] == expected for llm in others), "an answer has changed"
+        ratios = [before / found[id(llm)][0] for llm in others]
+        if number:  # the first round warms up
+            rounds.append([sum(map(len, expected)) / before, *ratios])
+    return [statistics.median(values) for values in zip(*rounds, strict=True)]
 
 
 def main() -> None:
-    """Start both deployments and print a row per task and number of requests."""
+    """Start the deployments and print a row per task and number of requests."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -107,24 +109,27 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=["copy", "loop", "random"])
     parser.add_argument("--at-once", nargs="+", type=int, default=[1, 8])
     parser.add_argument("--tokens", type=int, default=96)
-    parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--drafts", type=int, default=5)
-    parser.add_argument("--always", action="store_true", help="verify drafts whatever they cost")
+    parser.add_argument("--method", default="ngram")
     arguments = parser.parse_args()
     print(describe())
-    settings = {"method": "ngram", "num_speculative_tokens": arguments.drafts}
-    config = {**settings, "adaptive": not arguments.always}
+    config = {"method": arguments.method, "num_speculative_tokens": arguments.drafts}
+    always = {**config, "adaptive": False}
     shared = {"enable_prefix_caching": False, "kv_offload": "off"}
     with (
         LLM(arguments.model, **shared) as plain,
-        LLM(arguments.model, speculative_config=config, **shared) as speculative,
+        LLM(arguments.model, speculative_config=config, **shared) as adaptive,
+        LLM(arguments.model, speculative_config=always, **shared) as eager,
     ):
-        print(f"{json.dumps(config)}\n{'task':8} {'at once':>8} {'tokens/s':>9} {'ratio':>6}")
+        names = f"{'tokens/s':>9} {'adaptive':>9} {'always':>9}"
+        print(f"{json.dumps(config)}\n{'task':8} {'at once':>8} {names}")
         for task in arguments.tasks:
             for num_at_once in arguments.at_once:
                 run = make_run(task, num_at_once, arguments.tokens)
-                ratio, rate = compare(plain, speculative, run, arguments.pairs)
-                print(f"{task:8} {num_at_once:8} {rate:9.1f} {ratio:6.2f}", flush=True)
+                rate, *ratios = compare(plain, [adaptive, eager], run, arguments.rounds)
+                shown = " ".join(f"{ratio:9.2f}" for ratio in ratios)
+                print(f"{task:8} {num_at_once:8} {rate:9.1f} {shown}", flush=True)
 
 
 if __name__ == "__main__":

@@ -70,7 +70,9 @@ PARALLEL: Final = (
 )
 
 _LORA: Final = "adapters are applied as PEFT publishes them; docs/adapters.md"
-_SPECULATION: Final = "use --speculative-config; its method ngram is there, others come later"
+_SPECULATION: Final = (
+    "use --speculative-config; its methods ngram and suffix are there, others come later"
+)
 
 ADAPTERS: Final = (
     *works(
@@ -104,7 +106,7 @@ SPECULATION: Final = (
     ForeignName(
         name="speculative_config",
         here="speculative_config",
-        text="a JSON object or a dict, on CPUs; method ngram is there, others come later",
+        text="a JSON object or a dict, on CPUs; methods ngram and suffix; others come later",
         meanings={"none": "", "{}": ""},
         convert=json_text,
     ),

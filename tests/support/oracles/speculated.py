@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from pagewire_worker.speculation.draft_counts import DraftCounts
-from pagewire_worker.speculation.ngram import NgramProposer
+from pagewire_worker.speculation.lookups import DraftFinder, Lookups
+from pagewire_worker.speculation.ngram import NgramFinder
 from pagewire_worker.speculation.speculator import Speculator
 from support.cells.exact_cells import SOLO, Answer, ExactCell, Request, draw_weather
-from support.fakes.scripted_proposer import ScriptedProposer
+from support.fakes.scripted_finder import ScriptedFinder
 from support.oracles.exact_requests import draw_requests, make_exact_checkpoint
 
 ALWAYS = json.dumps({"method": "ngram", "num_speculative_tokens": 5, "adaptive": False})
@@ -66,11 +67,12 @@ class SpeculatedCell:
         while self.num_tokens < end:
             # One in four guesses by itself; the others have seen the answers, and err.
             wrong_every = dice.choice([None, 0, 2, 5])
-            self.speculator._proposer = (
-                NgramProposer(1, 3)
+            finder: DraftFinder = (
+                NgramFinder(1, 3)
                 if wrong_every is None
-                else ScriptedProposer(futures(self.requests, self.alone), wrong_every)
+                else ScriptedFinder(futures(self.requests, self.alone), wrong_every)
             )
+            self.speculator._proposer = Lookups([finder])
             chosen = dice.choices(range(len(self.requests)), k=dice.choice([1, 2, 4, 8, 16]))
             weather = draw_weather(dice, longest)
             answers = self.cell.run([self.requests[index] for index in chosen], weather)

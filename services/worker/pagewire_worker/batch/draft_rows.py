@@ -7,7 +7,7 @@ et al., 2023, "Fast Inference from Transformers via Speculative Decoding", for s
 fixed beforehand.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,15 +18,15 @@ from pagewire_shared.steps.plan import StepPlan
 from pagewire_worker.batch.slots import SlotTable
 from pagewire_worker.plan.plan_error import PlanError
 
-DraftSource = Callable[[int, int], Int64Array]
+DraftSource = Callable[[int, int], Sequence[int]]
 """Returns the drafts for the places from a position of a slot on, (slot, position) -> [n]."""
 
 NOT_A_DRAFT = -1
 
 
-def no_drafts(slot: int, position: int) -> Int64Array:
+def no_drafts(slot: int, position: int) -> Sequence[int]:
     """Return no drafts."""
-    return np.zeros(0, dtype=np.int64)
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def place_drafts(
         drafts = source(slot, end)[: granted[index]]
         counts[index] = len(drafts)
         if len(drafts):
-            table.write_drafts(slot, end, drafts)
+            table.write_drafts(slot, end, np.array(drafts, dtype=np.int64))
     return counts
 
 

@@ -12,10 +12,14 @@ from pagewire_worker.batch.slots import SlotTable
 from pagewire_worker.config import WorkerConfig
 from pagewire_worker.loading.replica_shape import ReplicaShape
 from pagewire_worker.loading.token_budget import probe_batch
-from pagewire_worker.speculation.ngram import NgramProposer
+from pagewire_worker.speculation.lookups import DraftFinder, Lookups
+from pagewire_worker.speculation.ngram import NgramFinder
+from pagewire_worker.speculation.proposer import DraftProposer
 from pagewire_worker.speculation.settings import SpeculationSettings, read_speculation
 from pagewire_worker.speculation.speculator import Speculator
 from pagewire_worker.speculation.step_costs import StepCosts
+from pagewire_worker.speculation.suffix import SHORTEST_MATCH, SuffixFinder, SuffixRule
+from pagewire_worker.speculation.tenant_texts import TenantTexts
 
 MEASURED_ROWS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 MEASURED_TIMES: Final = 3
@@ -66,9 +70,22 @@ def make_speculator(
     )
 
 
-def make_proposer(settings: SpeculationSettings) -> NgramProposer:
+def make_proposer(settings: SpeculationSettings) -> DraftProposer:
     """Return the proposer of a method."""
-    return NgramProposer(settings.prompt_lookup_min, settings.prompt_lookup_max)
+    return Lookups([make_finder(settings)])
+
+
+def make_finder(settings: SpeculationSettings) -> DraftFinder:
+    """Return the finder of a method that looks drafts up."""
+    if settings.method == "ngram":
+        return NgramFinder(settings.prompt_lookup_min, settings.prompt_lookup_max)
+    rule = SuffixRule(
+        max_tree_depth=settings.suffix_decoding_max_tree_depth,
+        max_spec_factor=settings.suffix_decoding_max_spec_factor,
+        min_token_prob=settings.suffix_decoding_min_token_prob,
+    )
+    texts = TenantTexts(SHORTEST_MATCH, settings.suffix_decoding_max_cached_requests)
+    return SuffixFinder(rule, texts)
 
 
 def measured_costs(backend: ModelBackend, most_rows: int, clock: Callable[[], float]) -> StepCosts:
@@ -88,4 +105,4 @@ def measured_costs(backend: ModelBackend, most_rows: int, clock: Callable[[], fl
             backend.greedy(backend.forward(batch))
             seconds.append(clock() - started)
         found.append((num_rows, min(seconds)))
-    return StepCosts.of(found)
+    return StepCosts(found)

@@ -1,24 +1,84 @@
-"""Interface of proposers: they guess the next tokens of a sequence."""
+"""Interface of proposers: they guess the next tokens of sequences.
 
+A proposer is asked twice per step: first how many drafts there could be, then for those that are
+worth their time. One that finds tokens by looking them up finds them the first time; one that
+computes them does so the second time.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from pagewire_shared.kv.arrays import Int64Array
-
 Tokens = npt.NDArray[np.int32]
 """The tokens of one sequence, prompt and output, [n]; a view that must not be written or kept."""
 
-Drafts = Int64Array
+Drafts = Sequence[int]
 """Guessed tokens for the places behind a sequence, [n]."""
 
-NOTHING: Final[Drafts] = np.zeros(0, dtype=np.int64)
+NOTHING: Final[Drafts] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceStart:
+    """What proposers know of a sequence when it comes to the worker.
+
+    Attributes:
+        tenant: Tenant of the sequence; "" for the default tenant. Tenants share no guesses.
+        num_tokens: Tokens that are known of it, prompt and output.
+        is_private: Whether it shares no guesses with others of its tenant, either.
+    """
+
+    tenant: str = ""
+    num_tokens: int = 0
+    is_private: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRequest:
+    """A sequence that drafts are wanted for.
+
+    Attributes:
+        slot: Its slot.
+        tokens: Its tokens, [n], n at least 1.
+    """
+
+    slot: int
+    tokens: Tokens
 
 
 class DraftProposer(Protocol):
-    """Guesses tokens. A wrong guess costs time and changes no output."""
+    """Guesses tokens. A wrong guess costs time and changes no output.
 
-    def propose(self, tokens: Tokens, most: int) -> Drafts:
-        """Return at most `most` drafts for the places behind `tokens` [n], n at least 1."""
+    All calls come from the model thread. Events of a step that fails are not taken back: a
+    sequence is what its tokens say. Nothing here raises.
+    """
+
+    def begin(self, slot: int, start: SequenceStart) -> None:
+        """Forget the sequence of `slot`, which gets another one."""
+        ...
+
+    def release(self, slot: int) -> None:
+        """Forget the sequence of `slot`, if there is any: it has left."""
+        ...
+
+    def clear(self) -> None:
+        """Forget all sequences."""
+        ...
+
+    def prepare(self, asked: Sequence[DraftRequest], most: int, seconds: float) -> list[int]:
+        """Return how many drafts each of `asked` [n] could have, from 0 to `most`, [n].
+
+        Args:
+            seconds: Time of the step before, by which longer work may be bounded.
+        """
+        ...
+
+    def propose(self, asked: Sequence[DraftRequest], counts: Sequence[int]) -> list[Drafts]:
+        """Return drafts for the places behind the tokens of `asked` [n], at most `counts` [n].
+
+        `asked` are those that were prepared just before, or some of them.
+        """
         ...

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pagewire_shared.errors import StartupError
 
-METHODS: Final = ("ngram", "none")
+METHODS: Final = ("ngram", "suffix", "none")
 MAX_DRAFTS: Final = 64
 
 
@@ -22,7 +22,11 @@ class SpeculationSettings:
         method: Name of the proposer; "none" for no speculation.
         num_speculative_tokens: Drafts per sequence and step, at most.
         prompt_lookup_min, prompt_lookup_max: Tokens that have to match an earlier place at least,
-            and that are compared at most.
+            and that are compared at most, by "ngram".
+        suffix_decoding_max_tree_depth: Tokens that "suffix" compares at most.
+        suffix_decoding_max_cached_requests: Outputs that it keeps of a tenant.
+        suffix_decoding_max_spec_factor: Its drafts per token that matches.
+        suffix_decoding_min_token_prob: Chance that its drafts are right, at least.
         adaptive: Whether drafts are verified only as far as they are worth their time.
     """
 
@@ -30,6 +34,10 @@ class SpeculationSettings:
     num_speculative_tokens: int = 5
     prompt_lookup_min: int = 2
     prompt_lookup_max: int = 4
+    suffix_decoding_max_tree_depth: int = 24
+    suffix_decoding_max_cached_requests: int = 10_000
+    suffix_decoding_max_spec_factor: float = 1.0
+    suffix_decoding_min_token_prob: float = 0.1
     adaptive: bool = True
 
     @property
@@ -71,10 +79,22 @@ def read_speculation(text: str) -> SpeculationSettings:
     # As in vLLM, one of the two alone stands for both.
     if len(alone := lookup & given.keys()) == 1:
         given |= dict.fromkeys(lookup, given[next(iter(alone))])
+    if method == "suffix" and "num_speculative_tokens" not in given:
+        # As in vLLM, as many as the deepest match has tokens.
+        given["num_speculative_tokens"] = given.get("suffix_decoding_max_tree_depth", 24)
     settings = SpeculationSettings(**given)
     _check_range("num_speculative_tokens", settings.num_speculative_tokens, 1, MAX_DRAFTS)
     _check_range("prompt_lookup_max", settings.prompt_lookup_max, 1, _LONGEST_LOOKUP)
     _check_range("prompt_lookup_min", settings.prompt_lookup_min, 1, settings.prompt_lookup_max)
+    _check_range("suffix_decoding_max_tree_depth", settings.suffix_decoding_max_tree_depth, 2, 64)
+    cached = settings.suffix_decoding_max_cached_requests
+    _check_range("suffix_decoding_max_cached_requests", cached, 0, 1_000_000)
+    factor, chance = (
+        settings.suffix_decoding_max_spec_factor,
+        settings.suffix_decoding_min_token_prob,
+    )
+    _check_number("suffix_decoding_max_spec_factor", factor, 0.0, 64.0)
+    _check_number("suffix_decoding_min_token_prob", chance, 0.0, 1.0)
     if not isinstance(settings.adaptive, bool):
         raise StartupError(f"adaptive must be true or false, got {settings.adaptive!r}")
     return settings
@@ -94,3 +114,9 @@ def _check_range(name: str, value: object, low: int, high: int) -> None:
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     if not is_whole or not low <= value <= high:  # type: ignore[operator]
         raise StartupError(f"{name} must be a whole number from {low} to {high}, got {value!r}")
+
+
+def _check_number(name: str, value: object, low: float, high: float) -> None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not low <= value <= high:  # type: ignore[operator]
+        raise StartupError(f"{name} must be a number from {low:g} to {high:g}, got {value!r}")

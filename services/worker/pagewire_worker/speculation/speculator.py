@@ -5,40 +5,57 @@ after it says how many of them may be verified.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from pagewire_shared.kv.arrays import Int64Array
-from pagewire_shared.steps.plan import StepPlan
+from pagewire_shared.steps.plan import NewSequence, StepPlan
 from pagewire_shared.steps.result import StepResult
 from pagewire_worker.batch.draft_rows import VerifiedRows
 from pagewire_worker.batch.input_batch import PreparedStep
 from pagewire_worker.batch.slots import SlotTable
+from pagewire_worker.speculation.chances import FIRST_CHANCE, LEARNING, SequenceChance
 from pagewire_worker.speculation.draft_counts import DraftCounts
-from pagewire_worker.speculation.proposer import NOTHING, DraftProposer, Drafts
+from pagewire_worker.speculation.proposer import (
+    NOTHING,
+    DraftProposer,
+    DraftRequest,
+    Drafts,
+    SequenceStart,
+)
 from pagewire_worker.speculation.step_costs import StepCosts
 
-FIRST_CHANCE: Final = 0.6
-"""Chance that a draft is right, while nothing is known of a sequence."""
-LEARNING: Final = 0.1
-"""Of each verified draft, in the chance of its sequence."""
-FORGETTING: Final = 0.01
-"""Of each place where drafts were found and none was worth its time: text changes."""
-SEARCH_SHARE: Final = 0.02
-"""Of the time of steps, that searches without drafts may take."""
-MICROSECONDS: Final = 1e-6
+SEARCH_SHARE: Final = 0.01
+"""Of the time of steps, that searches for drafts that are not verified may take."""
+TRIAL_SHARE: Final = 0.01
+"""Of the time of steps, that trials may cost: of drafts that are not expected to pay."""
+MOST_TRIALS: Final = 4
+"""Trials that time is saved up for."""
+TRIAL_DRAFTS: Final = 2
+"""Of a sequence in a trial."""
 MOST_PAUSE: Final = 16
 """Tokens that a sequence without drafts is not searched for, at most."""
+MICROSECONDS: Final = 1e-6
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    position: int
-    drafts: Drafts
+@dataclass(slots=True)
+class _Slot:
+    """A slot whose sequence may have drafts.
+
+    Attributes:
+        pause, next_search: Tokens that the next search in vain is not repeated for, and the tokens
+            that the next search takes.
+        position, drafts: The drafts that were offered, and the place of the first.
+    """
+
+    start: SequenceStart
+    chance: SequenceChance
+    pause: int = 1
+    next_search: int = 0
+    position: int = -1
+    drafts: Drafts = NOTHING
 
 
 class Speculator:
@@ -61,43 +78,44 @@ class Speculator:
         most: int,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        num_slots = table.limits.num_slots
         self.counts = DraftCounts(most)
         self._proposer = proposer
         self._table = table
         self._costs = costs
         self._most = most
         self._clock = clock
-        self._taken_at = clock()
-        self._is_eligible = np.zeros(num_slots, dtype=bool)
-        self._chances = np.full(num_slots, FIRST_CHANCE)
-        self._pauses = np.ones(num_slots, dtype=np.int64)
-        self._next_search = np.zeros(num_slots, dtype=np.int64)
-        self._found: dict[int, _Found] = {}
-        # While drafts are offered, the scheduler plans no step ahead.
-        self._is_held = False
+        self._slots: dict[int, _Slot] = {}
+        self._prior = FIRST_CHANCE
+        # Whether drafts were offered with the last result and with the one before: if so, the
+        # scheduler has planned no step ahead.
+        self._is_held = self._was_held = False
+        self._taken_at: float | None = None
         self._debt_seconds = 0.0
+        self._trial_seconds = float("inf")
 
     def drafts(self, slot: int, position: int) -> Drafts:
         """Return the drafts for the places of `slot` from `position` on."""
-        found = self._found.get(slot)
-        return NOTHING if found is None or found.position != position else found.drafts
+        held = self._slots.get(slot)
+        return NOTHING if held is None or held.position != position else held.drafts
 
     def follow(self, plan: StepPlan) -> None:
         """Follow the slots that get other sequences, just before the step is run."""
-        if self._costs is not None and np.any(plan.num_drafts):
-            self._costs.note_pause(self._clock() - self._taken_at)
+        for freed in plan.freed_slots:
+            if self._slots.pop(int(freed), None) is not None:
+                self._proposer.release(int(freed))
         for request in plan.new_sequences:
-            is_plain = not request.is_beam and request.pooling is None
-            self._begin(request.slot, is_eligible=is_plain and request.grammar_id is None)
-        for slot, source in zip(plan.fork_slots, plan.fork_sources, strict=True):
-            self._begin(int(slot), is_eligible=bool(self._is_eligible[int(source)]))
+            self._begin(request.slot, _start_of(request))
+        if len(plan.fork_slots):
+            forks = zip(plan.fork_slots, plan.fork_sources, strict=True)
+            sources = [(int(slot), self._slots.get(int(source))) for slot, source in forks]
+            for slot, source in sources:
+                self._begin(slot, None if source is None else source.start)
 
     def clear(self) -> None:
         """Forget all slots."""
-        self._is_eligible[:] = False
-        self._is_held = False
-        self._found.clear()
+        self._slots.clear()
+        self._is_held = self._was_held = False
+        self._proposer.clear()
 
     def take(
         self, result: StepResult, step: PreparedStep, verified: VerifiedRows | None
@@ -106,89 +124,137 @@ class Speculator:
 
         `verified` are the rows whose samples count; None if the step had no drafts.
         """
-        num_rows = len(step.token_slots)
-        if self._costs is not None and num_rows == len(step.sampling_slots):
-            self._costs.note_step(num_rows, result.model_time_us * MICROSECONDS)
+        began = self._clock()
         if verified is not None:
             self._learn(step, verified)
-        slots, counts = np.asarray(result.slots, np.int64), np.asarray(result.counts, np.int64)
-        is_open = (counts > 0) & self._is_eligible[slots]
-        if len(result.failed_slots):
-            is_open &= ~np.isin(slots, np.asarray(result.failed_slots, dtype=np.int64))
-        offered = self._offer_in_time(
-            slots[is_open], len(step.slots), result.model_time_us * MICROSECONDS
-        )
-        self._is_held = bool(offered.any())
-        self._taken_at = self._clock()
-        if not offered.any():
+        self._note_time(began, result, step)
+        offered = self._offer_in_time(began, result, len(step.slots))
+        self._was_held, self._is_held = self._is_held, bool(offered)
+        if not offered:
             return result
-        num_drafts = np.zeros(len(slots), dtype=np.uint32)
-        num_drafts[is_open] = offered
+        slots = np.asarray(result.slots).tolist()
+        num_drafts = np.array([offered.get(slot, 0) for slot in slots], dtype=np.uint32)
         return replace(result, num_drafts=num_drafts)
 
-    def _begin(self, slot: int, *, is_eligible: bool) -> None:
-        self._is_eligible[slot] = is_eligible
-        self._chances[slot] = FIRST_CHANCE
-        self._pauses[slot], self._next_search[slot] = 1, 0
-        self._found.pop(slot, None)
+    def _begin(self, slot: int, start: SequenceStart | None) -> None:
+        """Let `slot` begin; without a start it gets no drafts."""
+        self._slots.pop(slot, None)
+        if start is not None:
+            self._slots[slot] = _Slot(start, SequenceChance(self._prior))
+            self._proposer.begin(slot, start)
 
     def _learn(self, step: PreparedStep, verified: VerifiedRows) -> None:
         assert step.drafts is not None
-        accepted = step.num_accepted(verified)
-        for index in np.flatnonzero(step.drafts.num_drafts).tolist():
-            slot, right = int(step.slots[index]), int(accepted[index])
-            num_drafts = int(step.drafts.num_drafts[index])
-            self.counts.add(num_drafts, right)
-            chance = 1.0 - (1.0 - self._chances[slot]) * (1.0 - LEARNING) ** right
-            self._chances[slot] = chance * (1.0 - LEARNING) if right < num_drafts else chance
+        accepted = step.num_accepted(verified).tolist()
+        for index, num_drafts in enumerate(step.drafts.num_drafts.tolist()):
+            if num_drafts:
+                self.counts.add(num_drafts, accepted[index])
+                held = self._slots.get(int(step.slots[index]))
+                if held is not None:
+                    part = held.chance.note(num_drafts, accepted[index])
+                    self._prior += LEARNING * (part - self._prior)
 
-    def _offer_in_time(self, slots: Int64Array, num_rows: int, seconds: float) -> Int64Array:
-        """Offer drafts as `_offer`, unless what found none has taken too much time.
-
-        Args:
-            seconds: Time of the step.
-        """
+    def _note_time(self, now: float, result: StepResult, step: PreparedStep) -> None:
+        costs, before, self._taken_at = self._costs, self._taken_at, now
+        if costs is None:
+            return
+        seconds = result.model_time_us * MICROSECONDS
         self._debt_seconds = max(0.0, self._debt_seconds - SEARCH_SHARE * seconds)
-        if self._costs is not None and self._debt_seconds > 0:
-            return np.zeros(len(slots), dtype=np.int64)
-        began = self._clock()
-        offered = self._offer(slots, num_rows)
-        if not offered.any():
+        self._trial_seconds += TRIAL_SHARE * seconds
+        num_rows = len(step.token_slots)
+        if num_rows != len(step.sampling_slots):
+            self._taken_at = None  # a step with prompts says nothing of the next one
+            return
+        costs.note_step(num_rows, seconds)
+        has_drafts = step.drafts is not None
+        if before is not None and (has_drafts or not (self._is_held or self._was_held)):
+            costs.note_beside(now - before - seconds, has_drafts=has_drafts)
+
+    def _offer_in_time(self, began: float, result: StepResult, num_rows: int) -> dict[int, int]:
+        """Offer drafts as `_offer`, unless what found none has taken too much time."""
+        costs = self._costs
+        if not self._slots or (
+            costs is not None
+            and (self._debt_seconds > 0.0 or not costs.may_gain(num_rows, self._most))
+        ):
+            return {}
+        offered = self._offer(result, num_rows)
+        if not offered:
             self._debt_seconds += self._clock() - began
         return offered
 
-    def _offer(self, slots: Int64Array, num_rows: int) -> Int64Array:
-        """Propose drafts for `slots` [n] and return how many to verify of each, [n]."""
-        none = np.zeros(len(slots), dtype=np.int64)
-        costs = self._costs
-        if len(slots) == 0 or (costs is not None and not costs.may_gain(num_rows, self._most)):
-            return none
-        lengths = np.array([len(self._search(slot)) for slot in slots.tolist()], dtype=np.int64)
-        if costs is None or not lengths.any():
-            return lengths
-        chances = self._chances[slots]
-        offered = costs.choose(num_rows, chances, lengths, is_held=self._is_held)
-        passed = slots[(lengths > 0) & (offered == 0)]
-        self._chances[passed] += FORGETTING * (FIRST_CHANCE - self._chances[passed])
+    def _offer(self, result: StepResult, num_rows: int) -> dict[int, int]:
+        """Return how many drafts of each slot to verify, by slot; slots without any are not in."""
+        asked = self._asked(result)
+        if not asked:
+            return {}
+        seconds = result.model_time_us * MICROSECONDS
+        lengths = self._proposer.prepare(asked, self._most, seconds)
+        self._note_searches(asked, lengths)
+        if not any(lengths):
+            return {}
+        counts = lengths if self._costs is None else self._choose(num_rows, asked, lengths)
+        chosen = [(one, count) for one, count in zip(asked, counts, strict=True) if count]
+        if not chosen:
+            return {}
+        asked, counts = [one for one, _ in chosen], [count for _, count in chosen]
+        offered = {}
+        for one, drafts in zip(asked, self._proposer.propose(asked, counts), strict=True):
+            if drafts:
+                held = self._slots[one.slot]
+                held.position, held.drafts = len(one.tokens), drafts
+                offered[one.slot] = len(drafts)
         return offered
 
-    def _search(self, slot: int) -> Drafts:
-        """Find drafts for the places behind the tokens of `slot`, and keep them."""
-        num_tokens = int(self._table.num_tokens[slot])
-        self._found.pop(slot, None)
-        if num_tokens < self._next_search[slot]:
-            return NOTHING
-        tokens = self._tokens(slot, num_tokens)
-        drafts = self._proposer.propose(tokens, self._most)
-        if len(drafts):
-            self._pauses[slot] = 1
-            self._found[slot] = _Found(num_tokens, drafts)
-        else:
-            self._next_search[slot] = num_tokens + self._pauses[slot]
-            self._pauses[slot] = min(2 * self._pauses[slot], MOST_PAUSE)
-        return drafts
+    def _asked(self, result: StepResult) -> list[DraftRequest]:
+        """Return the sequences of a result that it is time to search drafts for."""
+        host_tokens = self._table.host_tokens
+        assert host_tokens is not None, "drafts are proposed from tokens on the host"
+        failed = np.asarray(result.failed_slots).tolist()
+        asked = []
+        counts = np.asarray(result.counts).tolist()
+        for slot, count in zip(np.asarray(result.slots).tolist(), counts, strict=True):
+            held = self._slots.get(slot)
+            if held is None or count == 0 or slot in failed:
+                continue
+            held.drafts = NOTHING
+            num_tokens = int(self._table.num_tokens[slot])
+            if num_tokens >= held.next_search:
+                asked.append(DraftRequest(slot, host_tokens[slot, :num_tokens]))
+        return asked
 
-    def _tokens(self, slot: int, num_tokens: int) -> npt.NDArray[np.int32]:
-        tokens = self._table.host_tokens
-        assert tokens is not None, "drafts are proposed from tokens on the host"
-        return tokens[slot, :num_tokens]
+    def _note_searches(self, asked: Sequence[DraftRequest], lengths: Sequence[int]) -> None:
+        for one, length in zip(asked, lengths, strict=True):
+            held = self._slots[one.slot]
+            if length:
+                held.pause = 1
+            else:
+                held.next_search = len(one.tokens) + held.pause
+                held.pause = min(2 * held.pause, MOST_PAUSE)
+
+    def _choose(
+        self, num_rows: int, asked: Sequence[DraftRequest], lengths: Sequence[int]
+    ) -> Sequence[int]:
+        """Return how many drafts of each of `asked` are worth their time, or a trial, [n]."""
+        assert self._costs is not None
+        chances = [self._slots[one.slot].chance.value for one in asked]
+        counts = self._costs.choose(num_rows, chances, lengths, is_held=self._is_held)
+        if any(counts):
+            return counts
+        trial = [min(length, TRIAL_DRAFTS) for length in lengths]
+        price = self._costs.price(num_rows, sum(trial))
+        self._trial_seconds = min(self._trial_seconds, MOST_TRIALS * price)
+        if price > self._trial_seconds:
+            return counts
+        self._trial_seconds -= price
+        return trial
+
+
+def _start_of(request: NewSequence) -> SequenceStart | None:
+    """Return what proposers know of a new sequence; None for one that has no drafts."""
+    if request.is_beam or request.pooling is not None or request.grammar_id is not None:
+        return None
+    num_prompt = request.num_prefix_tokens + len(request.prompt_token_ids)
+    return SequenceStart(
+        tenant=request.tenant, num_tokens=num_prompt + len(request.emitted_token_ids)
+    )

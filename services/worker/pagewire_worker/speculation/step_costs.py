@@ -2,94 +2,111 @@
 
 The curve begins with a measurement at the start of the worker and follows the steps that run. A
 step that reads all weights for one row costs little more with some rows more, until arithmetic
-takes longer than reading.
+takes longer than reading. Beside the model, steps with drafts take longer than others: one waits
+for its plan, which is made after the result before it.
+
+All is plain numbers: a decision takes some microseconds, and is part of every step.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Final
-
-import numpy as np
-import numpy.typing as npt
-
-from pagewire_shared.kv.arrays import Int64Array
-
-F64Array = npt.NDArray[np.float64]
 
 WEIGHT: Final = 0.1
 """Of a new measurement in a mean."""
-LEAST_GAIN: Final = 1.03
+LEAST_GAIN: Final = 1.02
 """Tokens per second with drafts, relative to without, that drafts are worth it from."""
+ENTRY_PAUSES: Final = 1.5
+"""Waits for plans of the first step with drafts. One is lost with the step under way, and half of
+it is counted: it pays for the steps after it, too."""
 FIRST_PAUSE_SECONDS: Final = 0.001
 MOST_PAUSE_SECONDS: Final = 0.02
 """A longer time between two steps is no wait for the next plan: nothing was to be computed."""
+STEPS_PER_TABLE: Final = 16
+"""Measurements that change the table at a time."""
 
 
 @dataclass(slots=True)
-class StepCosts:
-    """Seconds of steps by rows, as means at some numbers of rows.
+class _Mean:
+    seconds: float
+    num_measured: int = 0
 
-    Attributes:
-        rows: Numbers of rows, ascending, [points].
-        means: Seconds of a step at each, [points].
-        pause_seconds: Time that a worker waits for a plan with drafts, which comes after the result
-            of the step before.
+    def note(self, seconds: float) -> None:
+        self.num_measured += 1
+        weight = max(WEIGHT, 1.0 / self.num_measured)
+        self.seconds += weight * (seconds - self.seconds)
+
+
+class StepCosts:
+    """Seconds of steps by rows.
+
+    Args:
+        measured: Rows and seconds of steps, rows ascending, at least one. The seconds are those of
+            the model alone.
     """
 
-    rows: Int64Array
-    means: F64Array
-    pause_seconds: float = FIRST_PAUSE_SECONDS
-    _smooth: F64Array = field(init=False)
+    def __init__(self, measured: Sequence[tuple[int, float]]) -> None:
+        self._rows = [rows for rows, _ in measured]
+        self._means = [seconds for _, seconds in measured]
+        self._beside_plain = _Mean(0.0)
+        self._beside_drafts = _Mean(FIRST_PAUSE_SECONDS)
+        self._num_noted = 0
+        self._ideals: dict[tuple[int, int], bool] = {}
+        self._table, self._slope = self._tabled()
 
-    def __post_init__(self) -> None:
-        self._smooth = np.maximum.accumulate(self.means)
+    def seconds(self, num_rows: int) -> float:
+        """Return the seconds of the model with `num_rows`, on lines between the points."""
+        beyond = num_rows - len(self._table) + 1
+        return self._table[num_rows] if beyond <= 0 else self._table[-1] + beyond * self._slope
 
-    @classmethod
-    def of(cls, measured: Sequence[tuple[int, float]]) -> "StepCosts":
-        """Return the curve through `measured` (rows, seconds), ascending, at least one."""
-        rows, seconds = zip(*measured, strict=True)
-        return cls(np.array(rows, dtype=np.int64), np.array(seconds, dtype=np.float64))
-
-    def seconds(self, num_rows: Int64Array) -> F64Array:
-        """Return the seconds of steps with `num_rows` [n], on lines between the points."""
-        found: F64Array = np.interp(num_rows, self.rows, self._smooth)
-        if len(self.rows) > 1:
-            slope = (self._smooth[-1] - self._smooth[-2]) / (self.rows[-1] - self.rows[-2])
-        else:
-            slope = self._smooth[-1] / self.rows[-1]
-        beyond: F64Array = np.maximum(0, num_rows - self.rows[-1]) * slope
-        return found + beyond
+    @property
+    def pause_seconds(self) -> float:
+        """Seconds that a step with drafts waits for its plan, which other steps do not."""
+        return max(0.0, self._beside_drafts.seconds - self._beside_plain.seconds)
 
     def note_step(self, num_rows: int, seconds: float) -> None:
-        """Take the time of a step without prompts into the mean of the nearest points."""
-        if not 0 < num_rows <= self.rows[-1]:
+        """Take the time of the model in a step without prompts into the nearest points."""
+        rows, means = self._rows, self._means
+        if not 0 < num_rows <= rows[-1]:
             return
-        expected = float(self.seconds(np.array([num_rows]))[0])
-        after = int(np.searchsorted(self.rows, num_rows))
-        share = 1.0
-        if self.rows[after] != num_rows:
-            width = self.rows[after] - self.rows[after - 1]
-            share = float((num_rows - self.rows[after - 1]) / width)
+        expected = self._table[num_rows]
         # An outlier, such as a step that was interrupted, moves the mean by no more than a mean.
-        change = WEIGHT * float(np.clip(seconds - expected, -expected, expected))
-        self.means[after] += share * change
-        if share < 1.0:
-            self.means[after - 1] += (1.0 - share) * change
-        self._smooth = np.maximum.accumulate(self.means)
+        change = WEIGHT * min(max(seconds - expected, -expected), expected)
+        after = bisect_left(rows, num_rows)
+        share = 1.0
+        if after and rows[after] != num_rows:
+            share = (num_rows - rows[after - 1]) / (rows[after] - rows[after - 1])
+            means[after - 1] += (1.0 - share) * change
+        means[after] += share * change
+        self._num_noted += 1
+        if self._num_noted % STEPS_PER_TABLE == 0:
+            self._table, self._slope = self._tabled()
+            self._ideals.clear()
 
-    def note_pause(self, seconds: float) -> None:
-        """Take the time between a result and the step with drafts after it into the mean."""
-        if seconds < MOST_PAUSE_SECONDS:
-            self.pause_seconds += WEIGHT * (max(0.0, seconds) - self.pause_seconds)
+    def note_beside(self, seconds: float, *, has_drafts: bool) -> None:
+        """Take the time from the end of a step to that of the next, without that of its model."""
+        if 0.0 <= seconds < MOST_PAUSE_SECONDS:
+            (self._beside_drafts if has_drafts else self._beside_plain).note(seconds)
 
     def may_gain(self, num_rows: int, most: int) -> bool:
         """Return whether up to `most` drafts for each of `num_rows` would pay if all were right."""
-        added = np.arange(1, num_rows * most + 1)
-        return len(self._worth(num_rows, added, added.astype(np.float64))) > 0
+        key = num_rows, most
+        if key not in self._ideals:
+            if len(self._ideals) >= MOST_IDEALS:
+                self._ideals.clear()
+            self._ideals[key] = any(self.choose(num_rows, [1.0] * num_rows, [most] * num_rows))
+        return self._ideals[key]
 
     def choose(
-        self, num_rows: int, chances: F64Array, lengths: Int64Array, *, is_held: bool = True
-    ) -> Int64Array:
+        self,
+        num_rows: int,
+        chances: Sequence[float],
+        lengths: Sequence[int],
+        *,
+        is_held: bool = True,
+    ) -> list[int]:
         """Return how many drafts of each sequence to verify, [sequences].
 
         Drafts are added in the order of their chance to be right, p ** j for the j-th draft of a
@@ -99,25 +116,44 @@ class StepCosts:
             num_rows: Rows of the step without drafts.
             chances: Chance that a draft is right if those before it are, per sequence.
             lengths: Drafts that each sequence has.
-            is_held: Whether no other step is under way. If one is, the worker waits for two plans.
+            is_held: Whether no other step is under way. If one is, the worker waits longer.
         """
-        owners = np.arange(len(lengths)).repeat(lengths)
-        places = np.arange(len(owners)) - (np.cumsum(lengths) - lengths).repeat(lengths)
-        gains = chances[owners] ** (places + 1)
-        order = np.argsort(-gains, kind="stable")
-        added = np.arange(1, len(order) + 1)
-        num_pauses = 1 if is_held else 2
-        chosen = order[: len(self._worth(num_rows, added, np.cumsum(gains[order]), num_pauses))]
-        return np.bincount(owners[chosen], minlength=len(lengths)).astype(np.int64)
+        gains: list[tuple[float, int]] = []
+        for index, (chance, length) in enumerate(zip(chances, lengths, strict=True)):
+            gain = chance
+            for _ in range(length):
+                gains.append((gain, index))
+                gain *= chance
+        gains.sort(reverse=True)
+        beside = self._beside_plain.seconds
+        best_rate = LEAST_GAIN * num_rows / (self.seconds(num_rows) + beside)
+        beside += (1.0 if is_held else ENTRY_PAUSES) * self.pause_seconds
+        best, num_tokens = 0, float(num_rows)
+        for added, (gain, _) in enumerate(gains, 1):
+            num_tokens += gain
+            rate = num_tokens / (self.seconds(num_rows + added) + beside)
+            if rate > best_rate:
+                best, best_rate = added, rate
+        counts = [0] * len(lengths)
+        for _, index in gains[:best]:
+            counts[index] += 1
+        return counts
 
-    def _worth(
-        self, num_rows: int, added: Int64Array, gains: F64Array, num_pauses: int = 1
-    ) -> Int64Array:
-        """Return the part of `added` drafts, with `gains` expected tokens, that is worth it."""
-        if len(added) == 0:
-            return added
-        before = num_rows / float(self.seconds(np.array([num_rows]))[0])
-        pauses = num_pauses * self.pause_seconds
-        rates = (num_rows + gains) / (self.seconds(num_rows + added) + pauses)
-        best = int(rates.argmax())
-        return added[: best + 1] if rates[best] > LEAST_GAIN * before else added[:0]
+    def price(self, num_rows: int, num_drafts: int) -> float:
+        """Return the seconds that a step of `num_rows` takes longer with wrong drafts."""
+        more = self.seconds(num_rows + num_drafts) - self.seconds(num_rows)
+        return more + ENTRY_PAUSES * self.pause_seconds
+
+    def _tabled(self) -> tuple[list[float], float]:
+        """Return the seconds by rows, never falling, and those of a row behind the last one."""
+        rows, means = self._rows, list(accumulate(self._means, max))
+        table = [means[0]] * (rows[0] + 1)
+        for (begin, low), (end, high) in pairwise(zip(rows, means, strict=True)):
+            step = (high - low) / (end - begin)
+            table += [low + step * count for count in range(1, end - begin + 1)]
+        slope = means[-1] / rows[-1] if len(rows) == 1 else table[-1] - table[-2]
+        return table, slope
+
+
+MOST_IDEALS: Final = 1024
+"""Answers of `may_gain` that are kept."""

@@ -9,9 +9,10 @@ import pytest
 
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
-from pagewire_worker.speculation.ngram import NgramProposer
+from pagewire_worker.speculation.lookups import Lookups
+from pagewire_worker.speculation.ngram import NgramFinder
 from support.cells.worker_driver import GREEDY, PROMPT, Driver, Running, load, request, start
-from support.fakes.scripted_proposer import ScriptedProposer
+from support.fakes.scripted_finder import ScriptedFinder
 
 ON = json.dumps({"method": "ngram", "num_speculative_tokens": 4, "adaptive": False})
 MAX_TOKENS = 24
@@ -35,6 +36,12 @@ def torch_pair(checkpoint):
 
 def speculator_of(driver):
     return driver.model_runner._speculator
+
+
+def use(driver, finder):
+    """Let drafts be those of `finder`."""
+    speculator_of(driver)._proposer = Lookups([finder])
+    return finder
 
 
 SAMPLINGS = [
@@ -131,16 +138,16 @@ def run_both(drivers, wrong_every):
     plain, speculative = drivers
     expected = run_all(plain)
     futures = [[*one.prompt, *one.output] for one in expected]
-    speculator_of(speculative)._proposer = proposer = ScriptedProposer(futures, wrong_every)
+    finder = use(speculative, ScriptedFinder(futures, wrong_every))
     found = run_all(speculative)
-    assert proposer.num_proposed > 100
+    assert finder.num_proposed > 100
     return expected, found
 
 
 def test_drafts_of_the_sequence_itself(exact_pair):
     """A prompt that repeats: the n-gram proposer finds what the model goes on with, or not."""
     plain, speculative = exact_pair
-    speculator_of(speculative)._proposer = NgramProposer(1, 3)
+    use(speculative, NgramFinder(1, 3))
     before = speculator_of(speculative).counts.num_tokens
     prompts = [[5, 6, 7, 8] * 6, [9] * 20, list(range(40, 60))]
     greedy = [GREEDY, replace(GREEDY, logit_bias={9: 100.0}), GREEDY]
@@ -156,7 +163,7 @@ def test_a_preempted_sequence_goes_on_with_accepted_drafts(exact_pair):
     plain, speculative = exact_pair
     (expected,) = run_all(plain, SAMPLINGS[1:2], PROMPTS[1:2])
     future = [*expected.prompt, *expected.output]
-    speculator_of(speculative)._proposer = ScriptedProposer([future], 4)
+    use(speculative, ScriptedFinder([future], 4))
     sequence = Running(0, PROMPTS[1], SAMPLINGS[1], MAX_TOKENS)
     num_before = 0
     while not sequence.is_done:
@@ -173,7 +180,7 @@ def test_drafts_fill_the_step_up_to_its_end(exact_pair):
     plain, speculative = exact_pair
     expected = run_all(plain, budget=9)
     futures = [[*one.prompt, *one.output] for one in expected]
-    speculator_of(speculative)._proposer = ScriptedProposer(futures, 7)
+    use(speculative, ScriptedFinder(futures, 7))
     found = run_all(speculative, budget=9)
     assert [values_of(one) for one in expected] == [values_of(one) for one in found]
 
@@ -201,7 +208,7 @@ def test_a_worker_verifies_no_more_than_it_has(exact_pair):
     """Drafts are granted to a slot that has none: the step samples one token."""
     plain, speculative = exact_pair
     (expected,) = run_all(plain, [GREEDY], [PROMPT])
-    speculator_of(speculative)._proposer = ScriptedProposer([])
+    use(speculative, ScriptedFinder([]))
     start(speculative)
     result = speculative.run([(0, len(PROMPT), 1, 1, 0)], num_drafts=[4])
     assert result.token_ids.tolist() == expected.output[1:2]
@@ -212,7 +219,7 @@ def test_a_worker_verifies_no_more_than_it_has(exact_pair):
 def test_no_drafts_are_offered_of_beams_and_grammars(exact_pair):
     _, speculative = exact_pair
     speculator = speculator_of(speculative)
-    speculator._proposer = NgramProposer(1, 2)
+    use(speculative, NgramFinder(1, 2))
     plan = speculative.plan(
         [],
         new_sequences=[
@@ -226,7 +233,7 @@ def test_no_drafts_are_offered_of_beams_and_grammars(exact_pair):
         fork_choices=[1, 1],
     )
     speculator.follow(plan)
-    assert speculator._is_eligible[:6].tolist() == [True, False, False, False, True, False]
+    assert sorted(speculator._slots) == [0, 4]
     speculator.clear()
 
 
@@ -235,7 +242,7 @@ def test_numbers_that_break_behind_a_wrong_draft_break_nothing(exact_pair, monke
     plain, speculative = exact_pair
     (expected,) = run_all(plain, [GREEDY], [PROMPT])
     future = [*PROMPT, *expected.output]
-    speculator_of(speculative)._proposer = ScriptedProposer([future], 2)
+    use(speculative, ScriptedFinder([future], 2))
     backend = speculative.model_runner.backend
     greedy, forward = backend.greedy, backend.forward
 
@@ -257,7 +264,7 @@ def test_numbers_that_break_behind_a_wrong_draft_break_nothing(exact_pair, monke
     results = speculative.finish([sequence], budget=64)
     assert sequence.output == expected.output
     assert not any(len(result.failed_slots) for result in results)
-    speculator_of(speculative)._proposer = ScriptedProposer([future])
+    use(speculative, ScriptedFinder([future]))
     sequence = Running(0, PROMPT, GREEDY, MAX_TOKENS)
     results = speculative.finish([sequence], budget=64)
     assert any(len(result.failed_slots) for result in results)

@@ -1,16 +1,18 @@
 """The n-gram proposer, compared with a search that tries every place."""
 
 import random
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from pagewire_worker.speculation.ngram import NgramProposer
+from pagewire_worker.speculation.ngram import NgramFinder
+from pagewire_worker.speculation.token_index import TokenIndex
 
 
 def proposed(tokens, most=4, shortest=1, longest=3):
-    found = NgramProposer(shortest, longest).propose(np.array(tokens, dtype=np.int32), most)
-    return found.tolist()
+    found = NgramFinder(shortest, longest).find(0, np.array(tokens, dtype=np.int32), most)
+    return list(found)
 
 
 def by_trying(tokens, most, shortest, longest):
@@ -40,6 +42,27 @@ def test_a_short_period_is_repeated():
 @pytest.mark.parametrize("tokens", [[1], [1, 2, 3], [1, 2, 9, 2]])
 def test_nothing_is_proposed_without_a_match(tokens):
     assert proposed(tokens, shortest=2) == []
+
+
+def test_an_index_that_grows_finds_what_a_new_one_finds():
+    """Tokens come one by one, in bulk, and beyond what the index keeps."""
+    dice = random.Random(2)
+    tokens = np.array([dice.randrange(40) for _ in range(9000)], dtype=np.int32)
+    grown, num_tokens = TokenIndex(2, most_tokens=4096), 0
+    while num_tokens < len(tokens):
+        num_tokens = min(len(tokens), num_tokens + dice.choice([1, 2, 5, 127, 128, 700]))
+        fresh = TokenIndex(2, most_tokens=4096)
+        for index in (grown, fresh):
+            index.follow(tokens[:num_tokens])
+        found = list(grown.places())
+        assert found == list(fresh.places())
+        pairs = pairwise(tokens[:num_tokens])
+        last = tuple(tokens[num_tokens - 2 : num_tokens])
+        equal = [end for end, pair in enumerate(pairs, 2) if pair == last][:-1]
+        right = [end for end in equal if end > num_tokens - 4096][::-1]
+        assert [end for end in found if end in right] == right[: len(found)]
+    grown.follow(tokens[:3])
+    assert list(grown.places()) == []
 
 
 def test_histories_at_random():

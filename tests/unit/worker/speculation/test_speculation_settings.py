@@ -19,6 +19,12 @@ def test_the_settings_of_vllm_are_read():
     )
 
 
+def test_suffixes_give_as_many_drafts_as_they_compare():
+    deep = '{"method": "suffix", "suffix_decoding_max_tree_depth": 8}'
+    assert read_speculation('{"method": "suffix"}').num_speculative_tokens == 24
+    assert read_speculation(deep).num_speculative_tokens == 8
+
+
 @pytest.mark.parametrize("text", ["", "{}", '{"method": "none", "num_speculative_tokens": 3}'])
 def test_speculation_is_off(text):
     assert parse_speculation(text) == ""
@@ -29,7 +35,7 @@ def test_speculation_is_off(text):
     [
         ("[1]", "not a JSON object"),
         ("ngram", "not JSON"),
-        ('{"method": "eagle"}', "method 'eagle' is not there yet; there are ngram, none"),
+        ('{"method": "eagle"}', "method 'eagle' is not there yet; there are ngram, suffix, none"),
         ('{"num_speculative_tokens": 3}', "no method is named"),
         (
             '{"method": "ngram", "draft_tensor_parallel_size": 1}',
@@ -38,6 +44,14 @@ def test_speculation_is_off(text):
         ('{"method": "ngram", "num_speculative_tokens": 0}', "num_speculative_tokens must be"),
         ('{"method": "ngram", "num_speculative_tokens": true}', "num_speculative_tokens must be"),
         ('{"method": "ngram", "num_speculative_tokens": 65}', "num_speculative_tokens must be"),
+        (
+            '{"method": "suffix", "suffix_decoding_min_token_prob": 1.5}',
+            "suffix_decoding_min_token_prob must be a number from 0 to 1",
+        ),
+        (
+            '{"method": "suffix", "suffix_decoding_max_tree_depth": 65}',
+            "(num_speculative_tokens|suffix_decoding_max_tree_depth) must be a whole number",
+        ),
         ('{"method": "none", "adaptive": 1}', "adaptive must be true or false"),
         (
             '{"method": "ngram", "prompt_lookup_min": 3, "prompt_lookup_max": 2}',

@@ -26,9 +26,15 @@ class CountedProposer:
     def __init__(self, num_drafts):
         self.num_drafts, self.num_asked = num_drafts, 0
 
-    def propose(self, tokens, most):
-        self.num_asked += 1
-        return np.zeros(min(self.num_drafts, most), dtype=np.int64)
+    def begin(self, slot, start):
+        self.slot = slot
+
+    def prepare(self, asked, most, seconds):
+        self.num_asked += len(asked)
+        return [min(self.num_drafts, most)] * len(asked)
+
+    def propose(self, asked, counts):
+        return [[0] * count for count in counts]
 
 
 class MadeUpSteps:
@@ -43,12 +49,12 @@ class MadeUpSteps:
         )
         self.table = SlotTable(limits, torch.device("cpu"))
         self.proposer = CountedProposer(num_drafts)
-        self.times = StepCosts.of(points)
+        self.times = StepCosts(points)
         self.clock = 0.0
         self.speculator = Speculator(
             proposer=self.proposer,
             table=self.table,
-            costs=StepCosts.of(points),
+            costs=StepCosts(points),
             most=4,
             clock=lambda: self.clock,
         )
@@ -63,14 +69,14 @@ class MadeUpSteps:
             if granted:
                 self.clock += self.pause
             self.speculator.follow(StepPlan(1, 1, 2, num_drafts=[granted] if granted else []))
-            seconds = float(self.times.seconds(np.array([1 + granted]))[0])
+            seconds = self.times.seconds(1 + granted)
             self.clock += seconds
             right = 0
             while right < granted and self.dice.random() < self.chance:
                 right += 1
             self.table.num_tokens[0] += 1 + right
             granted = self._take(granted, right, seconds)
-        one = float(self.times.seconds(np.array([1]))[0])
+        one = self.times.seconds(1)
         return self.clock / (LENGTH - 40) / one
 
     def _take(self, granted, right, seconds):
@@ -119,11 +125,11 @@ def test_a_sequence_without_drafts_is_searched_ever_more_rarely():
 
 def test_searches_without_drafts_take_a_small_share_of_the_time():
     steps = MadeUpSteps(CHEAP, chance=0.0, num_drafts=0)
-    propose = steps.proposer.propose
+    prepare = steps.proposer.prepare
 
-    def slow_propose(tokens, most):
+    def slow_prepare(asked, most, seconds):
         steps.clock += 0.5
-        return propose(tokens, most)
+        return prepare(asked, most, seconds)
 
-    steps.proposer.propose = slow_propose
+    steps.proposer.prepare = slow_prepare
     assert steps.run() < 1.03

@@ -1,13 +1,11 @@
-"""A proposer that has seen the whole output of each sequence, and is wrong on purpose."""
+"""A finder that has seen the whole output of each sequence, and is wrong on purpose."""
 
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
-from pagewire_worker.speculation.proposer import NOTHING, Drafts, Tokens
+from pagewire_worker.speculation.proposer import NOTHING, Drafts, SequenceStart, Tokens
 
 
-class ScriptedProposer:
+class ScriptedFinder:
     """Proposes what each sequence will really go on with, wrong in some places.
 
     Args:
@@ -20,13 +18,22 @@ class ScriptedProposer:
         self._wrong_every = wrong_every
         self.num_proposed = 0
 
-    def propose(self, tokens: Tokens, most: int) -> Drafts:
+    def begin(self, slot: int, start: SequenceStart) -> None:
+        """Do nothing."""
+
+    def release(self, slot: int) -> None:
+        """Do nothing."""
+
+    def clear(self) -> None:
+        """Do nothing."""
+
+    def find(self, slot: int, tokens: Tokens, most: int) -> Drafts:
         """Return the next tokens of the first future that begins with `tokens`."""
         known = tokens.tolist()
         for future in self._futures:
             if len(future) > len(known) and future[: len(known)] == known:
                 drafts = future[len(known) : len(known) + most]
-                return np.array([self._spoilt(token) for token in drafts], dtype=np.int64)
+                return [self._spoilt(token) for token in drafts]
         return NOTHING
 
     def _spoilt(self, token: int) -> int:
