@@ -70,9 +70,7 @@ PARALLEL: Final = (
 )
 
 _LORA: Final = "adapters are applied as PEFT publishes them; docs/adapters.md"
-_SPECULATION: Final = (
-    "use --speculative-config; its methods ngram and suffix are there, others come later"
-)
+_SPECULATION: Final = "use --speculative-config; its methods are ngram, suffix and draft_model"
 
 ADAPTERS: Final = (
     *works(
@@ -106,7 +104,7 @@ SPECULATION: Final = (
     ForeignName(
         name="speculative_config",
         here="speculative_config",
-        text="a JSON object or a dict, on CPUs; methods ngram and suffix; others come later",
+        text="a JSON object or a dict, on CPUs; methods are ngram, suffix and draft_model",
         meanings={"none": "", "{}": ""},
         convert=json_text,
     ),

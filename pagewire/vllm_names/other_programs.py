@@ -24,7 +24,7 @@ LLAMA_CPP: Final[tuple[tuple[str, str], ...]] = (
     ("--metrics", "leave it out: /metrics always answers"),
     ("--slots", "ask pagewire admin topology"),
     ("--lora", "use --enable-lora --lora-modules NAME=PATH; the adapter as PEFT publishes it"),
-    ("-md --model-draft", "draft models come later; see --speculative-config"),
+    ("-md --model-draft", "name it in --speculative-config, as model"),
     ("--mmproj", "images come later"),
     ("--temp", _TEMPERATURE),
     ("--repeat-penalty", "use --repetition-penalty of pagewire generate and chat"),

@@ -34,15 +34,18 @@ def first_port() -> int:
     return free_ports(NUM_PROCESSES)
 
 
-@pytest.fixture(scope="module")
-def speculative(tiny_checkpoint: Path, first_port: int) -> Iterator[Cluster]:
+@pytest.fixture(scope="module", params=["ngram", pytest.param("draft", marks=pytest.mark.long)])
+def speculative(
+    request: pytest.FixtureRequest, tiny_checkpoint: Path, first_port: int
+) -> Iterator[Cluster]:
     """A worker for prompts and two for tokens, all of which verify drafts."""
+    drafted = {"model": str(tiny_checkpoint), "num_speculative_tokens": 4, "adaptive": False}
     cluster = start_cluster(
         tiny_checkpoint,
         prefill_workers=1,
         decode_workers=2,
         handoff="always",
-        speculative_config=ALWAYS,
+        speculative_config=ALWAYS if request.param == "ngram" else drafted,
         metrics_port=first_port,
     )
     yield cluster

@@ -38,6 +38,7 @@ class SpeculatedCell:
     seed: int = 1
     num_threads: int = 1
     num_tokens: int = 0
+    config: str = ALWAYS
 
     def __post_init__(self) -> None:
         settings = {**ON_CPU, **self.settings}
@@ -45,7 +46,7 @@ class SpeculatedCell:
         self.requests = draw_requests(self.seed)
         self.alone = [plain.run([request], SOLO)[0] for request in self.requests]
         self.cell = ExactCell(
-            self.folder, num_threads=self.num_threads, speculative_config=ALWAYS, **settings
+            self.folder, num_threads=self.num_threads, speculative_config=self.config, **settings
         )
 
     @property
@@ -65,20 +66,24 @@ class SpeculatedCell:
         longest = max(len(one.prompt) + (one.sampling.max_tokens or 0) for one in self.requests)
         end = self.num_tokens + num_tokens
         while self.num_tokens < end:
-            # One in four guesses by itself; the others have seen the answers, and err.
-            wrong_every = dice.choice([None, 0, 2, 5])
-            finder: DraftFinder = (
-                NgramFinder(1, 3)
-                if wrong_every is None
-                else ScriptedFinder(futures(self.requests, self.alone), wrong_every)
-            )
-            self.speculator._proposer = Lookups([finder])
+            guesses = self.set_proposer(dice)
             chosen = dice.choices(range(len(self.requests)), k=dice.choice([1, 2, 4, 8, 16]))
             weather = draw_weather(dice, longest)
             answers = self.cell.run([self.requests[index] for index in chosen], weather)
             for index, answer in zip(chosen, answers, strict=True):
-                assert answer == self.alone[index], (index, weather, wrong_every)
+                assert answer == self.alone[index], (index, weather, guesses)
                 self.num_tokens += len(answer.token_ids)
+
+    def set_proposer(self, dice: random.Random) -> str:
+        """Let something guess: one in four by itself, and others that know the answers and err."""
+        wrong_every = dice.choice([None, 0, 2, 5])
+        finder: DraftFinder = (
+            NgramFinder(1, 3)
+            if wrong_every is None
+            else ScriptedFinder(futures(self.requests, self.alone), wrong_every)
+        )
+        self.speculator._proposer = Lookups([finder])
+        return f"wrong_every={wrong_every}"
 
 
 def futures(requests: Sequence[Request], answers: Sequence[Answer]) -> list[list[int]]:

@@ -5,8 +5,8 @@ backend has both.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import torch
 
@@ -54,6 +54,8 @@ class LoadSettings:
         load_format: Source of the weights: auto for the checkpoint, dummy for random ones.
         enforce_eager: Whether CUDA graphs are off.
         adapters: Bounds of the adapters that the model takes; None for none.
+        pools: Threads by what they run; models of one replica share them, since idle ones of
+            another pool would take the cores for a while.
     """
 
     device: torch.device
@@ -71,6 +73,7 @@ class LoadSettings:
     enforce_eager: bool = False
     cache_dtype: torch.dtype | None = None
     adapters: AdapterLimits | None = None
+    pools: dict[str, Any] = field(default_factory=dict)
 
 
 class LoadedReplicaModel(Protocol):

@@ -87,7 +87,10 @@ def _pool(settings: LoadSettings) -> KernelPool:
             f"--cpu-isa: {name} does not run here; what does: {', '.join(names)}", field="cpu_isa"
         )
     _logger.info("the kernels for CPUs use %s: %s", name, how)
-    return KernelPool(torch.get_num_threads(), name)
+    pool: KernelPool | None = settings.pools.get(name)
+    if pool is None:
+        pool = settings.pools[name] = KernelPool(torch.get_num_threads(), name)
+    return pool
 
 
 def _refused(settings: LoadSettings, reason: str) -> StartupError:

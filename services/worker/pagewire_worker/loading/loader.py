@@ -16,16 +16,15 @@ from pagewire_shared.kv.arena import boot_id
 from pagewire_shared.kv.transport import KvTransport
 from pagewire_worker.adapters.loader import AdapterLoader
 from pagewire_worker.adapters.warm import WarmAdapters
-from pagewire_worker.backend.adapters import AdapterLimits, AdapterSlots
+from pagewire_worker.backend.adapters import AdapterSlots
 from pagewire_worker.backend.backend import ModelBackend
 from pagewire_worker.backend.expert_counts import CountsExperts, ExpertCounts, no_expert_counts
-from pagewire_worker.backend.source import LoadedReplicaModel, LoadSettings
+from pagewire_worker.backend.source import LoadedReplicaModel
 from pagewire_worker.batch.slots import SlotLimits, SlotTable
 from pagewire_worker.config import WorkerConfig
 from pagewire_worker.grammars.compiled import CompiledGrammars
 from pagewire_worker.grammars.compiler import GrammarCompiler
 from pagewire_worker.grammars.table import GrammarTable
-from pagewire_worker.host.cpu import num_physical_cores
 from pagewire_worker.host.kept_facts import cache_folder
 from pagewire_worker.kv.block_names import BlockNames
 from pagewire_worker.kv.block_observer import BlockObserver, BlockObservers
@@ -35,11 +34,13 @@ from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_watch import LayerCalls
 from pagewire_worker.layers.fp8 import device_capability
 from pagewire_worker.loading.cache_sizing import CacheSettings, make_cache
+from pagewire_worker.loading.draft_model import LoadedDraft, load_draft
 from pagewire_worker.loading.encoder_cache import encoder_cache, without_blocks
+from pagewire_worker.loading.load_settings import load_settings
 from pagewire_worker.loading.profile_run import LargestStep, MostSampling
 from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.loading.replica_shape import ReplicaShape, resolve_shape
-from pagewire_worker.loading.speculation import make_speculator, most_drafts
+from pagewire_worker.loading.speculation import Drafting, make_speculator, most_drafts
 from pagewire_worker.loading.token_budget import StepTokens, calibrated_budget
 from pagewire_worker.loading.warm_up import warm_up
 from pagewire_worker.offload.block_offloader import BlockOffloader
@@ -113,8 +114,7 @@ def load_replica(
     on_progress(0.0, "finding the model")
     shape = resolve_shape(config)
     config = without_blocks(config) if shape.model.is_encoder else config
-    model = _load_model(config, shape, on_progress)
-    on_progress(0.9, "allocating the KV cache")
+    model, draft = _load_models(config, shape, on_progress, on_layer)
     slots, sampler, cache = _make_memory(config, shape, model, LayerCalls(on_layer))
     copies, names = make_copies(shape.device), BlockNames()
     sharer = BlockSharer(cache, names, copies) if _hands_out(config) else None
@@ -124,7 +124,8 @@ def load_replica(
     grammars = make_grammars(shape.files, shape.model.vocab_size)
     on_progress(0.95, "warming up")
     step_tokens = _step_tokens(config, shape, backend, slots.limits.max_model_len)
-    speculator = make_speculator(config, shape, backend, slots, step_tokens.shared)
+    drafting = Drafting(slots, sampler, draft, step_tokens.shared)
+    speculator = make_speculator(config, shape, backend, drafting)
     model_runner = ModelRunner(
         backend=backend,
         limits=slots.limits,
@@ -156,6 +157,20 @@ def load_replica(
     )
 
 
+def _load_models(
+    config: WorkerConfig,
+    shape: ReplicaShape,
+    on_progress: Callable[[float, str], None],
+    on_layer: Callable[[], None],
+) -> tuple[LoadedReplicaModel, LoadedDraft | None]:
+    """Return the model, and its draft model if it has one."""
+    settings = load_settings(config, shape, on_progress)
+    model = shape.source.load(settings)
+    draft = load_draft(config, shape, settings, on_layer)
+    on_progress(0.9, "allocating the KV cache")
+    return model, draft
+
+
 def _make_adapters(config: WorkerConfig, slots: AdapterSlots | None) -> AdapterLoader | None:
     if slots is None:
         return None
@@ -177,12 +192,6 @@ def _make_memory(
     return slots, sampler, cache
 
 
-def _set_up_torch(config: WorkerConfig, shape: ReplicaShape) -> None:
-    torch.manual_seed(config.seed)
-    if shape.device.type == "cpu":
-        torch.set_num_threads(config.cpu_threads or num_physical_cores())
-
-
 def _count_experts(config: WorkerConfig, backend: ModelBackend) -> ExpertCounts | None:
     """Begin to count, if that is on: what ran before is no work of requests."""
     if not config.expert_metrics:
@@ -190,35 +199,6 @@ def _count_experts(config: WorkerConfig, backend: ModelBackend) -> ExpertCounts 
     if not isinstance(backend, CountsExperts):
         raise no_expert_counts(backend.kernel_set)
     return backend.count_experts()
-
-
-def _load_model(
-    config: WorkerConfig, shape: ReplicaShape, on_progress: Callable[[float, str], None]
-) -> LoadedReplicaModel:
-    _set_up_torch(config, shape)
-    return shape.source.load(
-        LoadSettings(
-            device=shape.device,
-            dtype=shape.dtype,
-            max_model_len=shape.max_model_len,
-            block_size=config.block_size,
-            attention_backend=config.attention_backend,
-            linear_backend=config.linear_backend,
-            cpu_backend=config.cpu_backend,
-            cpu_isa=config.cpu_isa,
-            quantization=config.quantization,
-            load_format=config.load_format,
-            seed=config.seed,
-            cache_dtype=shape.cache_dtype,
-            enforce_eager=config.enforce_eager,
-            adapters=(
-                AdapterLimits(config.max_loras, config.max_lora_rank)
-                if config.enable_lora
-                else None
-            ),
-            on_progress=lambda fraction: on_progress(0.9 * fraction, "loading weights"),
-        )
-    )
 
 
 def _step_tokens(

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 import torch
@@ -10,8 +11,11 @@ from pagewire_shared.errors import StartupError
 from pagewire_worker.backend.backend import ModelBackend
 from pagewire_worker.batch.slots import SlotTable
 from pagewire_worker.config import WorkerConfig
+from pagewire_worker.loading.draft_model import LoadedDraft
 from pagewire_worker.loading.replica_shape import ReplicaShape
 from pagewire_worker.loading.token_budget import probe_batch
+from pagewire_worker.runner.step_sampler import Sampler
+from pagewire_worker.speculation.draft_model import DraftModel
 from pagewire_worker.speculation.lookups import DraftFinder, Lookups
 from pagewire_worker.speculation.ngram import NgramFinder
 from pagewire_worker.speculation.proposer import DraftProposer
@@ -27,6 +31,22 @@ AFFORDABLE_SECONDS: Final = 2.0
 """Of all measurements together: what comes after is extrapolated."""
 
 
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """Parts of a replica that guess tokens.
+
+    Attributes:
+        sampler: Chooses the tokens of the model.
+        draft: The draft model; None for drafts that are looked up.
+        most_rows: Rows of a step that several sequences share, at most.
+    """
+
+    slots: SlotTable
+    sampler: Sampler
+    draft: LoadedDraft | None
+    most_rows: int
+
+
 def most_drafts(config: WorkerConfig) -> int:
     """Return the drafts per sequence and step, at most; 0 without speculation."""
     settings = read_speculation(config.speculative_config)
@@ -37,18 +57,14 @@ def make_speculator(
     config: WorkerConfig,
     shape: ReplicaShape,
     backend: ModelBackend,
-    slots: SlotTable,
-    most_rows: int,
+    drafting: Drafting,
 ) -> Speculator | None:
-    """Return the speculator over `slots`; None without speculation.
-
-    Args:
-        most_rows: Rows of a step that several sequences share, at most.
+    """Return the speculator of a replica; None without speculation.
 
     Raises:
         StartupError: The replica cannot speculate.
     """
-    settings = read_speculation(config.speculative_config)
+    settings, slots = read_speculation(config.speculative_config), drafting.slots
     if not settings.is_on:
         return None
     reason = None
@@ -60,19 +76,28 @@ def make_speculator(
         raise StartupError(f"--speculative-config: {reason}", field="speculative_config")
     costs = None
     if settings.adaptive:
-        most_rows = min(most_rows, slots.limits.max_model_len)
+        most_rows = min(drafting.most_rows, slots.limits.max_model_len)
         costs = measured_costs(backend, most_rows, time.perf_counter)
     return Speculator(
-        proposer=make_proposer(settings),
+        proposer=make_proposer(settings, drafting),
         table=slots,
         costs=costs,
         most=settings.num_speculative_tokens,
     )
 
 
-def make_proposer(settings: SpeculationSettings) -> DraftProposer:
+def make_proposer(settings: SpeculationSettings, drafting: Drafting) -> DraftProposer:
     """Return the proposer of a method."""
-    return Lookups([make_finder(settings)])
+    draft = drafting.draft
+    if draft is None:
+        return Lookups([make_finder(settings)])
+    return DraftModel(
+        backend=draft.backend,
+        blocks=draft.blocks,
+        table=drafting.slots,
+        sampler=drafting.sampler,
+        draft_seconds=measured_costs(draft.backend, 1, time.perf_counter).seconds(1),
+    )
 
 
 def make_finder(settings: SpeculationSettings) -> DraftFinder:

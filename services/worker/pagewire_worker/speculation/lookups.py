@@ -39,6 +39,11 @@ class Lookups:
         self._finders = tuple(finders)
         self._found: dict[int, Drafts] = {}
 
+    @property
+    def draft_seconds(self) -> float:
+        """Nothing is computed."""
+        return 0.0
+
     def begin(self, slot: int, start: SequenceStart) -> None:
         """Forget the sequence of `slot`, which gets another one."""
         for finder in self._finders:

@@ -20,6 +20,8 @@ Drafts = Sequence[int]
 
 NOTHING: Final[Drafts] = ()
 
+LATER: Final = -1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceStart:
@@ -56,6 +58,11 @@ class DraftProposer(Protocol):
     sequence is what its tokens say. Nothing here raises.
     """
 
+    @property
+    def draft_seconds(self) -> float:
+        """Seconds to compute one more draft for all sequences; 0 if drafts are looked up."""
+        ...
+
     def begin(self, slot: int, start: SequenceStart) -> None:
         """Forget the sequence of `slot`, which gets another one."""
         ...
@@ -70,6 +77,8 @@ class DraftProposer(Protocol):
 
     def prepare(self, asked: Sequence[DraftRequest], most: int, seconds: float) -> list[int]:
         """Return how many drafts each of `asked` [n] could have, from 0 to `most`, [n].
+
+        LATER stands for 0 of a sequence that is to be prepared again at its next token.
 
         Args:
             seconds: Time of the step before, by which longer work may be bounded.

@@ -9,8 +9,10 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from pagewire_shared.errors import StartupError
+from pagewire_shared.process.sizes import parse_size
 
-METHODS: Final = ("ngram", "suffix", "none")
+DRAFT_MODEL: Final = "draft_model"
+METHODS: Final = ("ngram", "suffix", DRAFT_MODEL, "none")
 MAX_DRAFTS: Final = 64
 
 
@@ -28,6 +30,9 @@ class SpeculationSettings:
         suffix_decoding_max_spec_factor: Its drafts per token that matches.
         suffix_decoding_min_token_prob: Chance that its drafts are right, at least.
         adaptive: Whether drafts are verified only as far as they are worth their time.
+        model: Of draft_model: folder or hub id; "" for that of the built-in model.
+        quantization: Type that its weights are turned into; None for that of --quantization.
+        kv_cache_memory: Bytes of its keys and values, at most; None for a share of what is free.
     """
 
     method: str = "none"
@@ -39,6 +44,9 @@ class SpeculationSettings:
     suffix_decoding_max_spec_factor: float = 1.0
     suffix_decoding_min_token_prob: float = 0.1
     adaptive: bool = True
+    model: str = ""
+    quantization: str | None = None
+    kv_cache_memory: int | None = None
 
     @property
     def is_on(self) -> bool:
@@ -47,6 +55,8 @@ class SpeculationSettings:
 
 
 _NAMES: Final = tuple(one.name for one in fields(SpeculationSettings))
+_OF_ALL: Final = {"method", "num_speculative_tokens", "adaptive"}
+_OF_DRAFT_MODEL: Final = {"model", "quantization", "kv_cache_memory"}
 _LONGEST_LOOKUP: Final = 64
 
 
@@ -71,10 +81,12 @@ def read_speculation(text: str) -> SpeculationSettings:
             )
     if not given:
         return SpeculationSettings()
-    method = given.get("method")
+    # As in vLLM, a model alone names the method.
+    method = given.setdefault("method", DRAFT_MODEL if "model" in given else None)
     if method not in METHODS:
         shown = "no method is named" if method is None else f"method {method!r} is not there yet"
         raise StartupError(f"{shown}; there are {', '.join(METHODS)}")
+    given |= _draft_model(method, given)
     lookup = {"prompt_lookup_min", "prompt_lookup_max"}
     # As in vLLM, one of the two alone stands for both.
     if len(alone := lookup & given.keys()) == 1:
@@ -98,6 +110,19 @@ def read_speculation(text: str) -> SpeculationSettings:
     if not isinstance(settings.adaptive, bool):
         raise StartupError(f"adaptive must be true or false, got {settings.adaptive!r}")
     return settings
+
+
+def _draft_model(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a draft model as they are read. Raises StartupError."""
+    is_drafted = method == DRAFT_MODEL
+    for name in sorted(given.keys() - _OF_ALL) if method != "none" else ():
+        if is_drafted != (name in _OF_DRAFT_MODEL):
+            raise StartupError(f"{name} is not for method {method}")
+    for name in ("model", "quantization"):
+        if not isinstance(given.get(name, ""), str):
+            raise StartupError(f"{name} must be a text, got {given[name]!r}")
+    size = given.get("kv_cache_memory")
+    return {} if size is None else {"kv_cache_memory": parse_size(size)}
 
 
 def _object(text: str) -> dict[str, Any]:

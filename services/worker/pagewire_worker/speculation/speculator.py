@@ -19,6 +19,7 @@ from pagewire_worker.batch.slots import SlotTable
 from pagewire_worker.speculation.chances import FIRST_CHANCE, LEARNING, SequenceChance
 from pagewire_worker.speculation.draft_counts import DraftCounts
 from pagewire_worker.speculation.proposer import (
+    LATER,
     NOTHING,
     DraftProposer,
     DraftRequest,
@@ -92,6 +93,8 @@ class Speculator:
         self._taken_at: float | None = None
         self._debt_seconds = 0.0
         self._trial_seconds = float("inf")
+        # Of the proposer, since the last step.
+        self._proposing_seconds = 0.0
 
     def drafts(self, slot: int, position: int) -> Drafts:
         """Return the drafts for the places of `slot` from `position` on."""
@@ -168,7 +171,8 @@ class Speculator:
         costs.note_step(num_rows, seconds)
         has_drafts = step.drafts is not None
         if before is not None and (has_drafts or not (self._is_held or self._was_held)):
-            costs.note_beside(now - before - seconds, has_drafts=has_drafts)
+            beside = now - before - seconds - self._proposing_seconds
+            costs.note_beside(beside, has_drafts=has_drafts)
 
     def _offer_in_time(self, began: float, result: StepResult, num_rows: int) -> dict[int, int]:
         """Offer drafts as `_offer`, unless what found none has taken too much time."""
@@ -179,18 +183,17 @@ class Speculator:
         ):
             return {}
         offered = self._offer(result, num_rows)
-        if not offered:
+        if not offered and self._proposer.draft_seconds == 0.0:
             self._debt_seconds += self._clock() - began
         return offered
 
     def _offer(self, result: StepResult, num_rows: int) -> dict[int, int]:
         """Return how many drafts of each slot to verify, by slot; slots without any are not in."""
+        self._proposing_seconds = 0.0
         asked = self._asked(result)
-        if not asked:
+        if not asked or not self._is_worth_preparing(num_rows, asked):
             return {}
-        seconds = result.model_time_us * MICROSECONDS
-        lengths = self._proposer.prepare(asked, self._most, seconds)
-        self._note_searches(asked, lengths)
+        lengths = self._prepare(asked, result.model_time_us * MICROSECONDS)
         if not any(lengths):
             return {}
         counts = lengths if self._costs is None else self._choose(num_rows, asked, lengths)
@@ -199,7 +202,7 @@ class Speculator:
             return {}
         asked, counts = [one for one, _ in chosen], [count for _, count in chosen]
         offered = {}
-        for one, drafts in zip(asked, self._proposer.propose(asked, counts), strict=True):
+        for one, drafts in zip(asked, self._propose(asked, counts), strict=True):
             if drafts:
                 held = self._slots[one.slot]
                 held.position, held.drafts = len(one.tokens), drafts
@@ -223,12 +226,35 @@ class Speculator:
                 asked.append(DraftRequest(slot, host_tokens[slot, :num_tokens]))
         return asked
 
+    def _is_worth_preparing(self, num_rows: int, asked: Sequence[DraftRequest]) -> bool:
+        """Return whether drafts that have to be computed may be worth it, or a trial."""
+        if self._costs is None or self._proposer.draft_seconds == 0.0:
+            return True
+        lengths = [self._most] * len(asked)
+        if any(self._worth(num_rows, asked, lengths)):
+            return True
+        return self._trial_price(num_rows, lengths) <= self._trial_seconds
+
+    def _prepare(self, asked: Sequence[DraftRequest], seconds: float) -> list[int]:
+        """Return how many drafts each of `asked` could have, [n], after a step of `seconds`."""
+        began = self._clock()
+        lengths = self._proposer.prepare(asked, self._most, seconds)
+        self._proposing_seconds = self._clock() - began
+        self._note_searches(asked, lengths)
+        return [max(0, length) for length in lengths]
+
+    def _propose(self, asked: Sequence[DraftRequest], counts: Sequence[int]) -> list[Drafts]:
+        began = self._clock()
+        drafts = self._proposer.propose(asked, counts)
+        self._proposing_seconds += self._clock() - began
+        return drafts
+
     def _note_searches(self, asked: Sequence[DraftRequest], lengths: Sequence[int]) -> None:
         for one, length in zip(asked, lengths, strict=True):
             held = self._slots[one.slot]
-            if length:
+            if length > 0:
                 held.pause = 1
-            else:
+            elif length != LATER:
                 held.next_search = len(one.tokens) + held.pause
                 held.pause = min(2 * held.pause, MOST_PAUSE)
 
@@ -236,18 +262,36 @@ class Speculator:
         self, num_rows: int, asked: Sequence[DraftRequest], lengths: Sequence[int]
     ) -> Sequence[int]:
         """Return how many drafts of each of `asked` are worth their time, or a trial, [n]."""
-        assert self._costs is not None
-        chances = [self._slots[one.slot].chance.value for one in asked]
-        counts = self._costs.choose(num_rows, chances, lengths, is_held=self._is_held)
+        counts = self._worth(num_rows, asked, lengths)
         if any(counts):
             return counts
         trial = [min(length, TRIAL_DRAFTS) for length in lengths]
-        price = self._costs.price(num_rows, sum(trial))
+        price = self._trial_price(num_rows, trial)
         self._trial_seconds = min(self._trial_seconds, MOST_TRIALS * price)
         if price > self._trial_seconds:
             return counts
         self._trial_seconds -= price
         return trial
+
+    def _worth(
+        self, num_rows: int, asked: Sequence[DraftRequest], lengths: Sequence[int]
+    ) -> Sequence[int]:
+        """Return how many drafts of each of `asked` are worth their time, [n]."""
+        assert self._costs is not None
+        return self._costs.choose(
+            num_rows,
+            [self._slots[one.slot].chance.value for one in asked],
+            lengths,
+            is_held=self._is_held,
+            draft_seconds=self._proposer.draft_seconds,
+        )
+
+    def _trial_price(self, num_rows: int, lengths: Sequence[int]) -> float:
+        """Return the seconds of a trial of sequences that have `lengths` drafts."""
+        assert self._costs is not None
+        num_drafts = sum(min(length, TRIAL_DRAFTS) for length in lengths)
+        price = self._costs.price(num_rows, num_drafts)
+        return price + TRIAL_DRAFTS * self._proposer.draft_seconds
 
 
 def _start_of(request: NewSequence) -> SequenceStart | None:

@@ -106,6 +106,7 @@ class StepCosts:
         lengths: Sequence[int],
         *,
         is_held: bool = True,
+        draft_seconds: float = 0.0,
     ) -> list[int]:
         """Return how many drafts of each sequence to verify, [sequences].
 
@@ -117,6 +118,7 @@ class StepCosts:
             chances: Chance that a draft is right if those before it are, per sequence.
             lengths: Drafts that each sequence has.
             is_held: Whether no other step is under way. If one is, the worker waits longer.
+            draft_seconds: Time to compute one more draft of all sequences.
         """
         gains: list[tuple[float, int]] = []
         for index, (chance, length) in enumerate(zip(chances, lengths, strict=True)):
@@ -128,16 +130,16 @@ class StepCosts:
         beside = self._beside_plain.seconds
         best_rate = LEAST_GAIN * num_rows / (self.seconds(num_rows) + beside)
         beside += (1.0 if is_held else ENTRY_PAUSES) * self.pause_seconds
-        best, num_tokens = 0, float(num_rows)
-        for added, (gain, _) in enumerate(gains, 1):
-            num_tokens += gain
-            rate = num_tokens / (self.seconds(num_rows + added) + beside)
-            if rate > best_rate:
-                best, best_rate = added, rate
         counts = [0] * len(lengths)
-        for _, index in gains[:best]:
+        best, num_tokens = counts.copy(), float(num_rows)
+        for added, (gain, index) in enumerate(gains, 1):
+            num_tokens += gain
             counts[index] += 1
-        return counts
+            seconds = self.seconds(num_rows + added) + beside
+            rate = num_tokens / (seconds + draft_seconds * max(counts))
+            if rate > best_rate:
+                best, best_rate = counts.copy(), rate
+        return best
 
     def price(self, num_rows: int, num_drafts: int) -> float:
         """Return the seconds that a step of `num_rows` takes longer with wrong drafts."""

@@ -25,6 +25,16 @@ def test_suffixes_give_as_many_drafts_as_they_compare():
     assert read_speculation(deep).num_speculative_tokens == 8
 
 
+def test_a_model_alone_names_the_method():
+    text = '{"model": "some/draft", "num_speculative_tokens": 2, "kv_cache_memory": "1MiB"}'
+    assert read_speculation(text) == SpeculationSettings(
+        method="draft_model",
+        model="some/draft",
+        num_speculative_tokens=2,
+        kv_cache_memory=1024**2,
+    )
+
+
 @pytest.mark.parametrize("text", ["", "{}", '{"method": "none", "num_speculative_tokens": 3}'])
 def test_speculation_is_off(text):
     assert parse_speculation(text) == ""
@@ -35,8 +45,18 @@ def test_speculation_is_off(text):
     [
         ("[1]", "not a JSON object"),
         ("ngram", "not JSON"),
-        ('{"method": "eagle"}', "method 'eagle' is not there yet; there are ngram, suffix, none"),
+        (
+            '{"method": "eagle"}',
+            "method 'eagle' is not there yet; there are ngram, suffix, draft_model, none",
+        ),
         ('{"num_speculative_tokens": 3}', "no method is named"),
+        ('{"method": "ngram", "model": "x"}', "model is not for method ngram"),
+        (
+            '{"model": "x", "prompt_lookup_min": 2}',
+            "prompt_lookup_min is not for method draft_model",
+        ),
+        ('{"model": 3}', "model must be a text"),
+        ('{"model": "x", "kv_cache_memory": "much"}', "'much' is not a size"),
         (
             '{"method": "ngram", "draft_tensor_parallel_size": 1}',
             "draft_tensor_parallel_size is no",

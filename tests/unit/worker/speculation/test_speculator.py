@@ -11,6 +11,7 @@ from pagewire_shared.steps.plan import StepPlan
 from pagewire_shared.steps.result import StepResult
 from pagewire_worker.batch.draft_rows import DraftRows, VerifiedRows
 from pagewire_worker.batch.slots import SlotLimits, SlotTable
+from pagewire_worker.speculation.proposer import LATER
 from pagewire_worker.speculation.speculator import Speculator
 from pagewire_worker.speculation.step_costs import StepCosts
 from support.cells.worker_driver import request
@@ -22,6 +23,8 @@ COMPUTING = [(1, 1.0), (2, 2.0), (64, 64.0)]
 
 class CountedProposer:
     """Has drafts for every place, and counts how often it is asked."""
+
+    draft_seconds = 0.0
 
     def __init__(self, num_drafts):
         self.num_drafts, self.num_asked = num_drafts, 0
@@ -133,3 +136,47 @@ def test_searches_without_drafts_take_a_small_share_of_the_time():
 
     steps.proposer.prepare = slow_prepare
     assert steps.run() < 1.03
+
+
+class ComputingProposer(CountedProposer):
+    """Computes drafts, each in `draft_seconds`, after it has read for some steps."""
+
+    def __init__(self, steps, draft_seconds, num_unread=0):
+        super().__init__(4)
+        self.steps, self.draft_seconds, self.num_unread = steps, draft_seconds, num_unread
+
+    def prepare(self, asked, most, seconds):
+        ready = super().prepare(asked, most, seconds)
+        self.num_unread -= 1
+        if self.num_unread >= 0:
+            self.steps.clock += 0.25 * seconds
+            return [LATER] * len(asked)
+        return ready
+
+    def propose(self, asked, counts):
+        self.steps.clock += self.draft_seconds * max(counts)
+        return super().propose(asked, counts)
+
+
+def computing(points, chance, **fields):
+    steps = MadeUpSteps(points, chance)
+    steps.speculator._proposer = steps.proposer = ComputingProposer(steps, **fields)
+    return steps
+
+
+@pytest.mark.parametrize("draft_seconds", [0.02, 0.3])
+def test_wrong_drafts_of_a_model_cost_next_to_nothing(draft_seconds):
+    assert computing(CHEAP, 0.0, draft_seconds=draft_seconds).run() < 1.05
+
+
+def test_right_drafts_of_a_fast_model_are_worth_it_and_those_of_a_slow_one_no_loss():
+    assert computing(CHEAP, 0.9, draft_seconds=0.05).run() < 0.5
+    assert computing(CHEAP, 0.9, draft_seconds=2.0).run() < 1.03
+
+
+def test_a_model_that_reads_is_asked_at_each_step():
+    steps = computing(CHEAP, 0.9, draft_seconds=0.05, num_unread=40)
+    steps.run()
+    assert steps.table.num_tokens[0] >= LENGTH
+    assert steps.speculator.counts.num_tokens > LENGTH / 2
+    assert steps.speculator.counts.num_verified < LENGTH - 40

@@ -78,3 +78,12 @@ def test_one_interrupted_step_hardly_moves_the_curve():
 def test_rows_beyond_the_curve_cost_as_its_end():
     assert curve(*STEEP).seconds(128) == pytest.approx(128.0)
     assert curve((1, 0.5)).seconds(4) == pytest.approx(2.0)
+
+
+def test_drafts_that_have_to_be_computed_are_fewer():
+    costs = curve(*FLAT)
+    found = [costs.choose(1, [0.8], [5], draft_seconds=one)[0] for one in (0.0, 0.2, 0.4, 1.0)]
+    assert found == sorted(found, reverse=True)
+    assert (found[0], found[-1]) == (5, 0)
+    # A small step makes one draft of every sequence.
+    assert costs.choose(8, [0.8] * 8, [1] * 8, draft_seconds=0.2) == [1] * 8

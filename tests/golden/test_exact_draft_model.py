@@ -1,0 +1,81 @@
+"""A draft model changes no bit, whether it is the model itself or knows nothing.
+
+Preemption, prefix hits, chunks, log-probabilities, penalties and dying workers are among them.
+"""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from pagewire_worker.speculation.draft_model import DraftModel
+from support.checkpoints.checkpoints import make_checkpoint
+from support.kernels.fused_kernels import needs_kernels
+from support.oracles.exact_requests import VOCAB, make_exact_checkpoint
+from support.oracles.speculated import SpeculatedCell
+
+pytestmark = needs_kernels
+
+
+class DraftedCell(SpeculatedCell):
+    """The draft model guesses alone."""
+
+    def set_proposer(self, dice: random.Random) -> str:
+        return "the draft model"
+
+
+def make_cell(folder: Path, name: str, quantized: str, **draft: object) -> DraftedCell:
+    """Return a cell whose draft is the target itself, or of the `model` that is named."""
+    target = make_exact_checkpoint(folder, name)
+    settings = {"method": "draft_model", "num_speculative_tokens": 4, "adaptive": False}
+    config = {**settings, "model": str(target), **draft}
+    return DraftedCell(target, {"quantization": quantized}, config=json.dumps(config))
+
+
+def blocks_of(case: DraftedCell) -> tuple[int, int]:
+    """Free blocks of the draft model after all requests, and all its blocks."""
+    model = case.speculator._proposer
+    assert isinstance(model, DraftModel)
+    blocks = model.blocks
+    case.cell.replica.model_runner.drop_slots()
+    return blocks.num_free, blocks.capacity
+
+
+@pytest.mark.parametrize(
+    ("name", "quantization", "num_tokens"),
+    [("qwen3", "none", 500), ("gpt-oss", "int8", 300)],
+)
+def test_the_model_itself_is_nearly_always_right(
+    tmp_path: Path, name: str, quantization: str, num_tokens: int
+) -> None:
+    case = make_cell(tmp_path, name, quantization)
+    case.check(num_tokens)
+    right = int(case.counts.right_at.sum())
+    assert 0.9 * case.counts.num_tokens < right
+    assert case.cell.num_cached_tokens > 0
+    assert case.cell.num_preemptions + case.cell.num_deaths + case.cell.num_moved_blocks > 0
+    num_free, num_blocks = blocks_of(case)
+    assert num_free == num_blocks
+
+
+def test_a_model_that_knows_nothing_is_nearly_always_wrong(tmp_path: Path) -> None:
+    """Of another family, with a cache that holds a part of the sequences, unquantized."""
+    other = make_checkpoint(tmp_path / "other", vocab=VOCAB, layers=1, seed=9)
+    case = make_cell(
+        tmp_path, "qwen3", "int8", model=str(other), quantization="none", kv_cache_memory="40KiB"
+    )
+    case.check(400)
+    assert case.counts.num_tokens > 100
+    assert case.counts.right_at.sum() < 0.1 * case.counts.num_tokens
+    num_free, num_blocks = blocks_of(case)
+    assert num_free == num_blocks <= 20
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("name", "quantization"), [("gemma3", "none"), ("deepseek-v3", "none"), ("qwen3-moe", "int8")]
+)
+def test_many_drafts_of_a_model_change_no_bit(tmp_path: Path, name: str, quantization: str) -> None:
+    make_cell(tmp_path, name, quantization, kv_cache_memory="1MiB").check(15_000)
