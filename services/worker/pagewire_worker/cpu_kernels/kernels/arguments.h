@@ -17,6 +17,20 @@ static inline int64_t tile_heads(const PwModel& model) {
   return size;
 }
 
+// Parts of tiles (attention/splits.h) whose splits threads may share, per thread.
+static constexpr int64_t PARTS_PER_THREAD = 4;
+static constexpr int64_t TOTALS_BYTES = 3 * TILE_QUERIES * 4;
+
+// Bytes of the sums and totals of a part.
+static inline int64_t merged_part_bytes(const PwModel& model) {
+  return TOTALS_BYTES + TILE_QUERIES * value_dim(model) * 4;
+}
+
+// Bytes of a thread for parts that threads share: their counters first.
+static inline int64_t merge_bytes(const PwModel& model) {
+  return PARTS_PER_THREAD * (64 + merged_part_bytes(model));
+}
+
 // Bytes before the weights of each group of an int4 matrix: the scales of its 16 rows.
 static constexpr int64_t GROUP_SCALES = PANEL * 4;
 

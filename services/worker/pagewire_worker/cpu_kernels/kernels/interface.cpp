@@ -73,7 +73,10 @@ struct Tiles {
   AttentionTile* tiles;
   int64_t count;
 
-  Tiles(const PwModel& model, const PwBatch& batch) : count(0) {
+  Tiles(PwPool* pool, const PwModel& model, const PwBatch& batch) : count(0) {
+    // While no thread runs: they look at each other's.
+    for (int thread = 0; thread < pool->most_threads; thread++)
+      pool->memory(thread, (size_t)merge_bytes(model), MERGE);
     int64_t length = TILE_QUERIES / tile_heads(model);
     tiles = new AttentionTile[(size_t)(batch.num_tokens / length + batch.num_seqs)];
     for (int64_t seq = 0; seq < batch.num_seqs; seq++) {
@@ -88,7 +91,7 @@ struct Tiles {
 
 void pw_step(PwPool* pool, const PwModel* model, const PwBatch* batch, const PwScratch* scratch,
              int32_t first_layer, int32_t last_layer, void* states) {
-  Tiles tiles(*model, *batch);
+  Tiles tiles(pool, *model, *batch);
   StepArguments arguments = {model,  batch,       scratch,    first_layer, last_layer,
                              states, tiles.tiles, tiles.count};
   int64_t num_operations = 0;
@@ -100,7 +103,7 @@ void pw_step(PwPool* pool, const PwModel* model, const PwBatch* batch, const PwS
 
 static void run_attention(PwPool* pool, PoolJob job, const PwModel* model, const PwBatch* batch,
                           const PwScratch* scratch, const PwAttention* attention) {
-  Tiles tiles(*model, *batch);
+  Tiles tiles(pool, *model, *batch);
   StepArguments step = {model, batch, scratch, 0, 0, nullptr, tiles.tiles, tiles.count};
   AttentionArguments arguments = {&step, attention};
   pool->run(job, &arguments, 1, true);

@@ -39,6 +39,7 @@ extern const Kernels neon_bf16_kernels;
 #include "attention/tile_attention.h"
 #include "attention/latent.h"
 #include "attention/attention.h"
+#include "attention/shared_tiles.h"
 #include "products/pack.h"
 #include "experts.h"
 #include "operations.h"

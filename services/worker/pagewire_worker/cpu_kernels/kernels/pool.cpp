@@ -172,6 +172,13 @@ void PwPool::barrier() {
   }
 }
 
+void PwPool::await(const std::atomic<int64_t>& counter, int64_t value) {
+  for (unsigned spins = 0; counter.load(std::memory_order_acquire) != value;) {
+    relax();
+    if (++spins > SPINS_BEFORE_YIELD && spins % SPINS_BETWEEN_YIELDS == 0) sched_yield();
+  }
+}
+
 void* PwPool::memory(int thread, size_t size, PoolMemory use) {
   const int place = thread * NUM_POOL_MEMORIES + use;
   if (threads->memory_size[place] < size) {

@@ -12,7 +12,7 @@ typedef void (*PoolJob)(PwPool* pool, const void* arguments, int thread);
 
 
 // Uses of a thread's memory that may overlap.
-enum PoolMemory { JOB = 0, PRODUCT = 1, NUM_POOL_MEMORIES = 2 };
+enum PoolMemory { JOB = 0, PRODUCT = 1, MERGE = 2, NUM_POOL_MEMORIES = 3 };
 
 struct PwPool {
   int num_threads;  // of the current job
@@ -35,6 +35,12 @@ struct PwPool {
     }
     return count;
   }
+  // Return the numbers 0, 1, 2, ... of a phase, each to one thread, in the order of calls.
+  int64_t take(int phase) {
+    return counters[phase * num_threads].fetch_add(1, std::memory_order_relaxed);
+  }
+  // Wait until `counter` has a value that another thread of the job stores.
+  void await(const std::atomic<int64_t>& counter, int64_t value);
   // Memory of one thread for one use, at least `size` bytes, aligned to a cache line, kept between jobs.
   void* memory(int thread, size_t size, PoolMemory use);
 

@@ -160,14 +160,23 @@ static void weigh_rows(const WeighTile<T> (&tiles)[MAX_TILE_ROWS][4], const Atte
   }
 }
 
+// Factor that turns products into exponents of 2.
+static inline float exponent_scale(const PwAttention& attention) {
+  return (attention.softcap != 0.0f ? 1.0f : attention.score_scale) * LOG2_E;
+}
+
+// Compute the sums of values and the totals of weights of one split, for the queries in `memory`.
 template <class T>
 static void attend_split(Tiles& tiles, const PwModel& model, const PwAttention& attention,
                          const PwBatch& batch, const AttentionMemory<T>& memory,
-                         const AttentionTile& tile, int64_t kv_head, int64_t first, int64_t end,
-                         int64_t last) {
+                         const TilePart& part, int64_t number) {
   typedef typename T::Element Element;
+  const AttentionTile& tile = *part.tile;
   const int64_t d = model.head_dim, width = value_dim(model), num_query = tile_heads(model);
-  const int64_t num_rows = tile.num_tokens * num_query;
+  const int64_t num_rows = part.num_rows, last = part.end;
+  // Blocks before the window may belong to other sequences: they must not even add zeros.
+  const int64_t first = most(number * SPLIT, part.from / PANEL * PANEL);
+  const int64_t end = least(last, (number + 1) * SPLIT);
   const int64_t table_row = attention.group * batch.num_seqs + tile.seq;
   const int64_t* table = batch.block_tables + table_row * batch.table_stride;
   SplitGroups<T> groups;
@@ -177,7 +186,7 @@ static void attend_split(Tiles& tiles, const PwModel& model, const PwAttention& 
   for (int64_t g = 0; g < groups.count + GROUPS_AHEAD; g++) {
     // At the end of a split, the next split is prefetched.
     int64_t position = least(first + g * PANEL, last - 1);
-    int64_t offset = group_offset<T>(model, table[position / model.block_size], kv_head,
+    int64_t offset = group_offset<T>(model, table[position / model.block_size], part.kv_head,
                                      position % model.block_size / PANEL);
     groups.keys[g] = (const Element*)((const char*)attention.key + offset);
     groups.values[g] = model.latent_dim ? groups.keys[g]
@@ -195,8 +204,8 @@ static void attend_split(Tiles& tiles, const PwModel& model, const PwAttention& 
     read_scales<T>(groups.values, groups, memory.value_scales);
     if (!in_registers) widen_groups<T>(memory, d, groups.count, groups.keys);
   }
-  const float scale = (is_capped ? 1.0f : attention.score_scale) * LOG2_E;
-  Totals &before = memory.totals[0], &split = memory.totals[1];
+  const float scale = exponent_scale(attention);
+  Totals& split = memory.totals[1];
   for (int64_t begin = 0; begin < num_rows; begin += SCORED_ROWS) {
     const int64_t count = least(SCORED_ROWS, num_rows - begin);
     if constexpr (TileStorage<T>::EXISTS)
@@ -219,81 +228,111 @@ static void attend_split(Tiles& tiles, const PwModel& model, const PwAttention& 
                  split.greatest + row, split.total + row);
     }
   }
-  merge_totals(before, split, num_rows, scale);
   if (model.latent_dim) turn_latents<T>(memory, width, groups);
   if (is_scaled && !in_registers) widen_groups<T>(memory, d, groups.count, groups.values);
   if constexpr (TileStorage<T>::EXISTS)
     weigh_by_tiles<T>(tiles, memory, num_rows, width, groups);
   else
     weigh_rows<T>(in_registers ? WEIGH_BYTES<T> : WEIGH_TILES<T>, memory, num_rows, width, groups);
+}
+
+// Add the split in `memory` to `sums` and `totals` of the splits before it.
+template <class T>
+static void merge_split(const PwModel& model, const PwAttention& attention, int64_t num_rows,
+                        const AttentionMemory<T>& memory, Totals& totals, float* sums) {
+  Totals& split = memory.totals[1];
+  const int64_t width = value_dim(model);
+  merge_totals(totals, split, num_rows, exponent_scale(attention));
   for (int64_t row = 0; row < num_rows; row++) {
-    V old_factor = set1(before.factor[row]), split_factor = set1(split.factor[row]);
+    V old_factor = set1(totals.factor[row]), split_factor = set1(split.factor[row]);
     for (int64_t i = row * width; i < (row + 1) * width; i += PANEL)
-      store(memory.sums + i, fma(load(memory.sums + i), old_factor,
-                                 mul(load(memory.split_sums + i), split_factor)));
+      store(sums + i, fma(load(sums + i), old_factor, mul(load(memory.split_sums + i), split_factor)));
   }
 }
 
+// Return what a tile has of the heads: part `number` of them.
+static inline TilePart tile_part(const PwModel& model, const PwAttention& attention,
+                                 const PwBatch& batch, const AttentionTile& tile, int64_t number) {
+  TilePart part;
+  part.tile = &tile;
+  part.num_rows = tile.num_tokens * tile_heads(model);
+  part.first_head = number * tile_heads(model);
+  part.kv_head = part.first_head / (model.num_heads / model.num_kv_heads);
+  const int64_t earliest = batch.positions[tile.first_token];
+  part.end = batch.positions[tile.first_token + tile.num_tokens - 1] + 1;
+  part.from = attention.window ? most(0, earliest + 1 - attention.window) : 0;
+  part.first_split = part.from / SPLIT;
+  part.num_splits = ceil_div(part.end, SPLIT) - part.first_split;
+  return part;
+}
+
+// Copy the queries of a part to `memory`.
 template <class T>
-static void attend_tile(PwPool* pool, int thread, Tiles& tiles, const PwModel& model,
-                        const PwAttention& attention, const PwBatch& batch, const void* queries, void* attended,
-                        const AttentionTile& tile, int64_t part) {
+static void load_queries(const PwModel& model, const void* queries, const TilePart& part,
+                         const AttentionMemory<T>& memory) {
   typedef typename T::Element Element;
-  const int64_t d = model.head_dim, width = value_dim(model), num_query = tile_heads(model);
-  const int64_t num_rows = tile.num_tokens * num_query, first_head = part * num_query;
-  const int64_t kv_head = first_head / (model.num_heads / model.num_kv_heads);
-  AttentionMemory<T> memory(pool, thread, model);
-  for (int64_t t = 0; t < tile.num_tokens; t++) {
-    int64_t head = (tile.first_token + t) * model.num_heads + first_head;
+  const int64_t d = model.head_dim, num_query = tile_heads(model);
+  for (int64_t t = 0; t < part.tile->num_tokens; t++) {
+    int64_t head = (part.tile->first_token + t) * model.num_heads + part.first_head;
     __builtin_memcpy(memory.query + t * num_query * d, (const Element*)queries + head * d,
                      (size_t)(num_query * d) * sizeof(Element));
   }
+  // Rows beyond the part are merged too, so they need valid values.
   for (int64_t row = 0; row < TILE_QUERIES; row++) {
-    // Rows beyond the tile are merged too, so they need valid values.
-    memory.totals[0].greatest[row] = memory.totals[1].greatest[row] = HIDDEN;
-    memory.totals[0].total[row] = memory.totals[1].total[row] = 0.0f;
+    memory.totals[1].greatest[row] = HIDDEN;
+    memory.totals[1].total[row] = 0.0f;
+  }
+}
+
+// Set the sums and totals of a part to what they are before the first split.
+static inline void begin_sums(const PwModel& model, const PwAttention& attention,
+                              const TilePart& part, Totals& totals, float* sums) {
+  for (int64_t row = 0; row < TILE_QUERIES; row++) {
+    totals.greatest[row] = HIDDEN;
+    totals.total[row] = 0.0f;
   }
   if (attention.sinks != nullptr) {
     // Like a split before the first one that has a weight of 1 and a value of 0.
     const float scale = attention.softcap == 0.0f ? attention.score_scale : 1.0f;
-    for (int64_t row = 0; row < num_rows; row++) {
-      memory.totals[0].greatest[row] = attention.sinks[first_head + row % num_query] / scale;
-      memory.totals[0].total[row] = 1.0f;
+    for (int64_t row = 0; row < part.num_rows; row++) {
+      totals.greatest[row] = attention.sinks[part.first_head + row % tile_heads(model)] / scale;
+      totals.total[row] = 1.0f;
     }
   }
-  for (int64_t i = 0; i < num_rows * width; i += PANEL) store(memory.sums + i, zero());
-  int64_t earliest = batch.positions[tile.first_token];
-  int64_t end = batch.positions[tile.first_token + tile.num_tokens - 1] + 1;
-  int64_t from = attention.window ? most(0, earliest + 1 - attention.window) : 0;
-  for (int64_t split = from / SPLIT * SPLIT; split < end; split += SPLIT) {
-    // Blocks before the window may belong to other sequences: they must not even add zeros.
-    int64_t first = most(split, from / PANEL * PANEL);
-    attend_split<T>(tiles, model, attention, batch, memory, tile, kv_head, first,
-                    least(end, split + SPLIT), end);
-  }
-  for (int64_t row = 0; row < num_rows; row++) {
-    const int64_t token = tile.first_token + row / num_query, head = first_head + row % num_query;
+  for (int64_t i = 0; i < part.num_rows * value_dim(model); i += PANEL) store(sums + i, zero());
+}
+
+// Store the results of a part, all of whose splits are merged.
+template <class T>
+static void store_attended(const PwModel& model, const PwBatch& batch, const TilePart& part,
+                           const Totals& totals, const float* sums, void* attended) {
+  typedef typename T::Element Element;
+  const int64_t width = value_dim(model), num_query = tile_heads(model);
+  for (int64_t row = 0; row < part.num_rows; row++) {
+    const int64_t token = part.tile->first_token + row / num_query;
+    const int64_t head = part.first_head + row % num_query;
     // Of latents, the rows of a head lie together: they are multiplied with its matrix.
     const int64_t place = model.latent_dim ? head * batch.num_tokens + token
                                            : token * model.num_heads + head;
-    V scale = set1(1.0f / memory.totals[0].total[row]);
+    V scale = set1(1.0f / totals.total[row]);
     for (int64_t i = 0; i < width; i += PANEL)
-      store((Element*)attended + place * width + i, mul(load(memory.sums + row * width + i), scale));
+      store((Element*)attended + place * width + i, mul(load(sums + row * width + i), scale));
   }
 }
 
 template <class T>
-static void attend_share(PwPool* pool, int phase, int thread, const PwModel& model,
-                         const PwAttention& attention, const PwBatch& batch, const void* queries,
-                         void* attended, const AttentionTile* tiles, int64_t num_tiles) {
-  const int64_t num_parts = model.num_heads / tile_heads(model), num_items = num_tiles * num_parts;
-  Tiles tile_registers;
-  for (int64_t item; (item = pool->next(phase, thread, num_items)) < num_items;) {
-    // The last tiles of a chunk see the most positions: long work comes first.
-    const AttentionTile& tile = tiles[num_tiles - 1 - item / num_parts];
-    attend_tile<T>(pool, thread, tile_registers, model, attention, batch, queries, attended, tile,
-                   item % num_parts);
+static void attend_part(PwPool* pool, int thread, Tiles& tiles, const PwModel& model,
+                        const PwAttention& attention, const PwBatch& batch, const void* queries,
+                        void* attended, const TilePart& part) {
+  AttentionMemory<T> memory(pool, thread, model);
+  load_queries<T>(model, queries, part, memory);
+  Totals& totals = memory.totals[0];
+  begin_sums(model, attention, part, totals, memory.sums);
+  for (int64_t split = part.first_split; split < part.first_split + part.num_splits; split++) {
+    attend_split<T>(tiles, model, attention, batch, memory, part, split);
+    merge_split<T>(model, attention, part.num_rows, memory, totals, memory.sums);
   }
+  store_attended<T>(model, batch, part, totals, memory.sums, attended);
 }
 
 }  // namespace PW_ISA

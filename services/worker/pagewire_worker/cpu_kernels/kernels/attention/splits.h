@@ -24,6 +24,15 @@ struct SplitGroups {
   int64_t lead;
 };
 
+// Some heads of the tokens of a tile, which share the keys and values of a KV head.
+struct TilePart {
+  const AttentionTile* tile;
+  int64_t first_head, kv_head;
+  int64_t num_rows;   // tokens times heads
+  int64_t from, end;  // positions that any row sees
+  int64_t first_split, num_splits;
+};
+
 // Writes sums of values [rows, stride], of some rows and panels, with weights `p`.
 template <class T>
 using WeighTile = void (*)(const typename T::Element* p, const typename T::Element* const* groups,
