@@ -93,8 +93,9 @@ class Speculator:
         self._taken_at: float | None = None
         self._debt_seconds = 0.0
         self._trial_seconds = float("inf")
-        # Of the proposer, since the last step.
+        # Of the proposer, since the last step; and whether it computes for a trial only.
         self._proposing_seconds = 0.0
+        self._is_trial = False
 
     def drafts(self, slot: int, position: int) -> Drafts:
         """Return the drafts for the places of `slot` from `position` on."""
@@ -231,15 +232,16 @@ class Speculator:
         if self._costs is None or self._proposer.draft_seconds == 0.0:
             return True
         lengths = [self._most] * len(asked)
-        if any(self._worth(num_rows, asked, lengths)):
-            return True
-        return self._trial_price(num_rows, lengths) <= self._trial_seconds
+        self._is_trial = not any(self._worth(num_rows, asked, lengths))
+        return not self._is_trial or self._may_try(self._trial_price(num_rows, lengths))
 
     def _prepare(self, asked: Sequence[DraftRequest], seconds: float) -> list[int]:
         """Return how many drafts each of `asked` could have, [n], after a step of `seconds`."""
         began = self._clock()
         lengths = self._proposer.prepare(asked, self._most, seconds)
         self._proposing_seconds = self._clock() - began
+        if self._is_trial:
+            self._trial_seconds -= self._proposing_seconds
         self._note_searches(asked, lengths)
         return [max(0, length) for length in lengths]
 
@@ -267,8 +269,7 @@ class Speculator:
             return counts
         trial = [min(length, TRIAL_DRAFTS) for length in lengths]
         price = self._trial_price(num_rows, trial)
-        self._trial_seconds = min(self._trial_seconds, MOST_TRIALS * price)
-        if price > self._trial_seconds:
+        if not self._may_try(price):
             return counts
         self._trial_seconds -= price
         return trial
@@ -285,6 +286,11 @@ class Speculator:
             is_held=self._is_held,
             draft_seconds=self._proposer.draft_seconds,
         )
+
+    def _may_try(self, price: float) -> bool:
+        """Return whether time for a trial of `price` seconds is saved up."""
+        self._trial_seconds = min(self._trial_seconds, MOST_TRIALS * price)
+        return price <= self._trial_seconds
 
     def _trial_price(self, num_rows: int, lengths: Sequence[int]) -> float:
         """Return the seconds of a trial of sequences that have `lengths` drafts."""

@@ -11,6 +11,7 @@ from pagewire_shared.steps.plan import StepPlan
 from pagewire_shared.steps.result import StepResult
 from pagewire_worker.batch.draft_rows import DraftRows, VerifiedRows
 from pagewire_worker.batch.slots import SlotLimits, SlotTable
+from pagewire_worker.speculation.chances import SequenceChance
 from pagewire_worker.speculation.proposer import LATER
 from pagewire_worker.speculation.speculator import Speculator
 from pagewire_worker.speculation.step_costs import StepCosts
@@ -172,6 +173,12 @@ def test_wrong_drafts_of_a_model_cost_next_to_nothing(draft_seconds):
 def test_right_drafts_of_a_fast_model_are_worth_it_and_those_of_a_slow_one_no_loss():
     assert computing(CHEAP, 0.9, draft_seconds=0.05).run() < 0.5
     assert computing(CHEAP, 0.9, draft_seconds=2.0).run() < 1.03
+
+
+def test_reading_where_nothing_can_be_gained_costs_next_to_nothing():
+    steps = computing(CHEAP, 0.0, draft_seconds=0.05, num_unread=10**9)
+    steps.speculator._slots[0].chance = SequenceChance(0.01)
+    assert steps.run() < 1.03
 
 
 def test_a_model_that_reads_is_asked_at_each_step():
