@@ -14,7 +14,7 @@ from pagewire_worker.loading.replica_shape import ReplicaShape
 from pagewire_worker.loading.token_budget import probe_batch
 from pagewire_worker.speculation.lookups import DraftFinder, Lookups
 from pagewire_worker.speculation.ngram import NgramFinder
-from pagewire_worker.speculation.proposer import DraftProposer
+from pagewire_worker.speculation.prediction import PredictionFinder
 from pagewire_worker.speculation.settings import SpeculationSettings, read_speculation
 from pagewire_worker.speculation.speculator import Speculator
 from pagewire_worker.speculation.step_costs import StepCosts
@@ -62,17 +62,14 @@ def make_speculator(
     if settings.adaptive:
         most_rows = min(most_rows, slots.limits.max_model_len)
         costs = measured_costs(backend, most_rows, time.perf_counter)
+    predictions = PredictionFinder(slots.limits.vocab_size)
     return Speculator(
-        proposer=make_proposer(settings),
+        proposer=Lookups([predictions, make_finder(settings)]),
         table=slots,
         costs=costs,
         most=settings.num_speculative_tokens,
+        predictions=predictions,
     )
-
-
-def make_proposer(settings: SpeculationSettings) -> DraftProposer:
-    """Return the proposer of a method."""
-    return Lookups([make_finder(settings)])
 
 
 def make_finder(settings: SpeculationSettings) -> DraftFinder:
