@@ -7,6 +7,7 @@ import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc.aio
 import httpx
@@ -74,6 +75,31 @@ def test_every_kind_of_request_has_the_same_answer(speculative: Cluster, cluster
     answers = asyncio.run(ask_mixed(speculative, requests))
     assert_equal(requests, answers, expected)
     asyncio.run(eventually_clean(speculative.grpc_address, NUM_WORKERS, 60.0))
+
+
+def ask(cluster: Cluster, **body: object) -> dict[str, Any]:
+    fields = {"temperature": 0, "max_tokens": 60, "seed": 1, **body}
+    messages = [{"role": "user", "content": "go on"}]
+    url = f"{cluster.http_url}/v1/chat/completions"
+    answer = httpx.post(url, json={"messages": messages, **fields}, timeout=60)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_a_prediction_is_counted_and_changes_nothing(
+    speculative: Cluster, cluster: Cluster
+) -> None:
+    expected = ask(cluster)
+    said = expected["choices"][0]["message"]["content"]
+    predictions = [{"type": "content", "content": said}, {"type": "content", "content": said[::-1]}]
+    for one in (cluster, speculative):
+        assert "completion_tokens_details" not in ask(one)["usage"]
+        answers = [ask(one, prediction=prediction) for prediction in predictions]
+        assert [answer["choices"] for answer in answers] == [expected["choices"]] * 2
+        counts = [list(one["usage"]["completion_tokens_details"].values()) for one in answers]
+        assert (counts[0][0] > 0) == (one is speculative)
+        assert one is speculative or counts == [[0, 0], [0, 0]]
 
 
 async def follow_with_kill(cluster: Cluster) -> list[Stream]:

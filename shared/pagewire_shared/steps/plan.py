@@ -50,6 +50,9 @@ class NewSequence:
         prefix_slot: Slot whose prompt this prompt begins with, if `num_prefix_tokens` is not 0.
         num_prefix_tokens: Tokens to take from the prompt of `prefix_slot`.
         adapter_slot: Adapter slot whose adapter is applied to it; None for the model alone.
+        draft_scope: What only sequences of one tenant and cache salt have in common; b"" if the
+            tenant alone counts.
+        predicted_token_ids: Tokens that the client expects the output to be; empty for none.
     """
 
     slot: int
@@ -67,6 +70,8 @@ class NewSequence:
     prefix_slot: int = 0
     num_prefix_tokens: int = 0
     adapter_slot: int | None = None
+    draft_scope: bytes = b""
+    predicted_token_ids: Ints = column(U32)
     further_tables: tuple[GroupTable, ...] = ()
 
     @property

@@ -71,6 +71,8 @@ class StepResult(Generic[IntsT, FloatsT]):
         given_up: Slots left out that will never get a mask, and why.
         num_drafts: Drafts that the worker has for the places behind the newest token, per slot;
             empty for none at all.
+        num_predicted: Drafts that were verified and came from what the client predicted, per slot;
+            empty for none at all.
     """
 
     generation: int
@@ -94,6 +96,7 @@ class StepResult(Generic[IntsT, FloatsT]):
     step_time_us: int = 0
     given_up: Mapping[int, str] = field(default_factory=dict)
     num_drafts: IntsT = column(U32_LIST)
+    num_predicted: IntsT = column(U32_LIST)
 
 
 ListResult = StepResult[Sequence[int], Sequence[float]]

@@ -127,7 +127,7 @@ CHAT: Final[dict[str, Probe]] = {
     "modalities": refused(modalities=["text", "audio"]),
     "moderation": refused(moderation={"model": "m"}),
     "parallel_tool_calls": honoured(tools=TOOLS, tool_choice="required", parallel_tool_calls=False),
-    "prediction": ignored(prediction={"type": "content", "content": "x"}),
+    "prediction": honoured(prediction={"type": "content", "content": "x"}),
     "prompt_cache_key": ignored(prompt_cache_key="k"),
     "prompt_cache_options": ignored(prompt_cache_options={"mode": "auto"}),
     "prompt_cache_retention": ignored(prompt_cache_retention="24h"),

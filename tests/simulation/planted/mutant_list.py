@@ -154,6 +154,14 @@ STEPS: list[Mutant] = [
         "step_within_bounds",
     ),
     mutant(
+        "drafts_of_others",
+        "Right drafts of a step go to its sequences in the wrong order.",
+        CORE + "planning.drafts",
+        "    return owners\n",
+        "    return owners[::-1]\n",
+        "tokens_of_the_model",
+    ),
+    mutant(
         "one_step_too_many",
         "One plan more than the credit is sent.",
         CORE + "state.worker",

@@ -7,6 +7,7 @@ import argparse
 import json
 import random
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,10 @@ from pagewire_worker.speculation.draft_counts import DraftCounts
 from pagewire_worker.speculation.lookups import DraftFinder, Lookups
 from pagewire_worker.speculation.ngram import NgramFinder
 from pagewire_worker.speculation.speculator import Speculator
+from pagewire_worker.speculation.suffix import SHORTEST_MATCH, SuffixFinder, SuffixRule
+from pagewire_worker.speculation.tenant_texts import TenantTexts
 from support.cells.exact_cells import SOLO, Answer, ExactCell, Request, draw_weather
+from support.fakes.predicting_finder import PredictingFinder
 from support.fakes.scripted_finder import ScriptedFinder
 from support.oracles.exact_requests import draw_requests, make_exact_checkpoint
 
@@ -48,6 +52,17 @@ class SpeculatedCell:
         self.cell = ExactCell(
             self.folder, num_threads=self.num_threads, speculative_config=self.config, **settings
         )
+        seen = futures(self.requests, self.alone)
+        # The last ones have seen the answers, and err.
+        self.finders: dict[str, DraftFinder] = {
+            "ngram": NgramFinder(1, 3),
+            "suffix": SuffixFinder(SuffixRule(), TenantTexts(SHORTEST_MATCH, 100)),
+            "prediction": PredictingFinder(seen, 7),
+            "all right": ScriptedFinder(seen),
+            "half wrong": ScriptedFinder(seen, 2),
+            "some wrong": ScriptedFinder(seen, 5),
+        }
+        self.num_compared = Counter[str]()
 
     @property
     def speculator(self) -> Speculator:
@@ -66,13 +81,23 @@ class SpeculatedCell:
         longest = max(len(one.prompt) + (one.sampling.max_tokens or 0) for one in self.requests)
         end = self.num_tokens + num_tokens
         while self.num_tokens < end:
+<<<<<<< HEAD
             guesses = self.set_proposer(dice)
+=======
+            name = dice.choice(list(self.finders))
+            self.speculator._proposer = Lookups([self.finders[name]])
+>>>>>>> drafts
             chosen = dice.choices(range(len(self.requests)), k=dice.choice([1, 2, 4, 8, 16]))
             weather = draw_weather(dice, longest)
             answers = self.cell.run([self.requests[index] for index in chosen], weather)
             for index, answer in zip(chosen, answers, strict=True):
+<<<<<<< HEAD
                 assert answer == self.alone[index], (index, weather, guesses)
+=======
+                assert answer == self.alone[index], (index, weather, name)
+>>>>>>> drafts
                 self.num_tokens += len(answer.token_ids)
+                self.num_compared[name] += len(answer.token_ids)
 
     def set_proposer(self, dice: random.Random) -> str:
         """Let something guess: one in four by itself, and others that know the answers and err."""
@@ -111,7 +136,8 @@ def main() -> None:
             print(
                 f"{cell.num_tokens} tokens are the same; {int(counts.right_at.sum())} of "
                 f"{counts.num_tokens} drafts were right, {cell.cell.num_preemptions} preemptions, "
-                f"{cell.cell.num_deaths} deaths, {cell.cell.num_cached_tokens} cached tokens",
+                f"{cell.cell.num_deaths} deaths, {cell.cell.num_cached_tokens} cached tokens; "
+                f"{dict(cell.num_compared)}",
                 flush=True,
             )
 

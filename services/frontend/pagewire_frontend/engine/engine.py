@@ -16,6 +16,7 @@ from pagewire_frontend.engine.request_fit import (
     check_dimensions,
     check_model_limits,
     check_num_chars,
+    check_prediction,
     check_prompt_ids,
     check_vocabulary,
     fit,
@@ -215,6 +216,7 @@ class Engine:
                 )
                 began_at = time.monotonic()
                 request, token_ids = await self._encoded(request)
+                predicted = await self._predicted(request)
                 tokenize_seconds = time.monotonic() - began_at
                 turn = partial(self.large_prompts.turn, request.tenant, len(token_ids))
                 async with turn():
@@ -224,6 +226,9 @@ class Engine:
                     entry = await self._entry(request, token_ids)
         except TimeoutError:
             raise DeadlineError("the deadline of the request passed") from None
+        if predicted is not None:
+            # Tokens behind the end of an output are of no use.
+            entry.predicted_token_ids = predicted[: entry.params.max_tokens]
         session = Session(
             entry,
             request.model.tokenizer,
@@ -300,6 +305,14 @@ class Engine:
             field=prompt_field(request),
             check_chars=self._char_check(request, limit),
         )
+
+    async def _predicted(self, request: GenerationRequest) -> list[int] | None:
+        """Return the token ids of what the answer is expected to be; None for nothing."""
+        if request.prediction is None:
+            return None
+        check_prediction(request.prediction)
+        prompt = TextPrompt(request.prediction, add_special_tokens=False)
+        return await self.tokenize(request.model, prompt, tenant=request.tenant, field="prediction")
 
     def close(self, session: Session) -> None:
         """Free everything that a session holds, here and at its scheduler; again is allowed."""

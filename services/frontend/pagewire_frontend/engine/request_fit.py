@@ -18,6 +18,19 @@ has. A message has room for eight times as many, which would take the event loop
 """
 
 
+MAX_PREDICTION_CHARS: Final = 2**17
+"""Most characters of what an answer is expected to be: its tokens go to schedulers and workers."""
+
+
+def check_prediction(text: str) -> None:
+    """Raise InvalidRequestError for a prediction that is too long."""
+    if len(text) > MAX_PREDICTION_CHARS:
+        raise InvalidRequestError(
+            f"prediction: at most {MAX_PREDICTION_CHARS} characters, got {len(text)}",
+            field="prediction",
+        )
+
+
 def check_num_ids(num_ids: int, field: str) -> None:
     """Raise InvalidRequestError naming `field` for more token ids than any prompt has."""
     if num_ids > MAX_PROMPT_IDS:

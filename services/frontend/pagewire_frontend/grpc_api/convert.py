@@ -136,6 +136,7 @@ async def chat_request(
         request=replace(
             _request(message.options, model, prompt, plan.params, timeout_seconds),
             marks=plan.marks,
+            prediction=message.prediction if message.HasField("prediction") else None,
         ),
         has_echo=message.options.echo,
         is_final_only=message.options.final_only,

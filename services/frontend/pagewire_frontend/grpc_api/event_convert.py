@@ -74,6 +74,8 @@ def usage_message(usage: Usage) -> pb.Usage:
             usage_pb2.CachedTokens(tier=tier, num_tokens=num_tokens)
             for tier, num_tokens in usage.cached_tokens_by_tier.items()
         ],
+        accepted_prediction_tokens=usage.predicted.num_accepted if usage.predicted else 0,
+        rejected_prediction_tokens=usage.predicted.num_rejected if usage.predicted else 0,
     )
 
 

@@ -71,6 +71,7 @@ NOTES: Final = {
     "chat_template_kwargs": "Values for the chat template",
     "include_reasoning": "Shows the reasoning of the model",
     "cache_salt": "Only requests with the same salt share cached KV blocks",
+    "prediction": "What the answer is expected to be, for the most part",
     "priority": "Lower values are served first",
     "encoding_format": "`float` or `base64`",
     "dimensions": "Length of the vectors",

@@ -56,6 +56,7 @@ class GenerationRequest:
     Attributes:
         params: Sampling; `max_tokens` None takes the rest of the context.
         pooling: Set when a vector is wanted and no text; `params` has no meaning then.
+        prediction: What the answer is expected to be; None for nothing.
         marks: What stands for tokens in the text of the answer, by token id.
     """
 
@@ -67,6 +68,7 @@ class GenerationRequest:
     cache_salt: str | None = None
     priority: int = 0
     timeout_seconds: float | None = None
+    prediction: str | None = None
     marks: Mapping[int, str] = field(default_factory=dict)
 
 

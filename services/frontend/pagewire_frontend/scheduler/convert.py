@@ -166,7 +166,6 @@ def submit_message(
     record: SubmitRecord, remaining_ms: int | None, age_ms: int
 ) -> pb.AttachFrontendRequest:
     """Return a request in full."""
-    beam = record.params.beam
     submit = pb.Submit(
         request_id=record.request_id,
         epoch=record.epoch,
@@ -184,6 +183,7 @@ def submit_message(
         priority=record.priority,
         remaining_ms=remaining_ms,
         age_ms=age_ms,
+        predicted_token_ids=pack_u32(record.predicted_token_ids),
     )
     if record.adapter is not None:
         submit.adapter = record.adapter.adapter_id
@@ -194,7 +194,7 @@ def submit_message(
     if record.pooling is not None:
         submit.pool.CopyFrom(pooling_to_message(record.pooling))
     else:
-        beam_search = beam_to_message(beam) if beam else None
+        beam_search = beam_to_message(beam) if (beam := record.params.beam) else None
         submit.generate.CopyFrom(pb.GenerateKind(beam_search=beam_search))
     return pb.AttachFrontendRequest(submit=submit)
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 from pagewire_frontend.scheduler import convert as link_messages
 from pagewire_frontend.scheduler.convert import timelines
 from pagewire_frontend.scheduler.submit_queue import SubmitQueue
+from pagewire_frontend.session.events import PredictedTokens
 from pagewire_frontend.session.journal import EntryState
 from pagewire_frontend.session.journal_records import ACCEPTED, HeldRecord, ReceiveOutcome
 from pagewire_frontend.session.session import Session
@@ -255,6 +256,8 @@ class LinkSessions:
             tiers = link_messages.cached_tiers(item)
             reported = item.epoch, item.choice, tiers
             self._alone(session, partial(session.meter.note_cached, *reported))
+            predicted = PredictedTokens(item.num_accepted_predicted, item.num_rejected_predicted)
+            session.meter.note_predicted(item.epoch, item.choice, predicted)
             end = partial(
                 session.on_finished,
                 item.epoch,

@@ -60,15 +60,24 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
+class PredictedTokens:
+    """Tokens predicted by the client that were computed ahead: right ones, and wrong ones."""
+
+    num_accepted: int
+    num_rejected: int
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts of a request, its cached tokens by tier where that is known, and a timeline per
-    choice."""
+    """Token counts of a request, its cached tokens by tier where that is known, a timeline per
+    choice, and the predicted tokens of a request that has a prediction."""
 
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
     cached_tokens_by_tier: CachedTiers = field(default_factory=dict)
     timelines: Timelines = ()
+    predicted: PredictedTokens | None = None
 
 
 @dataclass(frozen=True, slots=True)

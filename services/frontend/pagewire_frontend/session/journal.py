@@ -88,6 +88,7 @@ class JournalEntry:
         prompt_blocks: Names of the prompt's blocks; None for the scheduler to compute them.
         num_faults: Schedulers that failed while they worked on it.
         adapter: The adapter that it began with; None for the model alone.
+        predicted_token_ids: What the client expects the output to be; None for nothing.
     """
 
     request_id: RequestId
@@ -109,6 +110,7 @@ class JournalEntry:
     prompt_blocks: PromptBlocks | None = None
     num_faults: int = 0
     adapter: AdapterUse | None = None
+    predicted_token_ids: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
         assert self.params.seed is not None, "the seed is drawn before the entry is opened"
@@ -180,6 +182,7 @@ class JournalEntry:
             pooling=self.pooling,
             prompt_blocks=self.prompt_blocks,
             adapter=self.adapter,
+            predicted_token_ids=self.predicted_token_ids or (),
         )
 
     def detach(self) -> None:

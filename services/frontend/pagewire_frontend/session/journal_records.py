@@ -80,6 +80,7 @@ class SubmitRecord:
     pooling: PoolingParams | None = None
     prompt_blocks: PromptBlocks | None = None
     adapter: AdapterUse | None = None
+    predicted_token_ids: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)

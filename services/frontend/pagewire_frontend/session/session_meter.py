@@ -12,7 +12,7 @@ from pagewire_frontend.metrics.timeline import (
 )
 from pagewire_frontend.metrics.tokens import TOKEN_COUNTERS, InterTokenLatency
 from pagewire_frontend.request_label import LABEL
-from pagewire_frontend.session.events import Timings, Usage
+from pagewire_frontend.session.events import PredictedTokens, Timings, Usage
 from pagewire_frontend.session.journal import JournalEntry
 from pagewire_frontend.session.selection import Selection
 from pagewire_frontend.session.session_summary import Summary, summary
@@ -34,6 +34,7 @@ class SessionMeter:
         self._reported_tiers: dict[tuple[int, int], CachedTiers] = {}
         self._first_source: tuple[int, int] | None = None
         self._timelines = TimelineKeeper()
+        self._predicted: dict[int, PredictedTokens] = {}
         self.tokenize_seconds = 0.0
         """Seconds of rendering and tokenizing the prompt."""
         self._stages = stages_of(entry.model)
@@ -88,6 +89,11 @@ class SessionMeter:
         if is_first and sum(tiers.values()) == self._num_cached_tokens:
             self._cached_tiers = tiers
 
+    def note_predicted(self, epoch: int, choice: int, predicted: PredictedTokens) -> None:
+        """Take the predicted tokens of a choice, which a scheduler reports at its end."""
+        if epoch == self._entry.epoch:
+            self._predicted[choice] = predicted
+
     def _note_preemptions(self, before: CellTimeline | None, now: CellTimeline | None) -> None:
         counts = [0 if one is None else one.num_preemptions for one in (before, now)]
         if counts[1] > counts[0]:
@@ -131,6 +137,16 @@ class SessionMeter:
             self._num_cached_tokens,
             self._cached_tiers,
             tuple(self._timeline(choice) for choice in order),
+            self._predicted_tokens(),
+        )
+
+    def _predicted_tokens(self) -> PredictedTokens | None:
+        """Return the sum over all choices; None for a request without a prediction."""
+        if self._entry.predicted_token_ids is None:
+            return None
+        counts = self._predicted.values()
+        return PredictedTokens(
+            sum(one.num_accepted for one in counts), sum(one.num_rejected for one in counts)
         )
 
     def _timeline(self, choice: int) -> ChoiceTimeline | None:

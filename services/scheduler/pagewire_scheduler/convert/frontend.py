@@ -128,6 +128,7 @@ def submission(
         given_names=given_names(message, prompt),
         adapter=adapter_of(message),
         adapter_sources=adapter_sources(message),
+        predicted_token_ids=array_u32(message.predicted_token_ids),
         highest_prompt_id=int(prompt.max()) if len(prompt) else None,
     )
 
@@ -361,6 +362,8 @@ def _finished_choice(event: FinishedEvent) -> pb.FinishedChoice:
             usage_pb2.CachedTokens(tier=tier, num_tokens=num_tokens)
             for tier, num_tokens in event.cached_tokens
         ],
+        num_accepted_predicted=event.num_accepted_predicted,
+        num_rejected_predicted=event.num_rejected_predicted,
     )
 
 

@@ -18,7 +18,7 @@ from pagewire_worker.runner.step_sampler import Sampler
 from pagewire_worker.speculation.draft_model import DraftModel
 from pagewire_worker.speculation.lookups import DraftFinder, Lookups
 from pagewire_worker.speculation.ngram import NgramFinder
-from pagewire_worker.speculation.proposer import DraftProposer
+from pagewire_worker.speculation.prediction import PredictionFinder
 from pagewire_worker.speculation.settings import SpeculationSettings, read_speculation
 from pagewire_worker.speculation.speculator import Speculator
 from pagewire_worker.speculation.step_costs import StepCosts
@@ -78,14 +78,21 @@ def make_speculator(
     if settings.adaptive:
         most_rows = min(drafting.most_rows, slots.limits.max_model_len)
         costs = measured_costs(backend, most_rows, time.perf_counter)
+    predictions = PredictionFinder(slots.limits.vocab_size)
     return Speculator(
+<<<<<<< HEAD
         proposer=make_proposer(settings, drafting),
+=======
+        proposer=Lookups([predictions, make_finder(settings)]),
+>>>>>>> drafts
         table=slots,
         costs=costs,
         most=settings.num_speculative_tokens,
+        predictions=predictions,
     )
 
 
+<<<<<<< HEAD
 def make_proposer(settings: SpeculationSettings, drafting: Drafting) -> DraftProposer:
     """Return the proposer of a method."""
     draft = drafting.draft
@@ -100,6 +107,8 @@ def make_proposer(settings: SpeculationSettings, drafting: Drafting) -> DraftPro
     )
 
 
+=======
+>>>>>>> drafts
 def make_finder(settings: SpeculationSettings) -> DraftFinder:
     """Return the finder of a method that looks drafts up."""
     if settings.method == "ngram":

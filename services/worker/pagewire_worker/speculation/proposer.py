@@ -12,6 +12,8 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from pagewire_shared.steps.columns import Ints
+
 Tokens = npt.NDArray[np.int32]
 """The tokens of one sequence, prompt and output, [n]; a view that must not be written or kept."""
 
@@ -28,14 +30,16 @@ class SequenceStart:
     """What proposers know of a sequence when it comes to the worker.
 
     Attributes:
-        tenant: Tenant of the sequence; "" for the default tenant. Tenants share no guesses.
+        scope: Tenant and cache salt: only sequences of one scope share guesses.
+        num_prompt: Tokens of its prompt.
         num_tokens: Tokens that are known of it, prompt and output.
-        is_private: Whether it shares no guesses with others of its tenant, either.
+        predicted_token_ids: What the client expects its output to be; empty for nothing.
     """
 
-    tenant: str = ""
+    scope: tuple[str, bytes] = ("", b"")
+    num_prompt: int = 0
     num_tokens: int = 0
-    is_private: bool = False
+    predicted_token_ids: Ints = ()
 
 
 @dataclass(frozen=True, slots=True)

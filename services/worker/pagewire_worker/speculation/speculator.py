@@ -5,11 +5,12 @@ after it says how many of them may be verified.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from pagewire_shared.steps.plan import NewSequence, StepPlan
 from pagewire_shared.steps.result import StepResult
@@ -18,6 +19,7 @@ from pagewire_worker.batch.input_batch import PreparedStep
 from pagewire_worker.batch.slots import SlotTable
 from pagewire_worker.speculation.chances import FIRST_CHANCE, LEARNING, SequenceChance
 from pagewire_worker.speculation.draft_counts import DraftCounts
+from pagewire_worker.speculation.prediction import PredictionFinder
 from pagewire_worker.speculation.proposer import (
     LATER,
     NOTHING,
@@ -67,6 +69,7 @@ class Speculator:
         table: The slots; their tokens lie on the host.
         costs: Says how many drafts are worth their time; None to offer all.
         most: Drafts per slot and step, at most.
+        predictions: Knows which drafts were predicted by clients; None if none are.
         clock: Seconds, as time.perf_counter.
     """
 
@@ -77,6 +80,7 @@ class Speculator:
         table: SlotTable,
         costs: StepCosts | None,
         most: int,
+        predictions: PredictionFinder | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.counts = DraftCounts(most)
@@ -84,6 +88,7 @@ class Speculator:
         self._table = table
         self._costs = costs
         self._most = most
+        self._predictions = predictions
         self._clock = clock
         self._slots: dict[int, _Slot] = {}
         self._prior = FIRST_CHANCE
@@ -130,33 +135,38 @@ class Speculator:
         """
         began = self._clock()
         if verified is not None:
-            self._learn(step, verified)
+            predicted = self._learn(step, verified)
+            if predicted:
+                result = replace(result, num_predicted=_by_slot(result, predicted))
         self._note_time(began, result, step)
         offered = self._offer_in_time(began, result, len(step.slots))
         self._was_held, self._is_held = self._is_held, bool(offered)
-        if not offered:
-            return result
-        slots = np.asarray(result.slots).tolist()
-        num_drafts = np.array([offered.get(slot, 0) for slot in slots], dtype=np.uint32)
-        return replace(result, num_drafts=num_drafts)
+        return replace(result, num_drafts=_by_slot(result, offered)) if offered else result
 
     def _begin(self, slot: int, start: SequenceStart | None) -> None:
         """Let `slot` begin; without a start it gets no drafts."""
         self._slots.pop(slot, None)
         if start is not None:
-            self._slots[slot] = _Slot(start, SequenceChance(self._prior))
+            prior = FIRST_CHANCE if len(start.predicted_token_ids) else self._prior
+            self._slots[slot] = _Slot(start, SequenceChance(prior))
             self._proposer.begin(slot, start)
 
-    def _learn(self, step: PreparedStep, verified: VerifiedRows) -> None:
+    def _learn(self, step: PreparedStep, verified: VerifiedRows) -> dict[int, int]:
+        """Learn from verified drafts; return how many of each slot were predicted by a client."""
         assert step.drafts is not None
+        predicted = {}
         accepted = step.num_accepted(verified).tolist()
         for index, num_drafts in enumerate(step.drafts.num_drafts.tolist()):
             if num_drafts:
                 self.counts.add(num_drafts, accepted[index])
-                held = self._slots.get(int(step.slots[index]))
+                slot, end = int(step.slots[index]), int(step.ends[index])
+                held = self._slots.get(slot)
                 if held is not None:
                     part = held.chance.note(num_drafts, accepted[index])
                     self._prior += LEARNING * (part - self._prior)
+                if self._predictions is not None and self._predictions.has_found(slot, end):
+                    predicted[slot] = num_drafts
+        return predicted
 
     def _note_time(self, now: float, result: StepResult, step: PreparedStep) -> None:
         costs, before, self._taken_at = self._costs, self._taken_at, now
@@ -300,11 +310,20 @@ class Speculator:
         return price + TRIAL_DRAFTS * self._proposer.draft_seconds
 
 
+def _by_slot(result: StepResult, counts: Mapping[int, int]) -> npt.NDArray[np.uint32]:
+    """Return the counts per slot of `result`; slots without any have 0."""
+    slots = np.asarray(result.slots).tolist()
+    return np.array([counts.get(slot, 0) for slot in slots], dtype=np.uint32)
+
+
 def _start_of(request: NewSequence) -> SequenceStart | None:
     """Return what proposers know of a new sequence; None for one that has no drafts."""
     if request.is_beam or request.pooling is not None or request.grammar_id is not None:
         return None
     num_prompt = request.num_prefix_tokens + len(request.prompt_token_ids)
     return SequenceStart(
-        tenant=request.tenant, num_tokens=num_prompt + len(request.emitted_token_ids)
+        scope=(request.tenant, request.draft_scope),
+        num_prompt=num_prompt,
+        num_tokens=num_prompt + len(request.emitted_token_ids),
+        predicted_token_ids=request.predicted_token_ids,
     )

@@ -65,8 +65,8 @@ class SuffixFinder:
     def release(self, slot: int) -> None:
         """Keep the output of the sequence of `slot` for its tenant."""
         held = self._slots.pop(slot, None)
-        if held is not None and not held.start.is_private:
-            self._texts.add(held.start.tenant, held.output)
+        if held is not None:
+            self._texts.add(held.start.scope, held.output)
 
     def clear(self) -> None:
         """Keep the outputs of all sequences."""
@@ -96,7 +96,7 @@ class SuffixFinder:
         return self._likely(places, min(most, int(self._rule.max_spec_factor * longest)))
 
     def _elsewhere(self, held: _SlotText, tail: list[int]) -> Iterator[tuple[Tokens, int]]:
-        text = None if held.start.is_private else self._texts.find(held.start.tenant)
+        text = self._texts.find(held.start.scope)
         if text is None:
             return iter(())
         return _of(text.tokens, text.places(tail[SHORTEST_MATCH - 1 :: -1]))

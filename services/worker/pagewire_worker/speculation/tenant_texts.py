@@ -1,7 +1,7 @@
-"""Recent outputs by tenant, and where runs of tokens are in them.
+"""Recent outputs by tenant and cache salt, and where runs of tokens are in them.
 
-Memory is bounded twice: a tenant keeps its newest tokens, and the tenants that were used least
-recently are forgotten. Nothing of one tenant is found for another.
+Memory is bounded twice: each scope, a tenant with one salt, keeps its newest tokens, and the scopes
+that were used least recently are forgotten. Nothing of one scope is found for another.
 """
 
 from collections import OrderedDict, deque
@@ -13,16 +13,19 @@ import numpy as np
 from pagewire_worker.speculation.proposer import Tokens
 from pagewire_worker.speculation.token_index import TokenIndex
 
+Scope = tuple[str, bytes]
+"""A tenant, and a hash of the tenant and a cache salt; the hash is empty without either."""
+
 END_OF_OUTPUT: Final = -1
 TEXT_TOKENS: Final = 2**15
-"""Tokens that the outputs of one tenant have together, at most: with their index, 400 KB."""
-MOST_TENANTS: Final = 64
+"""Tokens that the outputs of one scope have together, at most: with their index, 400 KB."""
+MOST_SCOPES: Final = 64
 LONGEST_OUTPUT: Final = TEXT_TOKENS // 2 - 1
 """Newest tokens of an output that are kept."""
 
 
 class TenantText:
-    """The newest outputs of one tenant, one after the other, END_OF_OUTPUT behind each.
+    """The newest outputs of one scope, one after the other, END_OF_OUTPUT behind each.
 
     Args:
         run: Tokens of a run that is looked up.
@@ -71,32 +74,32 @@ class TenantText:
 
 
 class TenantTexts:
-    """The texts of all tenants.
+    """The texts of all scopes.
 
     Args:
         run: Tokens of a run that is looked up.
-        most_outputs: Outputs that are kept of a tenant, at most; 0 for none at all.
+        most_outputs: Outputs that are kept of a scope, at most; 0 for none at all.
     """
 
     def __init__(self, run: int, most_outputs: int) -> None:
         self._run = run
         self._most_outputs = most_outputs
-        self._texts: OrderedDict[str, TenantText] = OrderedDict()
+        self._texts: OrderedDict[Scope, TenantText] = OrderedDict()
 
-    def find(self, tenant: str) -> TenantText | None:
-        """Return the text of a tenant; None if nothing is kept of it."""
-        text = self._texts.get(tenant)
+    def find(self, scope: Scope) -> TenantText | None:
+        """Return the text of a scope; None if nothing is kept of it."""
+        text = self._texts.get(scope)
         if text is not None:
-            self._texts.move_to_end(tenant)
+            self._texts.move_to_end(scope)
         return text
 
-    def add(self, tenant: str, output: Sequence[int]) -> None:
-        """Keep an output of a tenant, if it is long enough to be found again."""
+    def add(self, scope: Scope, output: Sequence[int]) -> None:
+        """Keep an output of a scope, if it is long enough to be found again."""
         if self._most_outputs == 0 or len(output) <= self._run:
             return
-        text = self.find(tenant)
+        text = self.find(scope)
         if text is None:
-            text = self._texts[tenant] = TenantText(self._run, self._most_outputs)
-            if len(self._texts) > MOST_TENANTS:
+            text = self._texts[scope] = TenantText(self._run, self._most_outputs)
+            if len(self._texts) > MOST_SCOPES:
                 self._texts.popitem(last=False)
         text.add(output)

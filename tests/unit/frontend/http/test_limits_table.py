@@ -161,6 +161,7 @@ NUMBERS: dict[str, list[float]] = {
     "values of a body": [json_body.MAX_COMMAS, json_body.MAX_NAMES, json_body.MAX_CONTAINERS],
     "large bodies that wait": [json_reader.LARGE_BYTES, json_reader.MAX_WAITING_BYTES],
     "token ids of a request over gRPC": [request_fit.MAX_PROMPT_IDS],
+    "prediction": [request_fit.MAX_PREDICTION_CHARS],
     "text of /tokenize": [tokenization.MAX_TEXT_CHARS],
     "tokens of /detokenize": [tokenization.MAX_TOKENS],
     "texts waiting for the tokenizer": [tokenization.MAX_WAITING],

@@ -190,6 +190,8 @@ def test_a_failed_step_forgets_its_drafts() -> None:
         ({"counts": [2], "token_ids": [1]}, "as many tokens as it counts"),
         ({"num_drafts": [5]}, "offers more than 4 drafts"),
         ({"num_drafts": [1, 1]}, "one entry per slot"),
+        ({"num_predicted": [1, 1]}, "one entry per slot"),
+        ({"num_predicted": [3]}, "more predicted drafts than were granted"),
     ],
 )
 def test_a_result_that_contradicts_its_grants_is_refused(
@@ -201,6 +203,29 @@ def test_a_result_that_contradicts_its_grants_is_refused(
     plan = cell.planned()
     with pytest.raises(WireError, match=reason):
         cell.answer(plan, **fields)
+
+
+def test_predicted_tokens_reach_the_worker_and_are_counted() -> None:
+    cell = drafting_cell(steps_in_flight=1)
+    sampling = SamplingParams(max_tokens=5)
+    cell.submit(1, [1, 2, 3], sampling=sampling, predicted_token_ids=[9, 7, 8], salt=b"salt")
+    first = cell.planned()
+    (new,) = first.new_sequences
+    assert new.predicted_token_ids == [9, 7, 8]
+    assert len(new.draft_scope) == 16
+    cell.answer(first, num_drafts=[2])
+    second = cell.planned()
+    cell.answer(second, **several(second, 7, 8), num_predicted=[2], num_drafts=[1])
+    third = cell.planned()
+    (end,) = finished(cell.answer(third, **several(third, 5, 6), num_predicted=[1]))
+    assert (end.num_accepted_predicted, end.num_rejected_predicted) == (2, 1)
+
+
+def test_a_worker_without_drafts_gets_no_prediction() -> None:
+    cell = Cell()
+    cell.submit(1, [1, 2, 3], predicted_token_ids=[9, 7, 8], salt=b"salt")
+    (new,) = cell.planned().new_sequences
+    assert (list(new.predicted_token_ids), new.draft_scope) == ([], b"")
 
 
 def test_each_right_draft_is_charged_to_its_tenant() -> None:

@@ -88,6 +88,7 @@ class MadeUpSteps:
         drafts = DraftRows(np.array([granted]), rows, rows) if granted else None
         step = SimpleNamespace(
             slots=np.zeros(1, np.int64),
+            ends=np.zeros(1, np.int64),
             token_slots=rows,
             sampling_slots=rows,
             drafts=drafts,

@@ -42,21 +42,15 @@ def test_the_most_frequent_token_wins_and_unlikely_ones_end_the_drafts():
     assert proposed([1, 2, 3, 4]) == []
 
 
-def test_outputs_are_found_by_others_of_the_tenant_only():
+@pytest.mark.parametrize(
+    ("scope", "found"),
+    [(("a", b"s"), [12, 13]), (("a", b""), []), (("b", b"s"), []), (("", b""), [])],
+)
+def test_outputs_are_found_by_others_of_the_tenant_and_salt_only(scope, found):
     one = finder()
-    finish(one, [10, 11, 12, 13, 14], tenant="a")
-    for tenant, found in (("a", [12, 13]), ("b", []), ("", [])):
-        one.begin(1, SequenceStart(tenant=tenant, num_tokens=3))
-        assert list(one.find(1, array([5, 10, 11]), 8)) == found
-    one.begin(1, SequenceStart(tenant="a", num_tokens=3, is_private=True))
-    assert list(one.find(1, array([5, 10, 11]), 8)) == []
-
-
-@pytest.mark.parametrize("start", [{"is_private": True}, {"tenant": "other"}])
-def test_what_is_private_or_of_others_is_not_kept(start):
-    one = finder()
-    finish(one, [10, 11, 12, 13, 14], **start)
-    assert list(one.find(1, array([5, 10, 11]), 8)) == []
+    finish(one, [10, 11, 12, 13, 14], scope=("a", b"s"))
+    one.begin(1, SequenceStart(scope=scope, num_tokens=3))
+    assert list(one.find(1, array([5, 10, 11]), 8)) == found
 
 
 def test_prompts_are_not_kept():
@@ -75,16 +69,16 @@ def test_drafts_end_where_an_output_ended():
 
 
 def test_only_the_last_outputs_and_tenants_are_kept(monkeypatch):
-    monkeypatch.setattr(tenant_texts, "MOST_TENANTS", 2)
+    monkeypatch.setattr(tenant_texts, "MOST_SCOPES", 2)
     one = finder(most_outputs=2)
     for first in (10, 20, 30):
         finish(one, [first, first + 1, first + 2])
     found = [list(one.find(9, array([5, first, first + 1]), 8)) for first in (10, 20, 30)]
     assert found == [[], [22], [32]]
     for tenant in ("a", "b"):
-        finish(one, [40, 41, 42], tenant=tenant)
-    assert one._texts.find("") is None
-    assert one._texts.find("b") is not None
+        finish(one, [40, 41, 42], scope=(tenant, b""))
+    assert one._texts.find(("", b"")) is None
+    assert one._texts.find(("b", b"")) is not None
 
 
 def test_a_full_text_keeps_its_newest_tokens():

@@ -174,7 +174,7 @@ class PromptBlocks(_message.Message):
     def __init__(self, root: _Optional[bytes] = ..., block_size: _Optional[int] = ..., names: _Optional[bytes] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "epoch", "handle", "model", "adapter", "prompt_token_ids", "emitted", "sampling", "eos_token_ids", "tenant", "cache_salt", "priority", "remaining_ms", "generate", "pool", "age_ms", "prompt_blocks", "adapter_sources")
+    __slots__ = ("request_id", "epoch", "handle", "model", "adapter", "prompt_token_ids", "emitted", "sampling", "eos_token_ids", "tenant", "cache_salt", "priority", "remaining_ms", "generate", "pool", "age_ms", "prompt_blocks", "adapter_sources", "predicted_token_ids")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     HANDLE_FIELD_NUMBER: _ClassVar[int]
@@ -193,6 +193,7 @@ class Submit(_message.Message):
     AGE_MS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_SOURCES_FIELD_NUMBER: _ClassVar[int]
+    PREDICTED_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     request_id: bytes
     epoch: int
     handle: int
@@ -211,7 +212,8 @@ class Submit(_message.Message):
     age_ms: int
     prompt_blocks: PromptBlocks
     adapter_sources: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, request_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., handle: _Optional[int] = ..., model: _Optional[str] = ..., adapter: _Optional[bytes] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted: _Optional[_Iterable[_Union[EmittedTokens, _Mapping]]] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., eos_token_ids: _Optional[bytes] = ..., tenant: _Optional[str] = ..., cache_salt: _Optional[bytes] = ..., priority: _Optional[int] = ..., remaining_ms: _Optional[int] = ..., generate: _Optional[_Union[GenerateKind, _Mapping]] = ..., pool: _Optional[_Union[_pooling_pb2.Pooling, _Mapping]] = ..., age_ms: _Optional[int] = ..., prompt_blocks: _Optional[_Union[PromptBlocks, _Mapping]] = ..., adapter_sources: _Optional[_Iterable[str]] = ...) -> None: ...
+    predicted_token_ids: bytes
+    def __init__(self, request_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., handle: _Optional[int] = ..., model: _Optional[str] = ..., adapter: _Optional[bytes] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted: _Optional[_Iterable[_Union[EmittedTokens, _Mapping]]] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., eos_token_ids: _Optional[bytes] = ..., tenant: _Optional[str] = ..., cache_salt: _Optional[bytes] = ..., priority: _Optional[int] = ..., remaining_ms: _Optional[int] = ..., generate: _Optional[_Union[GenerateKind, _Mapping]] = ..., pool: _Optional[_Union[_pooling_pb2.Pooling, _Mapping]] = ..., age_ms: _Optional[int] = ..., prompt_blocks: _Optional[_Union[PromptBlocks, _Mapping]] = ..., adapter_sources: _Optional[_Iterable[str]] = ..., predicted_token_ids: _Optional[bytes] = ...) -> None: ...
 
 class SubmitBatch(_message.Message):
     __slots__ = ("submits",)
@@ -310,7 +312,7 @@ class FinishedChoices(_message.Message):
     def __init__(self, choices: _Optional[_Iterable[_Union[FinishedChoice, _Mapping]]] = ...) -> None: ...
 
 class FinishedChoice(_message.Message):
-    __slots__ = ("handle", "choice", "epoch", "num_tokens", "reason", "stop_token_id", "error", "cached_tokens")
+    __slots__ = ("handle", "choice", "epoch", "num_tokens", "reason", "stop_token_id", "error", "cached_tokens", "num_accepted_predicted", "num_rejected_predicted")
     HANDLE_FIELD_NUMBER: _ClassVar[int]
     CHOICE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -319,6 +321,8 @@ class FinishedChoice(_message.Message):
     STOP_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_ACCEPTED_PREDICTED_FIELD_NUMBER: _ClassVar[int]
+    NUM_REJECTED_PREDICTED_FIELD_NUMBER: _ClassVar[int]
     handle: int
     choice: int
     epoch: int
@@ -327,7 +331,9 @@ class FinishedChoice(_message.Message):
     stop_token_id: int
     error: _error_pb2.ErrorDetail
     cached_tokens: _containers.RepeatedCompositeFieldContainer[_usage_pb2.CachedTokens]
-    def __init__(self, handle: _Optional[int] = ..., choice: _Optional[int] = ..., epoch: _Optional[int] = ..., num_tokens: _Optional[int] = ..., reason: _Optional[_Union[_sampling_pb2.FinishReason, str]] = ..., stop_token_id: _Optional[int] = ..., error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ..., cached_tokens: _Optional[_Iterable[_Union[_usage_pb2.CachedTokens, _Mapping]]] = ...) -> None: ...
+    num_accepted_predicted: int
+    num_rejected_predicted: int
+    def __init__(self, handle: _Optional[int] = ..., choice: _Optional[int] = ..., epoch: _Optional[int] = ..., num_tokens: _Optional[int] = ..., reason: _Optional[_Union[_sampling_pb2.FinishReason, str]] = ..., stop_token_id: _Optional[int] = ..., error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ..., cached_tokens: _Optional[_Iterable[_Union[_usage_pb2.CachedTokens, _Mapping]]] = ..., num_accepted_predicted: _Optional[int] = ..., num_rejected_predicted: _Optional[int] = ...) -> None: ...
 
 class Rejected(_message.Message):
     __slots__ = ("handle", "epoch", "error")

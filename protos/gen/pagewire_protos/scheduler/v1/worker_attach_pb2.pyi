@@ -220,7 +220,7 @@ class StepPlan(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., incarnation: _Optional[int] = ..., step_id: _Optional[int] = ..., freed_slots: _Optional[bytes] = ..., new_requests: _Optional[_Iterable[_Union[NewRequest, _Mapping]]] = ..., slots: _Optional[bytes] = ..., starts: _Optional[bytes] = ..., num_new_tokens: _Optional[bytes] = ..., samples: _Optional[bytes] = ..., num_new_blocks: _Optional[bytes] = ..., new_block_ids: _Optional[bytes] = ..., copy_sources: _Optional[bytes] = ..., copy_destinations: _Optional[bytes] = ..., named_blocks: _Optional[bytes] = ..., names: _Optional[bytes] = ..., fork_slots: _Optional[bytes] = ..., fork_sources: _Optional[bytes] = ..., fork_choices: _Optional[bytes] = ..., appended_slots: _Optional[bytes] = ..., appended_token_ids: _Optional[bytes] = ..., copy_slots: _Optional[bytes] = ..., released_grammars: _Optional[bytes] = ..., named_slots: _Optional[bytes] = ..., num_drafts: _Optional[bytes] = ...) -> None: ...
 
 class NewRequest(_message.Message):
-    __slots__ = ("slot", "request_id", "choice", "prompt_token_ids", "emitted_token_ids", "sampling", "block_tables", "eos_token_ids", "is_beam", "grammar_id", "pooling", "tenant", "prefix_slot", "num_prefix_tokens", "adapter_slot")
+    __slots__ = ("slot", "request_id", "choice", "prompt_token_ids", "emitted_token_ids", "sampling", "block_tables", "eos_token_ids", "is_beam", "grammar_id", "pooling", "tenant", "prefix_slot", "num_prefix_tokens", "adapter_slot", "draft_scope", "predicted_token_ids")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CHOICE_FIELD_NUMBER: _ClassVar[int]
@@ -236,6 +236,8 @@ class NewRequest(_message.Message):
     PREFIX_SLOT_FIELD_NUMBER: _ClassVar[int]
     NUM_PREFIX_TOKENS_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_SLOT_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_SCOPE_FIELD_NUMBER: _ClassVar[int]
+    PREDICTED_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     slot: int
     request_id: bytes
     choice: int
@@ -251,7 +253,9 @@ class NewRequest(_message.Message):
     prefix_slot: int
     num_prefix_tokens: int
     adapter_slot: int
-    def __init__(self, slot: _Optional[int] = ..., request_id: _Optional[bytes] = ..., choice: _Optional[int] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted_token_ids: _Optional[bytes] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., block_tables: _Optional[_Iterable[_Union[BlockTable, _Mapping]]] = ..., eos_token_ids: _Optional[bytes] = ..., is_beam: bool = ..., grammar_id: _Optional[bytes] = ..., pooling: _Optional[_Union[_pooling_pb2.Pooling, _Mapping]] = ..., tenant: _Optional[str] = ..., prefix_slot: _Optional[int] = ..., num_prefix_tokens: _Optional[int] = ..., adapter_slot: _Optional[int] = ...) -> None: ...
+    draft_scope: bytes
+    predicted_token_ids: bytes
+    def __init__(self, slot: _Optional[int] = ..., request_id: _Optional[bytes] = ..., choice: _Optional[int] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted_token_ids: _Optional[bytes] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., block_tables: _Optional[_Iterable[_Union[BlockTable, _Mapping]]] = ..., eos_token_ids: _Optional[bytes] = ..., is_beam: bool = ..., grammar_id: _Optional[bytes] = ..., pooling: _Optional[_Union[_pooling_pb2.Pooling, _Mapping]] = ..., tenant: _Optional[str] = ..., prefix_slot: _Optional[int] = ..., num_prefix_tokens: _Optional[int] = ..., adapter_slot: _Optional[int] = ..., draft_scope: _Optional[bytes] = ..., predicted_token_ids: _Optional[bytes] = ...) -> None: ...
 
 class BlockTable(_message.Message):
     __slots__ = ("block_ids", "num_before")
@@ -262,7 +266,7 @@ class BlockTable(_message.Message):
     def __init__(self, block_ids: _Optional[bytes] = ..., num_before: _Optional[int] = ...) -> None: ...
 
 class StepResult(_message.Message):
-    __slots__ = ("generation", "incarnation", "step_id", "slots", "counts", "token_ids", "logprobs", "num_top", "top_token_ids", "top_logprobs", "failure", "model_time_us", "step_time_us", "ranks", "prompt", "vectors", "given_up_slots", "given_up_reasons", "failed_slots", "failed_reason", "num_drafts")
+    __slots__ = ("generation", "incarnation", "step_id", "slots", "counts", "token_ids", "logprobs", "num_top", "top_token_ids", "top_logprobs", "failure", "model_time_us", "step_time_us", "ranks", "prompt", "vectors", "given_up_slots", "given_up_reasons", "failed_slots", "failed_reason", "num_drafts", "num_predicted")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
@@ -284,6 +288,7 @@ class StepResult(_message.Message):
     FAILED_SLOTS_FIELD_NUMBER: _ClassVar[int]
     FAILED_REASON_FIELD_NUMBER: _ClassVar[int]
     NUM_DRAFTS_FIELD_NUMBER: _ClassVar[int]
+    NUM_PREDICTED_FIELD_NUMBER: _ClassVar[int]
     generation: int
     incarnation: int
     step_id: int
@@ -305,7 +310,8 @@ class StepResult(_message.Message):
     failed_slots: bytes
     failed_reason: str
     num_drafts: bytes
-    def __init__(self, generation: _Optional[int] = ..., incarnation: _Optional[int] = ..., step_id: _Optional[int] = ..., slots: _Optional[bytes] = ..., counts: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., num_top: _Optional[bytes] = ..., top_token_ids: _Optional[bytes] = ..., top_logprobs: _Optional[bytes] = ..., failure: _Optional[_Union[StepFailure, _Mapping]] = ..., model_time_us: _Optional[int] = ..., step_time_us: _Optional[int] = ..., ranks: _Optional[bytes] = ..., prompt: _Optional[_Union[PromptLogprobs, _Mapping]] = ..., vectors: _Optional[bytes] = ..., given_up_slots: _Optional[bytes] = ..., given_up_reasons: _Optional[_Iterable[str]] = ..., failed_slots: _Optional[bytes] = ..., failed_reason: _Optional[str] = ..., num_drafts: _Optional[bytes] = ...) -> None: ...
+    num_predicted: bytes
+    def __init__(self, generation: _Optional[int] = ..., incarnation: _Optional[int] = ..., step_id: _Optional[int] = ..., slots: _Optional[bytes] = ..., counts: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., num_top: _Optional[bytes] = ..., top_token_ids: _Optional[bytes] = ..., top_logprobs: _Optional[bytes] = ..., failure: _Optional[_Union[StepFailure, _Mapping]] = ..., model_time_us: _Optional[int] = ..., step_time_us: _Optional[int] = ..., ranks: _Optional[bytes] = ..., prompt: _Optional[_Union[PromptLogprobs, _Mapping]] = ..., vectors: _Optional[bytes] = ..., given_up_slots: _Optional[bytes] = ..., given_up_reasons: _Optional[_Iterable[str]] = ..., failed_slots: _Optional[bytes] = ..., failed_reason: _Optional[str] = ..., num_drafts: _Optional[bytes] = ..., num_predicted: _Optional[bytes] = ...) -> None: ...
 
 class PromptLogprobs(_message.Message):
     __slots__ = ("slots", "first_positions", "counts", "logprobs", "ranks", "num_top", "top_token_ids", "top_logprobs")

@@ -187,6 +187,7 @@ class Answer:
             self.usage.cached_tokens + usage.cached_tokens,
             joined(self.usage.cached_tokens_by_tier, usage.cached_tokens_by_tier),
             tuple(chain.from_iterable(self._timelines)),
+            usage.predicted,
         )
 
 

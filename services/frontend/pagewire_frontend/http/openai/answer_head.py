@@ -10,7 +10,7 @@ from pagewire_frontend.http.openai.response_options import ResponseOptions
 from pagewire_frontend.http.streaming.event_stream import TextLine
 from pagewire_frontend.metrics.timeline import tier_details, timeline_details
 from pagewire_frontend.models.tokenizer import TextTokenizer
-from pagewire_frontend.session.events import Delta, Finished, Usage
+from pagewire_frontend.session.events import Delta, Finished, PredictedTokens, Usage
 
 Json = dict[str, Any]
 
@@ -84,7 +84,20 @@ def usage_body(usage: Usage) -> Json:
             "cached_tokens": usage.cached_tokens,
             **tier_details(usage.cached_tokens_by_tier),
         },
+        **_prediction_details(usage.predicted),
         **timeline_details(usage.timelines),
+    }
+
+
+def _prediction_details(predicted: PredictedTokens | None) -> Json:
+    """Return the counts of predicted tokens; nothing without a prediction."""
+    if predicted is None:
+        return {}
+    return {
+        "completion_tokens_details": {
+            "accepted_prediction_tokens": predicted.num_accepted,
+            "rejected_prediction_tokens": predicted.num_rejected,
+        }
     }
 
 

@@ -52,6 +52,9 @@ _TIMELINE: Schema = {
 _USAGE = _object(
     {"prompt_tokens": _COUNT, "completion_tokens": _COUNT, "total_tokens": _COUNT},
     prompt_tokens_details=_object({"cached_tokens": _COUNT}, cached_tokens_by_tier=_TIERS),
+    completion_tokens_details=_object(
+        {"accepted_prediction_tokens": _COUNT, "rejected_prediction_tokens": _COUNT}
+    ),
     timeline=_list(_TIMELINE),
 )
 _REASON: Schema = {"enum": ["stop", "length", "tool_calls", "content_filter", None]}

@@ -61,7 +61,9 @@ def make_router(engine: Engine, streams: Streams, *, bodies: Bodies) -> APIRoute
                 opens_turn=prompt.add_generation_prompt,
             )
             prompt = replace(prompt, tools=plan.template_tools)
-            asked = [_request(body, model, prompt=prompt, params=plan.params, marks=plan.marks)]
+            prediction = body.prediction.text if body.prediction is not None else None
+            given = {"params": plan.params, "marks": plan.marks, "prediction": prediction}
+            asked = [_request(body, model, prompt=prompt, **given)]
             shown = response_options.of_chat(body)
             form = partial(ChatFormat, new_reader=plan.new_reader)
             try:

@@ -130,6 +130,20 @@ class ChatMessageBody(StrictBody):
         return value
 
 
+class PredictionBody(StrictBody):
+    """What an answer is expected to be."""
+
+    type: Literal["content"]
+    content: str | Annotated[list[TextPart], FIRST_ERROR]
+
+    @property
+    def text(self) -> str:
+        """The whole text."""
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(part.text for part in self.content)
+
+
 class ChatBody(GenerationBody):
     """POST /v1/chat/completions."""
 
@@ -147,6 +161,7 @@ class ChatBody(GenerationBody):
     parallel_tool_calls: bool | None = None
     include_reasoning: bool | None = None
     reasoning_effort: EFFORTS | None = None
+    prediction: PredictionBody | None = None
 
 
 class CompletionBody(GenerationBody):

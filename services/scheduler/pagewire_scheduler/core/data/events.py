@@ -43,7 +43,7 @@ class FinishedEvent:
     """The end of one choice; `num_tokens` is the length of its whole output.
 
     `cached_tokens` is (tier, prompt tokens found there and not computed), "worker" for the worker's
-    own cache.
+    own cache. Predicted tokens are those of the client that were computed ahead.
     """
 
     frontend_id: bytes
@@ -56,6 +56,8 @@ class FinishedEvent:
     stop_token_id: int | None
     error: PagewireError | None
     cached_tokens: tuple[tuple[str, int], ...] = ()
+    num_accepted_predicted: int = 0
+    num_rejected_predicted: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ def condition_bytes(submission: Submission) -> dict[str, int]:
     return {
         "eos_token_ids": _ID * len(submission.eos_token_ids),
         "tenant": 4 * len(submission.tenant),
+        "prediction": _ID * len(submission.predicted_token_ids),
         "stop_token_ids": _VARINT * len(sampling.stop_token_ids),
         "logit_bias": (_VARINT + 10) * len(sampling.logit_bias),
         "allowed_token_ids": _VARINT * len(sampling.allowed_token_ids),

@@ -28,6 +28,7 @@ class Submission:
         given_names: Names of the prompt's blocks that came with it; None to compute them.
         adapter: SHA-256 of the content of a LoRA adapter; empty for the model alone.
         adapter_sources: Where workers may read that content, the best first.
+        predicted_token_ids: Tokens that the client expects the output to be; empty for none.
         highest_prompt_id: Largest token id of the prompt; None when unknown.
     """
 
@@ -50,6 +51,7 @@ class Submission:
     given_names: GivenNames | None = None
     adapter: bytes = b""
     adapter_sources: tuple[str, ...] = ()
+    predicted_token_ids: Seq[int] = ()
     highest_prompt_id: int | None = None
 
     @property

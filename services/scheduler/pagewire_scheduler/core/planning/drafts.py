@@ -4,10 +4,12 @@ Drafts come last in a plan: they take tokens and blocks that nothing else of the
 preempt nothing. A step without offers costs nothing.
 """
 
+import hashlib
 from collections.abc import Sequence as Seq
-from typing import Final
+from typing import Any, Final
 
 from pagewire_scheduler.core.data.state_machine import State
+from pagewire_scheduler.core.data.submission import Submission
 from pagewire_scheduler.core.planning.left_out import may_be_left_out
 from pagewire_scheduler.core.planning.plan_builder import PlanBuilder
 from pagewire_scheduler.core.state.outstanding_step import OutstandingStep
@@ -15,6 +17,7 @@ from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
 from pagewire_shared.steps.result import ListResult
 
+SCOPE_BYTES: Final = 16
 MAX_STEP_DRAFTS: Final = 1024
 """Drafts of all sequences in a step: each may come back as a token with its alternatives."""
 
@@ -59,6 +62,29 @@ def _take_blocks(builder: PlanBuilder, index: int, wanted: int) -> int:
     plan.new_block_ids[at:at] = table.grow(needed)
     plan.num_new_blocks[index] = needed
     return wanted
+
+
+def for_drafts(worker: WorkerState, submission: Submission) -> dict[str, Any]:
+    """Return what a worker that speculates needs to know of a new sequence, besides the rest."""
+    if not worker.info.max_drafts:
+        return {}
+    scope = hashlib.blake2b(submission.salt, digest_size=SCOPE_BYTES).digest()
+    return {
+        "draft_scope": scope if submission.salt else b"",
+        "predicted_token_ids": submission.predicted_token_ids,
+    }
+
+
+def note_predicted(sampled: Seq[Sequence], counts: Seq[int], num_predicted: Seq[int]) -> None:
+    """Count the drafts of a step that came from what the client predicted.
+
+    Args:
+        sampled: Sequences that sampled.
+        counts: Their tokens, at least 1 each.
+        num_predicted: Such drafts of each that were verified.
+    """
+    for sequence, count, predicted in zip(sampled, counts, num_predicted, strict=True):
+        sequence.outcome.note_predicted(predicted, min(count - 1, predicted))
 
 
 def note_offers(worker: WorkerState, step: OutstandingStep, result: ListResult) -> None:

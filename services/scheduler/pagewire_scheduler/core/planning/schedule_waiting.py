@@ -18,6 +18,7 @@ from pagewire_scheduler.core.data.plan_bytes import record_bytes
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.data.timeline import tokens_by_tier
 from pagewire_scheduler.core.parallel.beam_group import start_group
+from pagewire_scheduler.core.planning.drafts import for_drafts
 from pagewire_scheduler.core.planning.known_prefix import KnownPrefix, find_known_prefix
 from pagewire_scheduler.core.planning.plan_builder import PlanBuilder
 from pagewire_scheduler.core.state.capacity import (
@@ -312,6 +313,7 @@ def _describe(
         prefix_slot=prefix.slot,
         num_prefix_tokens=prefix.num_tokens,
         adapter_slot=worker.adapters.slot_of(submission.adapter),
+        **for_drafts(worker, submission),
     )
 
 

@@ -14,7 +14,7 @@ from pagewire_scheduler.core.data.events import (
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.data.token_logprobs import PromptPiece
 from pagewire_scheduler.core.parallel.beam_group import advance_group
-from pagewire_scheduler.core.planning.drafts import by_token, note_offers
+from pagewire_scheduler.core.planning.drafts import by_token, note_offers, note_predicted
 from pagewire_scheduler.core.planning.left_out import given_up_error, leave_out, note_sampled
 from pagewire_scheduler.core.planning.preemption import roll_back
 from pagewire_scheduler.core.queueing.adapter_gate import push_waiting
@@ -138,6 +138,9 @@ def _take_drafts(
 ) -> list[Sequence]:
     """Charge the right drafts of a step; return the sequence of each of its tokens."""
     counts = [count for count in result.counts if count]
+    if result.num_predicted:
+        rows = zip(result.counts, result.num_predicted, strict=True)
+        note_predicted(sampled, counts, [predicted for count, predicted in rows if count])
     for sequence, count in zip(sampled, counts, strict=True):
         if count > 1 and sequence.is_live:
             policy.charge_output(sequence, count - 1)

@@ -26,6 +26,8 @@ def check_result(worker: WorkerState, step: OutstandingStep, result: ListResult)
         raise WireError(f"step {step.step_id} must return as many tokens as it counts")
     if result.num_drafts:
         _check_offers(worker, step, result)
+    if result.num_predicted:
+        _check_predicted(step, result)
     if result.given_up:
         _check_given_up(step, result)
     if len(result.vectors) != step.num_vector_bytes:
@@ -50,6 +52,17 @@ def _check_offers(worker: WorkerState, step: OutstandingStep, result: ListResult
         raise WireError(f"num_drafts of step {step.step_id} needs one entry per slot")
     if max(result.num_drafts) > worker.info.max_drafts:
         raise WireError(f"step {step.step_id} offers more than {worker.info.max_drafts} drafts")
+
+
+def _check_predicted(step: OutstandingStep, result: ListResult) -> None:
+    """Raise WireError unless the predicted drafts are of sampled slots, and were granted."""
+    if len(result.num_predicted) != len(result.slots):
+        raise WireError(f"num_predicted of step {step.step_id} needs one entry per slot")
+    plan = step.plan
+    granted = dict(zip(plan.slots, plan.num_drafts, strict=True)) if plan.num_drafts else {}
+    rows = zip(result.slots, result.num_predicted, strict=True)
+    if any(predicted > granted.get(slot, 0) for slot, predicted in rows):
+        raise WireError(f"step {step.step_id} verified more predicted drafts than were granted")
 
 
 def _check_given_up(step: OutstandingStep, result: ListResult) -> None:

@@ -92,6 +92,7 @@ def cost_of(submission: Submission) -> Cost:
     num_reported = 0 if sampling.prompt_logprobs is None else 1 + sampling.prompt_logprobs
     # The prompt as it came, with each choice, and once more while another worker computes it.
     held = _REQUEST_BYTES + num_choices * _CHOICE_BYTES + _parameter_bytes(sampling)
+    held += len(submission.predicted_token_ids) * _TOKEN_BYTES
     held += num_prompt * (_TOKEN_BYTES * (2 + num_choices) + num_reported * _PROMPT_VALUE_BYTES)
     emitted = [len(token_ids) for token_ids in submission.emitted]
     held += sum(emitted) * (_TOKEN_BYTES + per_token)

@@ -149,6 +149,8 @@ def finished_event(sequence: Sequence) -> FinishedEvent | None:
         stop_token_id=sequence.outcome.stop_token_id,
         error=sequence.outcome.error,
         cached_tokens=sequence.times.cached_tokens,
+        num_accepted_predicted=sequence.outcome.num_accepted_predicted,
+        num_rejected_predicted=sequence.outcome.num_rejected_predicted,
     )
 
 

@@ -68,9 +68,18 @@ class Outcome:
         vector: The vector of a pooling request, as little-endian f32.
         stop_token_id: The stop token that ended the sequence.
         error: The reason why the sequence failed.
+        num_accepted_predicted, num_rejected_predicted: Tokens predicted by the client that were
+            computed ahead, right and wrong ones.
     """
 
     logprobs: OutputLogprobs | None = None
     vector: bytes | None = None
     stop_token_id: int | None = None
     error: PagewireError | None = None
+    num_accepted_predicted: int = 0
+    num_rejected_predicted: int = 0
+
+    def note_predicted(self, num_verified: int, num_right: int) -> None:
+        """Count predicted tokens that a step has verified."""
+        self.num_accepted_predicted += num_right
+        self.num_rejected_predicted += num_verified - num_right
