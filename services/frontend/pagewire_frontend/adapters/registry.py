@@ -11,6 +11,7 @@ from typing import Final
 
 from pagewire_frontend.adapters.adapter_use import AdapterUse
 from pagewire_frontend.adapters.store import ContentFolder
+from pagewire_shared.adapters.adapter_folder import AdapterSummary
 from pagewire_shared.adapters.flag_values import MAX_NAME_CHARS
 from pagewire_shared.adapters.tensor_header import AdapterBounds
 from pagewire_shared.errors import (
@@ -142,12 +143,14 @@ class AdapterRegistry:
             raise OverloadedError("too many adapters are being loaded")
         self._num_loading += 1
         try:
-            async with self._turn:
-                summary = await asyncio.to_thread(store.check, path, self._bounds, root)
-                check_rank(base_model, summary.rank, self.known_rank(base_model))
-                if store.reserve(summary):
-                    await asyncio.to_thread(store.copy, path, summary, self._bounds, root)
-                    store.enter(summary)
+            await self._turn.acquire()
+            job = asyncio.create_task(self._keep(store, path, root, base_model))
+            try:
+                summary = await asyncio.shield(job)
+            except asyncio.CancelledError:
+                # The thread cannot be stopped, so that its copy is noted all the same.
+                job.add_done_callback(self._let_go)
+                raise
         finally:
             self._num_loading -= 1
         return NamedAdapter(
@@ -162,6 +165,29 @@ class AdapterRegistry:
             num_bytes=summary.num_bytes,
             loaded_at=int(time.time()),
         )
+
+    async def _keep(
+        self, store: ContentFolder, path: Path, root: Path | None, base_model: str
+    ) -> AdapterSummary:
+        """Check and copy an adapter, which is pinned then; it ends the turn."""
+        try:
+            summary = await asyncio.to_thread(store.check, path, self._bounds, root)
+            check_rank(base_model, summary.rank, self.known_rank(base_model))
+            if store.reserve(summary):
+                await asyncio.to_thread(store.copy, path, summary, self._bounds, root)
+                store.enter(summary)
+            return summary
+        finally:
+            self._turn.release()
+
+    def _let_go(self, job: "asyncio.Task[AdapterSummary]") -> None:
+        """Unpin what a load that was cancelled has copied; its faults reach nobody else."""
+        if job.cancelled():
+            return
+        if (error := job.exception()) is not None:
+            _logger.warning("a load of an adapter that was cancelled failed: %s", error)
+        elif self.store is not None:
+            self.store.unpin(job.result().adapter_id)
 
     async def unload(self, name: str) -> None:
         """Forget a name; open streams go on. Raises ModelNotFoundError."""

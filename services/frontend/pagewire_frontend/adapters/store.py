@@ -37,8 +37,8 @@ class _Content:
 class ContentFolder:
     """The content of adapters, one folder each. `close` it: the folder goes with the process.
 
-    `add` blocks and belongs into a thread, one call at a time. All other methods are quick, and
-    are called on the event loop.
+    `check` and `copy` block and belong into a thread, one call at a time. All other methods are
+    quick, and are called on the event loop.
     """
 
     def __init__(self, parent: Path | None, max_bytes: int) -> None:
@@ -61,6 +61,7 @@ class ContentFolder:
         self._lock = os.open(self._folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         self._content: dict[bytes, _Content] = {}  # the one used longest ago comes first
+        self._leaving: list[bytes] = []  # not content any more; `copy` removes their files
 
     @property
     def num_bytes(self) -> int:
@@ -97,23 +98,33 @@ class ContentFolder:
         if self.pin(summary.adapter_id):
             return False
         left = self.max_bytes - summary.num_bytes - self.num_bytes
-        for adapter_id, content in list(self._content.items()):
+        leaving = []
+        for adapter_id, content in self._content.items():
             if left >= 0:
                 break
             if not content.num_pins:
                 left += content.num_bytes
-                self._remove(adapter_id)
+                leaving.append(adapter_id)
         if left < 0:
             raise OverloadedError(
                 f"the adapter has {summary.num_bytes} bytes, and those in use leave no room of the "
                 f"{self.max_bytes} bytes for adapters (--lora-store-bytes)"
             )
+        for adapter_id in leaving:
+            del self._content[adapter_id]
+        self._leaving += leaving
         return True
 
     def copy(
         self, source: Path, summary: AdapterSummary, bounds: AdapterBounds, root: Path | None
     ) -> None:
-        """Copy the content. It blocks. Raises AdapterError when it has changed since `check`."""
+        """Copy the content, once what leaves for it is removed. It blocks.
+
+        Raises:
+            AdapterError: It has changed since `check`.
+        """
+        while self._leaving:
+            self._remove(self._leaving.pop())
         adapter_id, target = summary.adapter_id, self._path(summary.adapter_id)
         with tempfile.TemporaryDirectory(dir=self._folder) as temporary:
             copied = Path(temporary) / "content"
@@ -138,7 +149,6 @@ class ContentFolder:
         return self._folder / adapter_id.hex()
 
     def _remove(self, adapter_id: bytes) -> None:
-        del self._content[adapter_id]
         shutil.rmtree(self._path(adapter_id), ignore_errors=True)
         _logger.info("removed the content of adapter %s", adapter_id.hex()[:16])
 

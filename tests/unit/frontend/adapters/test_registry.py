@@ -2,8 +2,11 @@
 
 import asyncio
 import json
+import os
 import shutil
+import threading
 from pathlib import Path
+from typing import Any
 
 import grpc.aio
 import pytest
@@ -82,6 +85,63 @@ def test_unused_content_makes_room_and_what_is_used_does_not(tmp_path: Path) -> 
         assert adapters.store.find(first.use.adapter_id) is None
         with pytest.raises(ModelNotFoundError, match="was unloaded"):
             adapters.pin(first.use)
+
+    asyncio.run(run())
+
+
+def test_a_cancelled_load_leaves_nothing_unaccounted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        adapters, folder = made(tmp_path), written(tmp_path / "a", 1)
+        store, is_copying, may_end = adapters.store, threading.Event(), threading.Event()
+        assert store is not None
+        copy = store.copy
+
+        def slow(*arguments: Any) -> None:
+            is_copying.set()
+            assert may_end.wait(10)
+            copy(*arguments)
+
+        monkeypatch.setattr(store, "copy", slow)
+        load = asyncio.create_task(adapters.load("sql", folder))
+        assert await asyncio.to_thread(is_copying.wait, 10)
+        load.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await load
+        may_end.set()
+        await adapters.load("law", written(tmp_path / "b", 2))  # waits for the turn
+        assert adapters.find("sql") is None
+        copied = [path for path in store._folder.iterdir() if path.is_dir()]
+        assert {path.name for path in copied} == {one.hex() for one in store._content}
+        assert len(copied) == 2
+        assert [one.num_pins for one in store._content.values()] == [0, 1]
+
+    asyncio.run(run())
+
+
+def test_files_are_removed_beside_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        folders = [written(tmp_path / f"a{number}", number) for number in range(2)]
+        size = sum(path.stat().st_size for path in folders[0].iterdir())
+        adapters, threads = made(tmp_path, max_bytes=size + size // 2), []
+        first = await adapters.load("a", folders[0])
+        await adapters.unload("a")
+        rmtree = shutil.rmtree
+
+        def noted(path: Path, **options: Any) -> None:
+            threads.append(threading.current_thread())
+            rmtree(path, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr("pagewire_frontend.adapters.store.shutil.rmtree", noted)
+            await adapters.load("b", folders[1])
+        assert threads
+        assert threading.main_thread() not in threads
+        kept = Path(first.use.sources[0].removeprefix("file:"))
+        assert kept.name not in os.listdir(kept.parent)
 
     asyncio.run(run())
 
