@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pagewire_worker.speculation.draft_model import DraftModel
+from pagewire_worker.speculation.lookups_first import LookupsFirst
 from support.checkpoints.checkpoints import make_checkpoint
 from support.kernels.fused_kernels import needs_kernels
 from support.oracles.exact_requests import VOCAB, make_exact_checkpoint
@@ -35,7 +36,9 @@ def make_cell(folder: Path, name: str, quantized: str, **draft: object) -> Draft
 
 def blocks_of(case: DraftedCell) -> tuple[int, int]:
     """Free blocks of the draft model after all requests, and all its blocks."""
-    model = case.speculator._proposer
+    proposer = case.speculator._proposer
+    assert isinstance(proposer, LookupsFirst)
+    model = proposer.other
     assert isinstance(model, DraftModel)
     blocks = model.blocks
     case.cell.replica.model_runner.drop_slots()

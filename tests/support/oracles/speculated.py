@@ -81,34 +81,20 @@ class SpeculatedCell:
         longest = max(len(one.prompt) + (one.sampling.max_tokens or 0) for one in self.requests)
         end = self.num_tokens + num_tokens
         while self.num_tokens < end:
-<<<<<<< HEAD
-            guesses = self.set_proposer(dice)
-=======
-            name = dice.choice(list(self.finders))
-            self.speculator._proposer = Lookups([self.finders[name]])
->>>>>>> drafts
+            name = self.set_proposer(dice)
             chosen = dice.choices(range(len(self.requests)), k=dice.choice([1, 2, 4, 8, 16]))
             weather = draw_weather(dice, longest)
             answers = self.cell.run([self.requests[index] for index in chosen], weather)
             for index, answer in zip(chosen, answers, strict=True):
-<<<<<<< HEAD
-                assert answer == self.alone[index], (index, weather, guesses)
-=======
                 assert answer == self.alone[index], (index, weather, name)
->>>>>>> drafts
                 self.num_tokens += len(answer.token_ids)
                 self.num_compared[name] += len(answer.token_ids)
 
     def set_proposer(self, dice: random.Random) -> str:
-        """Let something guess: one in four by itself, and others that know the answers and err."""
-        wrong_every = dice.choice([None, 0, 2, 5])
-        finder: DraftFinder = (
-            NgramFinder(1, 3)
-            if wrong_every is None
-            else ScriptedFinder(futures(self.requests, self.alone), wrong_every)
-        )
-        self.speculator._proposer = Lookups([finder])
-        return f"wrong_every={wrong_every}"
+        """Let one of the finders guess, and return its name."""
+        name = dice.choice(list(self.finders))
+        self.speculator._proposer = Lookups([self.finders[name]])
+        return name
 
 
 def futures(requests: Sequence[Request], answers: Sequence[Answer]) -> list[list[int]]:

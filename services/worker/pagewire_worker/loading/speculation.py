@@ -17,8 +17,10 @@ from pagewire_worker.loading.token_budget import probe_batch
 from pagewire_worker.runner.step_sampler import Sampler
 from pagewire_worker.speculation.draft_model import DraftModel
 from pagewire_worker.speculation.lookups import DraftFinder, Lookups
+from pagewire_worker.speculation.lookups_first import LookupsFirst
 from pagewire_worker.speculation.ngram import NgramFinder
 from pagewire_worker.speculation.prediction import PredictionFinder
+from pagewire_worker.speculation.proposer import DraftProposer
 from pagewire_worker.speculation.settings import SpeculationSettings, read_speculation
 from pagewire_worker.speculation.speculator import Speculator
 from pagewire_worker.speculation.step_costs import StepCosts
@@ -80,11 +82,7 @@ def make_speculator(
         costs = measured_costs(backend, most_rows, time.perf_counter)
     predictions = PredictionFinder(slots.limits.vocab_size)
     return Speculator(
-<<<<<<< HEAD
-        proposer=make_proposer(settings, drafting),
-=======
-        proposer=Lookups([predictions, make_finder(settings)]),
->>>>>>> drafts
+        proposer=make_proposer(settings, drafting, predictions),
         table=slots,
         costs=costs,
         most=settings.num_speculative_tokens,
@@ -92,23 +90,23 @@ def make_speculator(
     )
 
 
-<<<<<<< HEAD
-def make_proposer(settings: SpeculationSettings, drafting: Drafting) -> DraftProposer:
-    """Return the proposer of a method."""
+def make_proposer(
+    settings: SpeculationSettings, drafting: Drafting, predictions: PredictionFinder
+) -> DraftProposer:
+    """Return the proposer of a method, behind the predictions of requests."""
     draft = drafting.draft
     if draft is None:
-        return Lookups([make_finder(settings)])
-    return DraftModel(
+        return Lookups([predictions, make_finder(settings)])
+    model = DraftModel(
         backend=draft.backend,
         blocks=draft.blocks,
         table=drafting.slots,
         sampler=drafting.sampler,
         draft_seconds=measured_costs(draft.backend, 1, time.perf_counter).seconds(1),
     )
+    return LookupsFirst(Lookups([predictions]), model)
 
 
-=======
->>>>>>> drafts
 def make_finder(settings: SpeculationSettings) -> DraftFinder:
     """Return the finder of a method that looks drafts up."""
     if settings.method == "ngram":

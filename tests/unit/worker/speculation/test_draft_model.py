@@ -28,7 +28,7 @@ def driver(checkpoint):
 
 
 def model_of(driver):
-    return driver.model_runner._speculator._proposer
+    return driver.model_runner._speculator._proposer.other
 
 
 def run(driver, prompts, sampling=GREEDY, **fields):
