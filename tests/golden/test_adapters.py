@@ -108,6 +108,8 @@ def loaded(case: Case, way: str, **settings: Any) -> Replica:
 
 
 DENSE = ("gemma2", "phi3", "glm4", "starcoder2", "granite", "smollm3", "olmo2", "qwen2-mixed")
+SHARED = ("qwen2-moe", "deepseek-v3")
+"""Attention and shared experts have adapters, the experts of the router have none."""
 
 ON_TRITON = ("llama", "gemma2", "phi3", "glm4")
 """Plain, with capped scores, with merged matrices, with reordered heads."""
@@ -115,7 +117,7 @@ ON_TRITON = ("llama", "gemma2", "phi3", "glm4")
 
 def cases() -> list[Any]:
     found = []
-    for name in ("llama", *DENSE):
+    for name in ("llama", *DENSE, *SHARED):
         for way in WAYS:
             if way == "triton" and name not in ON_TRITON:
                 continue

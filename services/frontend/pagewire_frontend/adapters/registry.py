@@ -181,7 +181,7 @@ class AdapterRegistry:
             self._turn.release()
 
     def _let_go(self, job: "asyncio.Task[AdapterSummary]") -> None:
-        """Unpin what a load that was cancelled has copied; its faults reach nobody else."""
+        """Unpin what a load that was cancelled has copied; its faults are logged."""
         if job.cancelled():
             return
         if (error := job.exception()) is not None:

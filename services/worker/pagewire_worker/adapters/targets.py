@@ -84,8 +84,8 @@ class AdapterTargets:
 
     def _reason(self, module: str) -> str:
         parts = module.split(".")
-        if any(part in ("experts", "shared_expert", "shared_experts") for part in parts):
-            return "adapters of experts are not supported"
+        if "experts" in parts:
+            return "adapters of experts that a router chooses are not supported"
         if self._has_latents and "self_attn" in parts:
             return "adapters of latent attention are not supported"
         return "the model has no matrix of this name that an adapter may change"
@@ -98,8 +98,9 @@ def _linears(layer: int, spec: LayerSpec) -> list[AdaptedLinear]:
         own = None if order is None else tuple(order)
         found.append(AdaptedLinear(layer=layer, spec=attention.qkv, order=own))
         found.append(AdaptedLinear(layer=layer, spec=attention.output))
-    if isinstance(spec.mlp, MlpSpec):
-        gates = spec.mlp.size if spec.mlp.is_gated else None
-        found.append(AdaptedLinear(layer=layer, spec=spec.mlp.up, gate_size=gates))
-        found.append(AdaptedLinear(layer=layer, spec=spec.mlp.down))
+    mlp = spec.mlp if isinstance(spec.mlp, MlpSpec) else spec.mlp.shared
+    if mlp is not None:
+        gates = mlp.size if mlp.is_gated else None
+        found.append(AdaptedLinear(layer=layer, spec=mlp.up, gate_size=gates))
+        found.append(AdaptedLinear(layer=layer, spec=mlp.down))
     return found

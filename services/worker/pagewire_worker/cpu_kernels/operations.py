@@ -117,9 +117,7 @@ class LayerOperations:
         self._add(abi.SORT, abi.CHOSEN, abi.STARTS, router=router)
         self._add(abi.SPREAD, abi.NORMED, abi.EXPERT_INPUT, linears=ups, router=router)
         if experts.shared is not None:
-            self._prepare(abi.NORMED, experts.shared.up)
-            self._activate(experts.shared)
-            self._add(abi.STORE, abi.ACTIVATED, abi.PRODUCTS, linear=experts.shared.down)
+            self._share(experts.shared)
         self._add(
             abi.EXPERT_GATE,
             abi.EXPERT_INPUT,
@@ -135,6 +133,13 @@ class LayerOperations:
         self._add(abi.EXPERT_STORE, *place, linears=downs, router=router)
         place = abi.EXPERT_OUTPUT, abi.RESIDUAL
         self._add(abi.COLLECT, *place, router=router, factor=self._multiplier)
+
+    def _share(self, mlp: FusedMlp) -> None:
+        """Compute the expert of all tokens."""
+        self._prepare(abi.NORMED, mlp.up)
+        self._activate(mlp)
+        own = self._lower(abi.ACTIVATED, mlp.spec.down)
+        self._add(abi.STORE, abi.ACTIVATED, abi.PRODUCTS, linear=mlp.down, adapters=own)
 
     def _enter(self, norms: FusedNormPair, reader: PackedWeights) -> None:
         """Make the input of a part out of the residual, for the matrix `reader`."""

@@ -32,11 +32,18 @@ def test_names_of_dense_families(tmp_path: Path) -> None:
     assert nested.place("model.language_model.layers.1.self_attn.k_proj") == plain
 
 
+def test_shared_experts_have_adapters(tmp_path: Path) -> None:
+    names = targets_of(tmp_path, "qwen2-moe").names
+    shared = {one.rpartition(".")[2] for one in names if ".shared_expert." in one}
+    assert shared == {"gate_proj", "up_proj", "down_proj"}
+    assert not any(".experts." in one for one in names)
+
+
 @pytest.mark.parametrize(
     ("name", "module", "text"),
     [
         ("qwen3-moe", "model.layers.0.mlp.experts.3.up_proj", "adapters of experts"),
-        ("qwen2-moe", "model.layers.0.mlp.shared_expert.up_proj", "adapters of experts"),
+        ("qwen2-moe", "model.layers.0.mlp.shared_expert_gate", "no matrix of this name"),
         ("deepseek-v3", "model.layers.0.self_attn.kv_b_proj", "adapters of latent attention"),
         ("gemma2", "model.layers.0.mlp.gate", "no matrix of this name"),
         ("gemma2", "lm_head", "no matrix of this name"),
