@@ -27,7 +27,7 @@ FLOATS = -8
 """In place of bits: floats of 8 bits."""
 FORMS = [*itertools.product((4, 8), OFFSETS), (FLOATS, "none")]
 KINDS = {8: abi.CODES8, 4: abi.CODES4, FLOATS: abi.FLOATS8}
-OUTPUTS, INPUTS = 150, 192
+OUTPUTS, INPUTS = 150, 576
 
 
 def coded(
@@ -96,11 +96,15 @@ def test_a_product(pool: KernelPool, dtype: torch.dtype, bits: int, offsets: str
 
 @pytest.mark.parametrize("pool", pools(2))
 @pytest.mark.parametrize(("bits", "offsets"), FORMS)
-def test_a_row_does_not_depend_on_the_others(pool: KernelPool, bits: int, offsets: str) -> None:
+@pytest.mark.parametrize("group", [32, INPUTS])
+def test_a_row_does_not_depend_on_the_others(
+    pool: KernelPool, bits: int, offsets: str, group: int
+) -> None:
     torch.manual_seed(abs(bits))
-    x, linear = torch.randn(300, INPUTS).bfloat16(), packed_codes(pool, coded(bits, offsets))
+    linear = packed_codes(pool, coded(bits, offsets, group))
+    x = torch.randn(300, INPUTS).bfloat16()
     whole = multiply(pool, linear, x)
-    for rows in (1, 2, 3, 5, 6, 7, 8, 9, 33, 64, 299):
+    for rows in (1, 2, 3, 5, 6, 7, 8, 9, 31, 33, 64, 299):
         assert torch.equal(multiply(pool, linear, x[300 - rows :]), whole[300 - rows :]), rows
 
 
@@ -162,7 +166,9 @@ def test_scales_of_float16_are_exact(pool: KernelPool) -> None:
     """The least and the greatest, those below the normal ones, and negative ones."""
     scales = torch.tensor([2**-24, -(2**-15), 1.5 * 2**-14, 65504.0, -0.25, 0.0]).half()
     codes = torch.ones((16, INPUTS), dtype=torch.int8)
-    matrix = CodedMatrix(codes=codes, table=None, scales=scales.repeat(16, 1))
+    matrix = CodedMatrix(
+        codes=codes, table=None, scales=scales.repeat(16, INPUTS // 32 // len(scales))
+    )
     linear = packed_codes(pool, matrix)
     for number, scale in enumerate(scales.tolist()):
         x = torch.zeros(1, INPUTS)

@@ -46,12 +46,15 @@ def test_a_product(pool: KernelPool, dtype: torch.dtype, seed: int) -> None:
 
 @pytest.mark.parametrize("pool", pools(2))
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_a_row_does_not_depend_on_the_others(pool: KernelPool, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("inputs", [208, 1104], ids=["in one block", "in several blocks"])
+def test_a_row_does_not_depend_on_the_others(
+    pool: KernelPool, dtype: torch.dtype, inputs: int
+) -> None:
     torch.manual_seed(0)
-    x, weight = torch.randn(300, 208).to(dtype), torch.randn(150, 208).to(dtype)
+    x, weight = torch.randn(300, inputs).to(dtype), torch.randn(300, inputs).to(dtype)
     linear = packed(pool, weight)
     whole = multiply(pool, linear, x)
-    for rows in (1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 32, 33, 64, 100, 299):
+    for rows in (1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 31, 32, 33, 64, 100, 299):
         begin = 300 - rows
         assert torch.equal(multiply(pool, linear, x[begin:]), whole[begin:]), rows
         assert torch.equal(multiply(pool, linear, x[:rows]), whole[:rows]), rows

@@ -84,9 +84,10 @@ def test_a_product(pool: KernelPool, dtype: torch.dtype, kind: str, rows: int) -
 
 @pytest.mark.parametrize("pool", pools(2))
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_row_does_not_depend_on_the_others(pool: KernelPool, kind: str) -> None:
+@pytest.mark.parametrize("inputs", [208, 1104], ids=["in one block", "in several blocks"])
+def test_a_row_does_not_depend_on_the_others(pool: KernelPool, kind: str, inputs: int) -> None:
     torch.manual_seed(0)
-    x, weight = torch.randn(300, 208).bfloat16(), torch.randn(150, 208)
+    x, weight = torch.randn(300, inputs).bfloat16(), torch.randn(150, inputs)
     linear = packed(pool, weight, kind=KINDS[kind])
     whole = multiply(pool, linear, x)
     for rows in (1, 2, 3, 5, 6, 7, 8, 9, 33, 64, 299):

@@ -29,6 +29,7 @@ extern const Kernels neon_bf16_kernels;
 #include "products/tile.h"
 #include "attention/kv.h"
 #include "products/items.h"
+#include "products/blocks.h"
 #include "products/tile_storage.h"
 #include "products/tile_products.h"
 #include "products/adapters.h"

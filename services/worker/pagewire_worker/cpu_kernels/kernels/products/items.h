@@ -3,9 +3,11 @@
 
 namespace PW_ISA {
 
-static constexpr int MAX_ITEM_PANELS = 6, MOST_ITEM_PANELS = 16;  // the latter with tiles
+static constexpr int MAX_ITEM_PANELS = 6, MOST_ITEM_PANELS = 16;  // the latter in blocks
 static constexpr int WIDE_ITEM_PANELS = 4;  // of an item with many rows: as in a wide tile
 static constexpr int64_t MOST_ITEM_ROWS = 256, LEAST_ITEM_ROWS = 32;
+// Most rows of an item whose K is cut into blocks, and what they are a multiple of.
+static constexpr int64_t BLOCK_ITEM_ROWS = 256, BLOCK_ROW_STEP = 2 * TILE_HEIGHT;
 static constexpr int64_t AHEAD_BYTES = 2048;
 
 // Cut of a product into items that threads take one after the other.
@@ -167,6 +169,46 @@ static inline void widen_and_multiply(PwPool* pool, int thread, const PwLinear& 
     Widening<T>::widen(linear, item.panels[n], memory + n * bytes);
   }
   multiply_item<Target>(wide, x, target, finish);
+}
+
+// Cut a product whose K is cut into blocks, so that the busiest thread has the least work.
+static inline Cut cut_for_blocks(int64_t num_panels, int64_t num_rows, int num_threads) {
+  const int64_t num_blocks = ceil_div(num_rows, BLOCK_ITEM_ROWS);
+  const int64_t rows = ceil_div(ceil_div(num_rows, num_blocks), BLOCK_ROW_STEP) * BLOCK_ROW_STEP;
+  Cut best = {num_panels, 0, 0, rows, ceil_div(num_rows, rows)};
+  const int64_t unit = num_rows > TILE_HEIGHT ? 2 : 4;
+  int64_t least_load = 0;
+  for (int64_t width = MOST_ITEM_PANELS; width > 0; width -= unit) {
+    const int64_t num_widths = ceil_div(num_panels, width);
+    const int64_t load = ceil_div(num_widths * best.num_row_blocks, num_threads) * width;
+    if (best.width == 0 || load * 100 < least_load * 97) {
+      best.width = width;
+      best.num_widths = num_widths;
+      least_load = load;
+    }
+  }
+  return best;
+}
+
+// Return item `number` of a product that is cut by cut_for_blocks, of rows first_row to end_row.
+template <class T>
+static inline Item<T> block_item(const PwLinear& linear, const Cut& c, int64_t number,
+                                 int64_t first_row, int64_t end_row) {
+  typedef typename T::Element Element;
+  const int64_t panel_size = panel_bytes(linear) / (int64_t)sizeof(Element);
+  // The rows stay in the cache while the thread takes adjacent items.
+  const int64_t begin = first_row + number / c.num_widths * c.num_rows;
+  const int64_t first_panel = number % c.num_widths * c.width;
+  const bool is_last = first_panel + c.width >= c.num_panels;
+  Item<T> item = {{},
+                  first_panel,
+                  (int)least(c.width, c.num_panels - first_panel),
+                  begin,
+                  least(begin + c.num_rows, end_row),
+                  is_last ? -first_panel * panel_size : c.width * panel_size};
+  for (int n = 0; n < item.num_panels; n++)
+    item.panels[n] = (const Element*)linear.weight + (first_panel + n) * panel_size;
+  return item;
 }
 
 }  // namespace PW_ISA

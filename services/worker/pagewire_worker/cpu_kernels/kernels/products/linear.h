@@ -45,7 +45,7 @@ class Items {
   int64_t matrix() const { return matrix_; }
   int64_t number(int64_t item) const { return item - first_[matrix_]; }
   const Cut& cut() const { return cut_; }
-  bool by_tiles() const { return by_tiles(matrix_); }
+  bool in_blocks() const { return in_blocks(matrix_); }
   // The weights behind those of this matrix, or null.
   const typename T::Element* next_weights() const {
     for (int64_t i = matrix_ + 1; i < group_.count; i++)
@@ -54,13 +54,15 @@ class Items {
   }
 
  private:
-  bool by_tiles(int64_t i) const {
+  bool in_blocks(int64_t i) const {
     if constexpr (TileStorage<T>::EXISTS) return group_.num_rows(i) >= TileStorage<T>::LEAST_ROWS;
+    if constexpr (Wide<T>::EXISTS)
+      return group_.num_rows(i) >= Wide<T>::LEAST_ROWS && fits_block<T>(group_.linears[i]);
     return false;
   }
   Cut cut_of(int64_t i) const {
     const int64_t num_panels = group_.linears[i].num_outputs / PANEL, num_rows = group_.num_rows(i);
-    if (by_tiles(i)) return cut_for_tiles(num_panels, num_rows, num_threads_);
+    if (in_blocks(i)) return cut_for_blocks(num_panels, num_rows, num_threads_);
     return PW_ISA::cut(num_panels, num_rows, num_threads_, is_even_);
   }
   void enter(int64_t i) {
@@ -133,10 +135,13 @@ static void linear_share(PwPool* pool, int phase, int thread, const Group& group
         add_low_rank(*group.low, row, panel, num_panels, sums);
       finish_sums(row, panel, num_panels, sums);
     };
-    if constexpr (TileStorage<T>::EXISTS) {
-      if (items.by_tiles()) {
-        compute_tile_item<T>(pool, thread, tiles, linear, x, items.cut(), number, first_row,
-                             end_row, finish);
+    if constexpr (TileStorage<T>::EXISTS || Wide<T>::EXISTS) {
+      if (items.in_blocks()) {
+        const Item<T> one = block_item<T>(linear, items.cut(), number, first_row, end_row);
+        if constexpr (TileStorage<T>::EXISTS)
+          multiply_by_tiles(pool, thread, tiles, linear, x, one, finish);
+        else
+          BlockItem<T>(pool, thread, linear, x, one).multiply(finish);
         continue;
       }
     }

@@ -16,7 +16,6 @@ static constexpr int64_t UNIT_SUMS = 1024;  // floats
 static constexpr int64_t BLOCK_BYTES = 512, FEW_BLOCK_BYTES = 256;
 static constexpr int64_t TILES_AHEAD = 8;  // that are prefetched of a panel
 static constexpr int64_t FEW_ROWS = 2 * TILE_HEIGHT;
-static constexpr int64_t TILE_ITEM_ROWS = 256, TILE_ITEM_PANELS = MOST_ITEM_PANELS;
 
 // What is prefetched during a product: `lines` per product of each panel, from there on. `is_next`:
 // the next product reads it, so it goes to the first cache, else to the second.
@@ -295,44 +294,10 @@ class TileItem {
   int64_t first_input_, size_;  // of the block
 };
 
-// Cut a product into items: the greatest width that gives the least work to the busiest thread.
-static inline Cut cut_for_tiles(int64_t num_panels, int64_t num_rows, int num_threads) {
-  const int64_t num_blocks = ceil_div(num_rows, TILE_ITEM_ROWS);
-  const int64_t rows = ceil_div(ceil_div(num_rows, num_blocks), FEW_ROWS) * FEW_ROWS;
-  Cut best = {num_panels, 0, 0, rows, ceil_div(num_rows, rows)};
-  const int64_t unit = num_rows > TILE_HEIGHT ? 2 : 4;
-  int64_t least_load = 0;
-  for (int64_t width = TILE_ITEM_PANELS; width > 0; width -= unit) {
-    const int64_t num_widths = ceil_div(num_panels, width);
-    const int64_t load = ceil_div(num_widths * best.num_row_blocks, num_threads) * width;
-    if (best.width == 0 || load * 100 < least_load * 97) {
-      best.width = width;
-      best.num_widths = num_widths;
-      least_load = load;
-    }
-  }
-  return best;
-}
-
-// Compute item `number` of a product that is cut by cut_for_tiles, of rows first_row to end_row.
+// Compute one item.
 template <class T, class Finish>
-static inline void compute_tile_item(PwPool* pool, int thread, Tiles& tiles, const PwLinear& linear,
-                                     Rows x, const Cut& c, int64_t number, int64_t first_row,
-                                     int64_t end_row, const Finish& finish) {
-  typedef typename T::Element Element;
-  const int64_t panel_size = panel_bytes(linear) / (int64_t)sizeof(Element);
-  // The rows stay in the cache while the thread takes adjacent items.
-  const int64_t begin = first_row + number / c.num_widths * c.num_rows;
-  const int64_t first_panel = number % c.num_widths * c.width;
-  const bool is_last = first_panel + c.width >= c.num_panels;
-  Item<T> item = {{},
-                  first_panel,
-                  (int)least(c.width, c.num_panels - first_panel),
-                  begin,
-                  least(begin + c.num_rows, end_row),
-                  is_last ? -first_panel * panel_size : c.width * panel_size};
-  for (int n = 0; n < item.num_panels; n++)
-    item.panels[n] = (const Element*)linear.weight + (first_panel + n) * panel_size;
+static inline void multiply_by_tiles(PwPool* pool, int thread, Tiles& tiles, const PwLinear& linear,
+                                     Rows x, const Item<T>& item, const Finish& finish) {
   if (item.end - item.begin > TILE_HEIGHT)
     TileItem<T, true>(pool, thread, tiles, linear, x, item).multiply(finish);
   else
