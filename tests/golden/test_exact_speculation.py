@@ -5,9 +5,13 @@ Preemption, prefix hits, chunks, log-probabilities, penalties and dying workers 
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from support.adapters.model_adapters import make_adapter
+from support.cells.exact_cells import SOLO
 from support.kernels.fused_kernels import needs_kernels
 from support.oracles.exact_requests import make_exact_checkpoint
 from support.oracles.speculated import SpeculatedCell
@@ -40,6 +44,25 @@ def test_drafts_change_no_bit(
     assert case.counts.num_tokens > case.counts.right_at.sum()
     assert case.cell.num_cached_tokens > 0
     assert case.cell.num_deaths > 0
+
+
+def test_drafts_change_no_bit_of_adapters(tmp_path: Path) -> None:
+    folder = make_exact_checkpoint(tmp_path, "qwen3")
+    adapters = [
+        make_adapter(tmp_path / str(rank), folder, rank=rank, seed=rank, scale=1.0)
+        for rank in (3, 16)
+    ]
+    settings = {"enable_lora": True, "max_loras": 2, "max_lora_rank": 16}
+    case = SpeculatedCell(folder, settings, adapters=adapters)
+    for first in (1, 2):  # each adapter changes an answer
+        assert any(
+            case.cell.run([replace(case.requests[number], adapter_slot=None)], SOLO)[0]
+            != case.alone[number]
+            for number in range(first, len(case.requests), 3)
+        )
+    case.check(300)
+    assert case.counts.right_at.min() > 0
+    assert case.counts.num_tokens > case.counts.right_at.sum()
 
 
 @pytest.mark.long

@@ -9,7 +9,7 @@ import random
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from pagewire_worker.speculation.ngram import NgramFinder
 from pagewire_worker.speculation.speculator import Speculator
 from pagewire_worker.speculation.suffix import SHORTEST_MATCH, SuffixFinder, SuffixRule
 from pagewire_worker.speculation.tenant_texts import TenantTexts
+from support.adapters.model_adapters import MadeAdapter
 from support.cells.exact_cells import SOLO, Answer, ExactCell, Request, draw_weather
 from support.fakes.predicting_finder import PredictingFinder
 from support.fakes.scripted_finder import ScriptedFinder
@@ -33,6 +34,7 @@ class SpeculatedCell:
     """Two cells of one checkpoint, and the answers of the one without speculation.
 
     Attributes:
+        adapters: Those that requests have in turn, after one without any.
         alone: The answer to each request that runs alone, without speculation.
         num_tokens: Tokens compared so far.
     """
@@ -43,11 +45,17 @@ class SpeculatedCell:
     num_threads: int = 1
     num_tokens: int = 0
     config: str = ALWAYS
+    adapters: Sequence[MadeAdapter] = ()
 
     def __post_init__(self) -> None:
         settings = {**ON_CPU, **self.settings}
         plain = ExactCell(self.folder, num_threads=self.num_threads, **settings)
-        self.requests = draw_requests(self.seed)
+        self._fill(plain)
+        slots = (None, *range(len(self.adapters)))
+        self.requests = [
+            replace(request, adapter_slot=slots[number % len(slots)])
+            for number, request in enumerate(draw_requests(self.seed))
+        ]
         self.alone = [plain.run([request], SOLO)[0] for request in self.requests]
         self.cell = ExactCell(
             self.folder, num_threads=self.num_threads, speculative_config=self.config, **settings
@@ -63,6 +71,11 @@ class SpeculatedCell:
             "some wrong": ScriptedFinder(seen, 5),
         }
         self.num_compared = Counter[str]()
+        self._fill(self.cell)
+
+    def _fill(self, cell: ExactCell) -> None:
+        for slot, adapter in enumerate(self.adapters):
+            adapter.fill(cell.replica.model_runner, slot)
 
     @property
     def speculator(self) -> Speculator:
