@@ -69,7 +69,7 @@ async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
         )
         # Liveness only from here on: the progress of a download is not visible.
         liveness = answer_liveness(server, context, thread, config.stuck_seconds)
-        jobs = [link.run(), _report_ready(info, attached, context), liveness]
+        jobs = [link.run(), _report_ready(info, attached, context, replica), liveness]
         if server is not None:
             jobs.append(answer_readiness(server, attached, context))
         if offload is not None:
@@ -197,7 +197,7 @@ async def _load(config: WorkerConfig, context: ProcessContext, thread: ModelThre
 
 
 async def _report_ready(
-    info: ReplicaInfo, attached: asyncio.Event, context: ProcessContext
+    info: ReplicaInfo, attached: asyncio.Event, context: ProcessContext, replica: Replica
 ) -> None:
     """Report ready, and what fits, at the first attach. Never ends, like all jobs of a worker."""
     await attached.wait()
@@ -209,6 +209,7 @@ async def _report_ready(
         num_tokens=info.num_blocks * info.cache_groups[0].block_size,
         max_num_seqs=info.max_num_seqs,
     )
+    replica.model_runner.backend.kv_cache.touch()
     await asyncio.Event().wait()
 
 

@@ -1,9 +1,9 @@
-"""Gives large zeroed arrays of main memory at once, and has their pages made in the background.
+"""Zeroed arrays of main memory whose pages are made later, in the background.
 
-The system makes a page when it is first touched, at one or two gigabytes a second. A worker whose
-cache was touched while it loaded waited for that longer than for its weights. Now a thread of the
-lowest priority does it (MADV_POPULATE_WRITE, which leaves the contents as they are), soon after,
-beside the work: a later step finds the pages there, and too little memory is noticed early.
+The system makes a page when it is first touched, at one or two gigabytes a second: for a cache of
+keys and values that takes longer than to load a small model. So a worker gets ready first, and then
+a thread makes the pages (MADV_POPULATE_WRITE, which leaves what they hold as it is): a later step
+finds them there, and too little memory is noticed early.
 """
 
 import ctypes
@@ -13,6 +13,7 @@ import mmap
 import os
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -25,27 +26,29 @@ _POPULATE_WRITE: Final = 23
 """MADV_POPULATE_WRITE, since Linux 5.14."""
 
 _SLICE_BYTES: Final = 4 << 20
-"""Bytes per call: other threads of the process cannot map memory during one."""
+"""Bytes per call: other threads of the process cannot map memory during one. After each the thread
+sleeps for as long as it took, since steps have begun."""
 
 _SMALL_BYTES: Final = 1 << 20
-"""Arrays below it are touched at once."""
+"""Arrays below it are not worth a call."""
 
 _logger = logging.getLogger(__name__)
 
 
-def zeros_soon(sizes: Sequence[Sequence[int]], dtype: torch.dtype) -> list[Tensor]:
-    """Return arrays of zeros in main memory, one per size, whose pages a thread makes, in order.
+def zeros(sizes: Sequence[Sequence[int]], dtype: torch.dtype) -> list[Tensor]:
+    """Return arrays of zeros in main memory, one per size, for touch_soon.
 
-    Where the system cannot do that, the pages are made before this returns.
+    Where the system cannot make pages later, they are made before this returns.
     """
-    if not _can_populate():
-        return [_touched(size, dtype) for size in sizes]
-    arrays = [_mapped(size, dtype) for size in sizes]
-    if any(array.nbytes >= _SMALL_BYTES for array in arrays):
-        # A list of its own, which the thread empties.
-        asked = list(arrays)
-        threading.Thread(target=_touch, args=(asked,), name="touch-memory", daemon=True).start()
-    return arrays
+    make = _mapped if _can_populate() else _touched
+    return [make(size, dtype) for size in sizes]
+
+
+def touch_soon(arrays: Sequence[Tensor]) -> None:
+    """Let a thread make the pages of arrays that `zeros` returned, in their order."""
+    large = [array for array in arrays if array.nbytes >= _SMALL_BYTES]
+    if large and _can_populate():
+        threading.Thread(target=_touch, args=(large,), name="touch-memory", daemon=True).start()
 
 
 def _touched(size: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -66,19 +69,18 @@ def _mapped(size: Sequence[int], dtype: torch.dtype) -> Tensor:
 
 def _touch(arrays: list[Tensor]) -> None:
     """Make the pages of `arrays`, and let each go afterwards: this thread keeps none alive."""
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
     arrays.reverse()
     while arrays:
         array = arrays.pop()
-        if array.nbytes < _SMALL_BYTES:
-            continue
         begin, end = array.data_ptr(), array.data_ptr() + array.nbytes
         for address in range(begin, end, _SLICE_BYTES):
+            began = time.monotonic()
             error = _populate(address, min(_SLICE_BYTES, end - address))
             if error:
                 # The pages are made when they are used, or the system ends the process then.
                 _logger.warning("memory of the KV cache is not there yet: %s", os.strerror(error))
                 return
+            time.sleep(time.monotonic() - began)
 
 
 def _can_populate() -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pagewire_worker.host.zero_memory import zeros_soon
+from pagewire_worker.host.zero_memory import touch_soon, zeros
 from pagewire_worker.kv.scaled_rows import SCALE_BYTES, SCALED, from_rows, row_size, to_rows
 
 
@@ -285,6 +285,12 @@ class KvCache:
         self._ends = [max(ends[: place + 1]) for place in range(len(ends))]
         self.bytes_per_block = bytes_per_block(shape, block_size, dtype)
 
+    def touch(self) -> None:
+        """Let the system make the pages of blocks in main memory, in the background."""
+        if self.device.type == "cpu":
+            parts = [part for layer in self.stored for part in layer.parts]
+            touch_soon(parts if self.blocks is None else [self.blocks])
+
     @property
     def device(self) -> torch.device:
         """Device of the blocks."""
@@ -352,7 +358,7 @@ def _zeros(
     sizes: Sequence[Sequence[int]], device: torch.device, dtype: torch.dtype
 ) -> list[Tensor]:
     if device.type == "cpu":
-        return zeros_soon(sizes, dtype)
+        return zeros(sizes, dtype)
     return [torch.zeros(size, device=device, dtype=dtype) for size in sizes]
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pagewire_worker.host import zero_memory
-from pagewire_worker.host.zero_memory import zeros_soon
+from pagewire_worker.host.zero_memory import touch_soon, zeros
 
 _NUM_BYTES = 64 << 20
 
@@ -22,7 +22,7 @@ def _wait_for_thread() -> None:
 
 def test_arrays_are_zero_and_apart() -> None:
     sizes = [(4, 3, 64, 1024), (2, 5), (4, 3, 64, 1024)]
-    first, small, second = zeros_soon(sizes, torch.bfloat16)
+    first, small, second = zeros(sizes, torch.bfloat16)
     assert [first.shape, small.shape, second.shape] == [torch.Size(size) for size in sizes]
     first.fill_(1)
     assert not small.any()
@@ -30,7 +30,8 @@ def test_arrays_are_zero_and_apart() -> None:
 
 
 def test_numbers_written_meanwhile_stay() -> None:
-    [array] = zeros_soon([(_NUM_BYTES,)], torch.uint8)
+    [array] = zeros([(_NUM_BYTES,)], torch.uint8)
+    touch_soon([array])
     places = torch.arange(0, _NUM_BYTES, 4099)
     array[places] = 7
     _wait_for_thread()
@@ -39,7 +40,8 @@ def test_numbers_written_meanwhile_stay() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="pages are made at once elsewhere")
 def test_pages_are_there_before_they_are_used() -> None:
-    [array] = zeros_soon([(_NUM_BYTES,)], torch.uint8)
+    [array] = zeros([(_NUM_BYTES,)], torch.uint8)
+    touch_soon([array])
     _wait_for_thread()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     array.fill_(1)
@@ -51,7 +53,8 @@ def test_pages_are_made_at_once_where_the_system_makes_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(zero_memory, "_populate", lambda address, num_bytes: 22)
-    [array] = zeros_soon([(_NUM_BYTES,)], torch.uint8)
+    [array] = zeros([(_NUM_BYTES,)], torch.uint8)
+    touch_soon([array])
     assert not [one for one in threading.enumerate() if one.name == "touch-memory"]
     assert not array.any()
 
@@ -59,9 +62,10 @@ def test_pages_are_made_at_once_where_the_system_makes_none(
 def test_a_refusal_is_told(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    answers = iter([0, 12])
+    answers = iter([0, 0, 12])
     monkeypatch.setattr(zero_memory, "_populate", lambda address, num_bytes: next(answers))
-    [array] = zeros_soon([(_NUM_BYTES,)], torch.uint8)
+    [array] = zeros([(_NUM_BYTES,)], torch.uint8)
+    touch_soon([array])
     _wait_for_thread()
     assert not array.any()
     assert "Cannot allocate memory" in caplog.text
