@@ -15,7 +15,7 @@ rows reach.
 import argparse
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +34,8 @@ from pagewire_worker.loading.loader import Replica, load_replica
 
 REPEATS = 15
 MANY_ROWS = 512
+MATRICES = ("qkv", "output", "up", "down")
+"""Of a dense layer, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +152,14 @@ class Timed:
 def product_rows(backend: FusedBackend, num_rows: int) -> Iterator[Row]:
     """Yield the products of a step, each over the weights of all layers."""
     layers = backend._decoder.layers
-    for name in ("qkv", "output", "up", "down"):
-        linears = [getattr(layer, name) for layer in layers]
+    # Matrices of which every token is an input; experts are part of the rest.
+    for place, linears in enumerate(zip(*(layer.linears for layer in layers), strict=True)):
+        name = MATRICES[place] if place < len(MATRICES) else f"matrix {place}"
         yield product_row(backend, f"products: {name}, {len(layers)} layers", linears, num_rows)
 
 
 def product_row(
-    backend: FusedBackend, name: str, linears: list[PackedWeights], num_rows: int
+    backend: FusedBackend, name: str, linears: Sequence[PackedWeights], num_rows: int
 ) -> Row:
     """Return the seconds of some products with equal shapes."""
     storage = linears[0].storage
@@ -231,8 +234,8 @@ def table(replica: Replica, batch: int, context: int, bandwidth: float) -> str:
 
 def best_rate(backend: FusedBackend) -> float:
     """Return the products per second of one layer with many rows."""
-    layer = backend._decoder.layers[0]
-    row = product_row(backend, "", [layer.down], MANY_ROWS)
+    *_, last = backend._decoder.layers[0].linears
+    row = product_row(backend, "", [last], MANY_ROWS)
     return row.num_products / row.seconds
 
 
