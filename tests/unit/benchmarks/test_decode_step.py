@@ -20,6 +20,6 @@ def test_a_table_per_batch(tmp_path: Path) -> None:
 
     folder = str(tmp_path / "tiny")
     run("make_checkpoint.py", "--shape", "tiny", "--out", folder)
-    out = run("decode_step.py", folder, "--batch", "1", "2", "--context", "32")
+    out = run("cpu/decode_step.py", folder, "--batch", "1", "2", "--context", "32")
     assert out.count("| **step** |") == 2
     assert out.count("products: down") == 2

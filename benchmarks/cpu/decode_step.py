@@ -1,7 +1,7 @@
 """Where the time of one decode step on a CPU goes, and the limit next to it.
 
     python benchmarks/make_checkpoint.py --shape qwen2.5-0.5b
-    python benchmarks/decode_step.py checkpoints/qwen2.5-0.5b --batch 1 16 --context 128
+    python benchmarks/cpu/decode_step.py checkpoints/qwen2.5-0.5b --batch 1 16 --context 128
 
 Runs the executor of a worker in this process, as its model thread does: the plan is applied, the
 batch assembled, the model computed, a token chosen, the result packed. The kernels of a layer are
@@ -14,6 +14,7 @@ rows reach.
 
 import argparse
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from parts.machine import describe, read_bandwidth
 
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.steps.plan import NewSequence, StepPlan
@@ -31,6 +31,9 @@ from pagewire_worker.cpu_kernels.backend import BatchArrays, FusedBackend
 from pagewire_worker.cpu_kernels.library import TYPES, pointer
 from pagewire_worker.cpu_kernels.packing import PackedWeights
 from pagewire_worker.loading.loader import Replica, load_replica
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from parts.machine import describe, read_bandwidth
 
 REPEATS = 15
 MANY_ROWS = 512

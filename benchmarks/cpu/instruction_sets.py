@@ -1,6 +1,6 @@
 """The products of a layer on a CPU by each instruction set of the kernels, and by torch (oneDNN).
 
-    python benchmarks/instruction_sets.py
+    python benchmarks/cpu/instruction_sets.py
 
 One thread, time of the thread, the four products of a layer of Qwen2.5-0.5B in bfloat16. All take
 turns, and the ratios are medians over the turns. Torch packs its weights, and uses AMX where there
@@ -8,16 +8,20 @@ is any.
 """
 
 import statistics
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
-from parts.machine import describe
 
 from pagewire_worker.cpu_kernels.library import TYPES, KernelPool, instruction_sets, pointer
 from pagewire_worker.cpu_kernels.packing import Part, Storage, WeightArena, pack
 from pagewire_worker.host.cpu import has_amx
 from pagewire_worker.layers.linear import PackedLinear
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from parts.machine import describe
 
 SHAPES = ((1152, 896), (896, 896), (9728, 896), (896, 4864))
 ROWS = (1, 8, 64, 512)

@@ -1,6 +1,6 @@
 """Time of a decode's attention over latents, beside that over keys and values of heads.
 
-    python benchmarks/latent_attention.py --heads 16 64 --context 2048
+    python benchmarks/cpu/latent_attention.py --heads 16 64 --context 2048
 
 Two models with random weights and equal heads: DeepSeek V3's form, whose cache keeps 576 numbers
 per token and layer, and one that keeps 192 of a key and as many of a value per head, as DeepSeek's
@@ -11,16 +11,18 @@ batch that a worker assembled.
 import argparse
 import json
 import statistics
+import sys
 import tempfile
 from pathlib import Path
-
-from decode_step import Decodes, Timed, attention_row
-from parts.machine import describe, read_bandwidth
 
 from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.config import WorkerConfig
 from pagewire_worker.cpu_kernels.backend import FusedBackend
 from pagewire_worker.loading.loader import Replica, load_replica
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from decode_step import Decodes, Timed, attention_row
+from parts.machine import describe, read_bandwidth
 
 LAYERS = 4
 KEY, ROTATED, VALUE, LATENT = 128, 64, 128, 512
