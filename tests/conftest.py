@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from support import interpreted as interpreted  # first: it sets what NumPy and Triton read
 from support.poison import poisoned
 from support.tools import missing, tool
 
 ROOT = Path(__file__).resolve().parents[1]
-if not any(Path("/dev").glob("nvidia[0-9]*")):
-    # Triton interprets kernels here, which has to be said before the first of them is imported.
-    os.environ.setdefault("TRITON_INTERPRET", "1")
 CLIENTS = ROOT / ".venv-clients"
 TOOLS = ROOT / ".tools"
 # What `make tools` has fetched is found after what the machine has.
