@@ -235,8 +235,8 @@ def test_ambiguous_grammars_are_refused_by_the_check(name, monkeypatch):
     folder = ROOT / "pagewire" / "builtin_model"
     tokenizer = load_grammar_tokenizer((folder / "tokenizer.json").read_text(), 3072, [2])
     with pytest.raises(InvalidRequestError, match=r"too ambiguous|Too many items") as caught:
-        # Searches go where tokens cost most, and other work on the machine may mislead one.
-        for _ in range(3):
+        # Searches go where tokens cost most, and other work on the machine may mislead them.
+        for _ in range(20):
             check(tokenizer, Params(grammar=AMBIGUOUS[name]))
     assert (caught.value.field, caught.value.code) == ("structured_outputs", "invalid_grammar")
 
