@@ -61,7 +61,8 @@ def free_port() -> int:
 def free_ports(count: int) -> int:
     """The first of `count` ports in a row that nothing listens on at the moment; below those that
     the system hands out, so that nobody is given one a moment later."""
-    for first in range(10_000 + os.getpid() % 10_000, 32_000 - count, count):
+    # Processes that run tests side by side have numbers in a row: their ports begin far apart.
+    for first in range(10_000 + 97 * os.getpid() % 10_000, 32_000 - count, count):
         with contextlib.ExitStack() as stack:
             try:
                 for port in range(first, first + count):
