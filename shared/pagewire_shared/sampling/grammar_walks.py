@@ -36,7 +36,7 @@ SEARCH_SECONDS: Final = 0.4
 """Bounds of the search: tokens tried per place, places with a choice, places without one, and the
 CPU time after which it ends without a fault."""
 
-NOTABLE_SECONDS: Final = 0.0002
+NOTABLE_SECONDS: Final = 0.0005
 """Costs that differ by less are equal, and the number of allowed next tokens decides. It may be
 large inside an ambiguous part or behind it, so one search prefers many and one prefers few."""
 
@@ -141,10 +141,12 @@ class _Tried:
     tokens: IntArray
     seconds: float
 
-    def rank(self, openness: int) -> tuple[bool, int, bool, int]:
-        """Return a key that prefers, in turn: no fault, higher cost, a choice, `openness`."""
+    def rank(self, openness: int) -> tuple[bool, bool, int, bool, int]:
+        """Return a key that prefers, in turn: no fault, more to come, higher cost, a choice,
+        `openness`. A token that ends the output may look expensive once, and costs nothing more."""
         cost, num_tokens = int(self.seconds / NOTABLE_SECONDS), len(self.tokens)
-        return not self.matcher.is_error(), cost, num_tokens > 1, openness * num_tokens
+        goes_on, is_open = num_tokens > 0, num_tokens > 1
+        return not self.matcher.is_error(), goes_on, cost, is_open, openness * num_tokens
 
 
 def _try(tokenizer: LLTokenizer, matcher: LLMatcher, token: int) -> _Tried:

@@ -177,10 +177,7 @@ def test_a_compile_error_has_one_line(tokenizer, name):
     ],
     ids=range(9),
 )
-def test_large_harmless_grammars_pass(tokenizer, params, monkeypatch):
-    # A slow or busy machine takes a few times as long.
-    for bound in ("WALK_SECONDS", "TOKEN_SECONDS"):
-        monkeypatch.setattr(grammar_walks, bound, 3 * getattr(grammar_walks, bound))
+def test_large_harmless_grammars_pass(tokenizer, params):
     check(tokenizer, params)
 
 
@@ -229,15 +226,11 @@ AMBIGUOUS = {
 
 
 @pytest.mark.parametrize("name", AMBIGUOUS)
-def test_ambiguous_grammars_are_refused_by_the_check(name, monkeypatch):
-    # On a slow or busy machine a search comes less far in its time.
-    monkeypatch.setattr(grammar_walks, "SEARCH_SECONDS", 4.0)
+def test_ambiguous_grammars_are_refused_by_the_check(name):
     folder = ROOT / "pagewire" / "builtin_model"
     tokenizer = load_grammar_tokenizer((folder / "tokenizer.json").read_text(), 3072, [2])
     with pytest.raises(InvalidRequestError, match=r"too ambiguous|Too many items") as caught:
-        # Searches go where tokens cost most, and other work on the machine may mislead them.
-        for _ in range(20):
-            check(tokenizer, Params(grammar=AMBIGUOUS[name]))
+        check(tokenizer, Params(grammar=AMBIGUOUS[name]))
     assert (caught.value.field, caught.value.code) == ("structured_outputs", "invalid_grammar")
 
 
