@@ -111,8 +111,8 @@ DENSE = ("gemma2", "phi3", "glm4", "starcoder2", "granite", "smollm3", "olmo2", 
 SHARED = ("qwen2-moe", "deepseek-v3")
 """Attention and shared experts have adapters, the experts of the router have none."""
 
-ON_TRITON = ("llama", "gemma2", "phi3", "glm4")
-"""Plain, with capped scores, with merged matrices, with reordered heads."""
+ON_TRITON = ("llama", "gemma2", "phi3", "glm4", "qwen2-moe")
+"""Plain, with capped scores, with merged matrices, with reordered heads, with a shared expert."""
 
 
 def cases() -> list[Any]:
