@@ -31,7 +31,7 @@ HISTORY = $(shell ls protos/history/*.binpb 2>/dev/null | sort -V | tail -1)
 
 .DEFAULT_GOAL := help
 
-.PHONY: .venv clients tools help run check format test test-unit test-long test-floor simulate mutants proto wheel clean
+.PHONY: .venv clients tools help run check format test test-unit test-long test-whole test-floor simulate mutants proto wheel clean
 .PHONY: images images-test
 .PHONY: lint lint-format lint-rules lint-types lint-imports lint-protos
 
@@ -139,11 +139,11 @@ mutants: $(STAMP) ## plant bugs one by one; the simulation and the tests of kern
 	cd tests && ../$(BIN)/python -m simulation.mutants
 	cd tests && ../$(BIN)/python -m support.poison.hunt
 
-# Asks first, since pytest calls a run without tests a failure.
-test-long: test-setup ## the tests marked long
-	@$(BIN)/python -m pytest tests -m long --collect-only -q >/dev/null 2>&1; code=$$?; \
-	if [ $$code -eq 5 ]; then echo "no test is marked long"; exit 0; fi; \
-	echo "$(BIN)/python -m pytest tests -m long"; $(BIN)/python -m pytest tests -m long -n 2
+test-long: test-setup ## the tests marked long, but those marked whole
+	$(BIN)/python -m pytest tests -m "long and not whole" -n 2
+
+test-whole: test-setup ## whole products of models, backends and formats, of which others run pairs
+	$(BIN)/python -m pytest tests -m whole -n 2
 
 test-floor: $(STAMP) ## the stubs on the oldest grpcio and protobuf they allow
 	$(BIN)/python -m pytest tests/integration/test_runtime_floor.py

@@ -70,11 +70,11 @@ def test_drafts_change_no_bit_of_adapters(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "quantization"),
     [
-        ("llama", "none"),
-        ("qwen2", "int8"),
         ("gemma3", "none"),
         ("qwen3-moe", "int8"),
-        ("deepseek-v3", "none"),
+        pytest.param("llama", "none", marks=pytest.mark.whole),
+        pytest.param("qwen2", "int8", marks=pytest.mark.whole),
+        pytest.param("deepseek-v3", "none", marks=pytest.mark.whole),
     ],
 )
 def test_many_drafts_change_no_bit(

@@ -35,7 +35,7 @@ AMPLE_POOL_TOKENS = 32768
 BLOCK_SIZES = {"fused": (16, 32), "torch": (8, 16)}
 
 # Every factor but the number at once has both of its values in them.
-TORCH_IN_SHORT_RUN = {
+IN_SHORT_RUN = {
     "32-at-once_small-blocks_chunk-16_cold_1-step_small-pool",
     "32-at-once_small-blocks_whole_warm_1-step_ample",
     "32-at-once_large-blocks_whole_cold_2-steps_ample",
@@ -81,23 +81,25 @@ def test_combinations_cover_every_pair_of_values() -> None:
     for first, second in itertools.combinations([f.name for f in fields(Combination)], 2):
         pairs = {(getattr(row, first), getattr(row, second)) for row in rows}
         assert len(pairs) == 4, (first, second)
-    short = [row for row in rows if str(row) in TORCH_IN_SHORT_RUN]
-    assert len(short) == len(TORCH_IN_SHORT_RUN)
+    short = [row for row in rows if str(row) in IN_SHORT_RUN]
+    assert len(short) == len(IN_SHORT_RUN)
     for name in [f.name for f in fields(Combination) if f.name != "is_alone"]:
         assert {getattr(row, name) for row in short} == {True, False}, name
 
 
 def marks_of(name: str, cpu_backend: str, row: Combination | None = None) -> list[Any]:
-    """Return the marks of a case. One request at a time takes long and is left to the long run, and
-    so is qwen2, whose biases the test through LLM sees as well.
+    """Return the marks of a case.
 
-    Of torch all but TORCH_IN_SHORT_RUN of one model are.
+    The kernels compute every combination of one model in the short run, but for one request at a
+    time, which takes long; torch IN_SHORT_RUN of it. IN_SHORT_RUN of other models are in the long
+    run, and the rest of the product is a command.
     """
-    if cpu_backend == "torch":
-        is_short = name == "llama" and str(row) in TORCH_IN_SHORT_RUN
-        return [] if is_short else [pytest.mark.long]
-    is_long = name == "qwen2" or (row is not None and row.is_alone)
-    return [needs_kernels, *([pytest.mark.long] if is_long else [])]
+    is_torch, is_alone = cpu_backend == "torch", row is not None and row.is_alone
+    needed = [] if is_torch else [needs_kernels]
+    if name == "llama" and (str(row) in IN_SHORT_RUN if is_torch else not is_alone):
+        return needed
+    is_in_long_run = str(row) in IN_SHORT_RUN or (name == "llama" and is_alone and not is_torch)
+    return [*needed, pytest.mark.long, *([] if is_in_long_run else [pytest.mark.whole])]
 
 
 def cases() -> list[Any]:

@@ -19,7 +19,7 @@ from simulation.run import run_chunk
 from simulation.world import World
 
 NUM_CHUNKS = 8
-SEEDS_PER_CHUNK = 5
+SEEDS_PER_CHUNK = 3
 FIXTURES = sorted(shrink.SEEDS.glob("*.json"))
 
 

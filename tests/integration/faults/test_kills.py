@@ -18,7 +18,7 @@ from support.traffic.streams import Stream, completion, eventually_clean, follow
 NUM_STREAMS = 16
 NUM_TOKENS = 200
 NUM_WORKERS = 2
-KILLS = [(role, seed) for role in ("worker", "scheduler") for seed in range(5)]
+SEEDS_IN_SHORT_RUN = 3
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,17 @@ async def run_with_kill(cluster: Cluster, role: str, seed: int) -> list[Stream]:
     return streams
 
 
-@pytest.mark.parametrize(("role", "seed"), KILLS)
+@pytest.mark.parametrize(
+    "seed",
+    [
+        *range(SEEDS_IN_SHORT_RUN),
+        *(
+            pytest.param(seed, marks=[pytest.mark.long, pytest.mark.whole])
+            for seed in range(SEEDS_IN_SHORT_RUN, 20)
+        ),
+    ],
+)
+@pytest.mark.parametrize("role", ["worker", "scheduler"])
 def test_streams_go_on_when_a_process_is_killed(
     pair: Cluster, undisturbed: list[list[int]], role: str, seed: int
 ) -> None:

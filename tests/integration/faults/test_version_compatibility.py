@@ -154,7 +154,10 @@ def test_streams_move_between_workers_of_two_versions(
         asyncio.run(eventually_clean(cell.grpc_address, 1, PATIENCE_SECONDS))
 
 
-@pytest.mark.parametrize("killed", ["prefill-0", "decode-0"])
+@pytest.mark.parametrize(
+    "killed",
+    ["prefill-0", pytest.param("decode-0", marks=[pytest.mark.long, pytest.mark.whole])],
+)
 def test_a_worker_of_the_previous_version_beside_workers_of_one_role(
     checkpoint: Path, tree: Path, tmp_path: Path, expected: list[Answer], killed: str
 ) -> None:

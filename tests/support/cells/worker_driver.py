@@ -245,8 +245,13 @@ class Driver:
 
 
 def load(folder: Path, **settings: Any) -> Replica:
-    """Load a replica with small defaults."""
+    """Load a replica with small defaults.
+
+    The tokens of a step are given, since measuring them takes a minute in Triton's interpreter.
+    """
     defaults = {"max_model_len": 256, "max_num_seqs": 40, "cpu_threads": 1, "dtype": "float32"}
+    if "triton" in settings.values():
+        defaults["max_num_batched_tokens"] = 128
     return load_replica(WorkerConfig(model=str(folder), **{**defaults, **settings}))
 
 

@@ -42,6 +42,7 @@ def rehearsed(tmp_path_factory):
     return folder, done
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_every_item_passes_its_rehearsal(rehearsed):
     folder, done = rehearsed
@@ -55,6 +56,7 @@ def test_every_item_passes_its_rehearsal(rehearsed):
     assert "0 have not run" in (folder / "report.md").read_text()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", TABLES)
 def test_a_command_prints_and_writes_its_tables(name, rehearsed):
