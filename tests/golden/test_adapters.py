@@ -53,10 +53,13 @@ def prepare(tmp_path_factory: pytest.TempPathFactory) -> Prepare:
             if name == "llama"
             else make_family_checkpoint(place, name)
         )
+        routed = name in ROUTED
         adapters = (
-            make_adapter(place / "a", model, rank=3, seed=1),
+            make_adapter(place / "a", model, rank=3, seed=1, routed=routed),
             # Larger values make scores of gemma2 whose exponential is infinite: numpy warns.
-            make_adapter(place / "b", model, rank=20, seed=2, scale=0.1, use_rslora=True),
+            make_adapter(
+                place / "b", model, rank=20, seed=2, scale=0.1, use_rslora=True, routed=routed
+            ),
         )
         merged = tuple(
             merge(one, model, place / f"merged-{number}") for number, one in enumerate(adapters)
@@ -108,8 +111,11 @@ def loaded(case: Case, way: str, **settings: Any) -> Replica:
 
 
 DENSE = ("gemma2", "phi3", "glm4", "starcoder2", "granite", "smollm3", "olmo2", "qwen2-mixed")
-SHARED = ("qwen2-moe", "deepseek-v3")
-"""Attention and shared experts have adapters, the experts of the router have none."""
+SHARED = ("qwen2-moe",)
+"""Attention and the shared expert have adapters, the experts of the router have none."""
+
+ROUTED = ("mixtral", "deepseek-v3")
+"""The experts of the router have adapters, too."""
 
 ON_TRITON = ("llama", "gemma2", "phi3", "glm4", "qwen2-moe")
 """Plain, with capped scores, with merged matrices, with reordered heads, with a shared expert."""
@@ -117,7 +123,7 @@ ON_TRITON = ("llama", "gemma2", "phi3", "glm4", "qwen2-moe")
 
 def cases() -> list[Any]:
     found = []
-    for name in ("llama", *DENSE, *SHARED):
+    for name in ("llama", *DENSE, *SHARED, *ROUTED):
         for way in WAYS:
             if way == "triton" and name not in ON_TRITON:
                 continue
