@@ -189,12 +189,14 @@ def test_codes_of_a_checkpoint(name: str, tmp_path: Path) -> None:
 
 
 @needs_kernels
-@pytest.mark.parametrize("quantization", ["int8", "int4"])
+@pytest.mark.parametrize(
+    ("name", "quantization"), [("llama", "int8"), ("llama", "int4"), ("mixtral", "int8")]
+)
 def test_weights_that_are_quantized_while_they_are_read(
-    prepare: Prepare, quantization: str
+    prepare: Prepare, name: str, quantization: str
 ) -> None:
     """The adapter is added whole: answers are nearer to those over plain weights than without."""
-    case = prepare("llama")
+    case = prepare(name)
     asked = [(prompt, 1) for prompt in prompts(3, 20)]
     plain = answers(loaded(case, "fused"), asked, 1, 64)
     coarse = answers(loaded(case, "fused", quantization=quantization), asked, 1, 64)

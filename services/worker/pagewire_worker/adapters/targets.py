@@ -94,11 +94,13 @@ class AdapterTargets:
     def _reason(self, module: str) -> str:
         parts = module.split(".")
         if "experts" in parts and not self._takes_routed:
-            return "adapters of experts that a router chooses are computed by torch only"
+            return "adapters of experts that a router chooses are not computed by Triton's kernels"
         if module.endswith((".experts", ".experts.base_layer")):
             return "adapters of all experts in one tensor are not supported, one for each expert is"
         if "experts" in parts:
             return "the model has no such expert, or no such matrix in it"
+        if parts[-1] in ("embed_tokens", "lm_head"):
+            return "adapters of embeddings and of the matrix for logits are not supported"
         if self._has_latents and "self_attn" in parts:
             return "adapters of latent attention are not supported"
         return "the model has no matrix of this name that an adapter may change"

@@ -6,7 +6,7 @@ from pagewire_worker.adapters.targets import AdapterTargets
 from pagewire_worker.backend.source import LoadSettings
 from pagewire_worker.families.plan import ModelPlan
 from pagewire_worker.models.adapter_tensors import LowRankSum, TensorAdapterStore, TorchSum
-from pagewire_worker.models.variants import FUSED, TRITON
+from pagewire_worker.models.variants import TRITON
 
 
 def adapter_targets(plan: ModelPlan, settings: LoadSettings, decoder: str) -> AdapterTargets | None:
@@ -17,7 +17,7 @@ def adapter_targets(plan: ModelPlan, settings: LoadSettings, decoder: str) -> Ad
     """
     if settings.adapters is None:
         return None
-    targets = AdapterTargets(plan, takes_routed=decoder not in (FUSED, TRITON))
+    targets = AdapterTargets(plan, takes_routed=decoder != TRITON)
     if not targets.linears:
         raise StartupError(
             f"--enable-lora: {plan.architecture} has no matrix that an adapter may change",

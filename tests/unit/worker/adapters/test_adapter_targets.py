@@ -53,7 +53,7 @@ def test_experts_of_a_router_have_adapters(tmp_path: Path) -> None:
         ("qwen2-moe", "model.layers.0.mlp.shared_expert_gate", "no matrix of this name"),
         ("deepseek-v3", "model.layers.0.self_attn.kv_b_proj", "adapters of latent attention"),
         ("gemma2", "model.layers.0.mlp.gate", "no matrix of this name"),
-        ("gemma2", "lm_head", "no matrix of this name"),
+        ("gemma2", "lm_head", "of the matrix for logits"),
     ],
 )
 def test_matrices_that_are_refused(tmp_path: Path, name: str, module: str, text: str) -> None:

@@ -13,14 +13,10 @@ from torch import Tensor
 from pagewire_shared.adapters.adapter_error import AdapterError
 from support.adapters.model_adapters import PREFIX, MadeAdapter, make_adapter
 from support.cells.worker_driver import GREEDY, Driver, Running, load
+from support.kernels.fused_kernels import needs_kernels
 from support.oracles.family_checkpoints import make_family_checkpoint
 
-SETTINGS: dict[str, Any] = {
-    "cpu_backend": "torch",
-    "enable_lora": True,
-    "max_loras": 2,
-    "model_impl": "native",
-}
+SETTINGS: dict[str, Any] = {"enable_lora": True, "max_loras": 2, "model_impl": "native"}
 EXPERT = f"{PREFIX}model.layers.1.mlp.experts"
 Change = Callable[[dict[str, Tensor]], object]
 
@@ -122,11 +118,12 @@ def test_a_slot_without_room_names_the_settings(model: Path, tmp_path: Path) -> 
         wide.fill(replica.model_runner, 0)
 
 
-def test_a_slot_changes_hands(model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", [pytest.param("fused", marks=needs_kernels), "torch"])
+def test_a_slot_changes_hands(way: str, model: Path, tmp_path: Path) -> None:
     """An adapter without experts leaves nothing of one with them."""
     routed = make_adapter(tmp_path / "routed", model, routed=True, scale=1.0)
     plain = make_adapter(tmp_path / "plain", model, scale=1.0)
-    fresh, used = load(model, **SETTINGS), load(model, **SETTINGS)
+    fresh, used = (load(model, cpu_backend=way, **SETTINGS) for _ in range(2))
     prompt, outputs = list(range(20, 40)), []
     for replica, adapters in ((fresh, [plain]), (used, [routed, plain])):
         for adapter in adapters:
