@@ -61,6 +61,8 @@ class AdapterTargets:
     def __init__(self, plan: ModelPlan, *, takes_routed: bool = True) -> None:
         self._has_latents = plan.attention.latent is not None
         self._takes_routed = takes_routed
+        routers = (one.experts.router.linear for one in plan.layers if one.experts)
+        self._routers = frozenset(name for linear in routers for name, _ in linear.parts)
         self.linears = tuple(
             one
             for layer, spec in enumerate(plan.layers)
@@ -93,6 +95,8 @@ class AdapterTargets:
 
     def _reason(self, module: str) -> str:
         parts = module.split(".")
+        if module in self._routers:
+            return "adapters of routers are not supported"
         if "experts" in parts and not self._takes_routed:
             return "adapters of experts that a router chooses are not computed by Triton's kernels"
         if module.endswith((".experts", ".experts.base_layer")):
