@@ -18,6 +18,7 @@ from support.cells.worker_driver import Driver, Running, load
 from support.checkpoints.fallback_checkpoints import VOCAB, make_fallback_checkpoint
 from support.kernels.fused_kernels import needs_kernels
 from support.oracles.family_checkpoints import SHAPE, make_family_checkpoint
+from support.oracles.mxfp4_checkpoints import make_mxfp4_checkpoints
 
 TOLERANCE = 1e-3
 SAMPLING = SamplingParams(temperature=0.0, max_tokens=None, logprobs=4)
@@ -169,16 +170,22 @@ STORED = Path(__file__).parents[1] / "support" / "quantized"
 
 
 @needs_kernels
-@pytest.mark.parametrize("name", ["awq", "gptq-4-order", "w4a16-zeros", "nf4", "fp8-block"])
+@pytest.mark.parametrize(
+    "name", ["awq", "gptq-4-order", "w4a16-zeros", "nf4", "fp8-block", "mxfp4"]
+)
 def test_codes_of_a_checkpoint(name: str, tmp_path: Path) -> None:
-    """The kernels keep the codes, torch has their values; both add the same adapter."""
-    adapter = make_adapter(tmp_path / "adapter", STORED / name, rank=5)
+    """The kernels keep the codes, torch has their values; both add the same adapter.
+
+    With mxfp4, experts that a router chooses have codes, biases, and gates with a limit.
+    """
+    model = make_mxfp4_checkpoints(tmp_path)[0] if name == "mxfp4" else STORED / name
+    adapter = make_adapter(tmp_path / "adapter", model, rank=5, routed=True)
     asked = [
         ([(7 * place + row) % 128 for place in range(20)], row % 2 or None) for row in range(4)
     ]
     found = []
     for way in ("fused", "torch"):
-        replica = load(STORED / name, **WAYS[way], **SETTINGS)
+        replica = load(model, **WAYS[way], **SETTINGS)
         adapter.fill(replica.model_runner, 1)
         found.append(answers(replica, asked, 6, budget=24))
     for (tokens, logs), (expected, expected_logs) in zip(*found, strict=True):
