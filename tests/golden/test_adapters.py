@@ -18,6 +18,7 @@ from support.cells.worker_driver import Driver, Running, load
 from support.checkpoints.fallback_checkpoints import VOCAB, make_fallback_checkpoint
 from support.kernels.fused_kernels import needs_kernels
 from support.oracles.family_checkpoints import SHAPE, make_family_checkpoint
+from support.oracles.mxfp4_checkpoints import make_mxfp4_checkpoints
 
 TOLERANCE = 1e-3
 SAMPLING = SamplingParams(temperature=0.0, max_tokens=None, logprobs=4)
@@ -53,10 +54,13 @@ def prepare(tmp_path_factory: pytest.TempPathFactory) -> Prepare:
             if name == "llama"
             else make_family_checkpoint(place, name)
         )
+        routed = name in ROUTED
         adapters = (
-            make_adapter(place / "a", model, rank=3, seed=1),
+            make_adapter(place / "a", model, rank=3, seed=1, routed=routed),
             # Larger values make scores of gemma2 whose exponential is infinite: numpy warns.
-            make_adapter(place / "b", model, rank=20, seed=2, scale=0.1, use_rslora=True),
+            make_adapter(
+                place / "b", model, rank=20, seed=2, scale=0.1, use_rslora=True, routed=routed
+            ),
         )
         merged = tuple(
             merge(one, model, place / f"merged-{number}") for number, one in enumerate(adapters)
@@ -108,8 +112,11 @@ def loaded(case: Case, way: str, **settings: Any) -> Replica:
 
 
 DENSE = ("gemma2", "phi3", "glm4", "starcoder2", "granite", "smollm3", "olmo2", "qwen2-mixed")
-SHARED = ("qwen2-moe", "deepseek-v3")
-"""Attention and shared experts have adapters, the experts of the router have none."""
+SHARED = ("qwen2-moe",)
+"""Attention and the shared expert have adapters, the experts of the router have none."""
+
+ROUTED = ("mixtral", "deepseek-v3")
+"""The experts of the router have adapters, too."""
 
 ON_TRITON = ("llama", "gemma2", "phi3", "glm4", "qwen2-moe")
 """Plain, with capped scores, with merged matrices, with reordered heads, with a shared expert."""
@@ -117,7 +124,7 @@ ON_TRITON = ("llama", "gemma2", "phi3", "glm4", "qwen2-moe")
 
 def cases() -> list[Any]:
     found = []
-    for name in ("llama", *DENSE, *SHARED):
+    for name in ("llama", *DENSE, *SHARED, *ROUTED):
         for way in WAYS:
             if way == "triton" and name not in ON_TRITON:
                 continue
@@ -163,16 +170,22 @@ STORED = Path(__file__).parents[1] / "support" / "quantized"
 
 
 @needs_kernels
-@pytest.mark.parametrize("name", ["awq", "gptq-4-order", "w4a16-zeros", "nf4", "fp8-block"])
+@pytest.mark.parametrize(
+    "name", ["awq", "gptq-4-order", "w4a16-zeros", "nf4", "fp8-block", "mxfp4"]
+)
 def test_codes_of_a_checkpoint(name: str, tmp_path: Path) -> None:
-    """The kernels keep the codes, torch has their values; both add the same adapter."""
-    adapter = make_adapter(tmp_path / "adapter", STORED / name, rank=5)
+    """The kernels keep the codes, torch has their values; both add the same adapter.
+
+    With mxfp4, experts that a router chooses have codes, biases, and gates with a limit.
+    """
+    model = make_mxfp4_checkpoints(tmp_path)[0] if name == "mxfp4" else STORED / name
+    adapter = make_adapter(tmp_path / "adapter", model, rank=5, routed=True)
     asked = [
         ([(7 * place + row) % 128 for place in range(20)], row % 2 or None) for row in range(4)
     ]
     found = []
     for way in ("fused", "torch"):
-        replica = load(STORED / name, **WAYS[way], **SETTINGS)
+        replica = load(model, **WAYS[way], **SETTINGS)
         adapter.fill(replica.model_runner, 1)
         found.append(answers(replica, asked, 6, budget=24))
     for (tokens, logs), (expected, expected_logs) in zip(*found, strict=True):
@@ -183,12 +196,14 @@ def test_codes_of_a_checkpoint(name: str, tmp_path: Path) -> None:
 
 
 @needs_kernels
-@pytest.mark.parametrize("quantization", ["int8", "int4"])
+@pytest.mark.parametrize(
+    ("name", "quantization"), [("llama", "int8"), ("llama", "int4"), ("mixtral", "int8")]
+)
 def test_weights_that_are_quantized_while_they_are_read(
-    prepare: Prepare, quantization: str
+    prepare: Prepare, name: str, quantization: str
 ) -> None:
     """The adapter is added whole: answers are nearer to those over plain weights than without."""
-    case = prepare("llama")
+    case = prepare(name)
     asked = [(prompt, 1) for prompt in prompts(3, 20)]
     plain = answers(loaded(case, "fused"), asked, 1, 64)
     coarse = answers(loaded(case, "fused", quantization=quantization), asked, 1, 64)

@@ -59,6 +59,7 @@ def make_adapter(
     seed: int = 0,
     scale: float = 0.3,
     only: Collection[str] | None = None,
+    routed: bool = False,
     dtype: torch.dtype = torch.float32,
     **config: Any,
 ) -> MadeAdapter:
@@ -67,13 +68,14 @@ def make_adapter(
     Args:
         scale: Size of its values.
         only: Last names of the modules that it adapts; None for all that can be.
+        routed: Whether it adapts experts that a router chooses, too.
     """
     generator = torch.Generator().manual_seed(seed)
     settings = {"peft_type": "LORA", "r": rank, "lora_alpha": 2 * rank, **config}
     factor = settings["lora_alpha"] / (rank**0.5 if settings.get("use_rslora") else rank)
     tensors: dict[str, Tensor] = {}
     changes: dict[str, Tensor] = {}
-    for linear in AdapterTargets(read_plan(model)).linears:
+    for linear in AdapterTargets(read_plan(model), takes_routed=routed).linears:
         for name, size in linear.spec.parts:
             if only is not None and name.rpartition(".")[2] not in only:
                 continue

@@ -14,6 +14,7 @@ from pagewire_shared.adapters.content_id import WEIGHTS_NAME
 from pagewire_shared.adapters.modules import AdapterModule
 from pagewire_shared.adapters.tensor_header import StoredTensor
 from pagewire_worker.adapters.targets import AdapterTargets
+from pagewire_worker.backend.adapters import AdapterLimits
 
 _DTYPES: Final = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
@@ -65,6 +66,24 @@ def read_parts(
     return parts
 
 
+def check_routed_bytes(
+    summary: AdapterSummary, targets: AdapterTargets, limits: AdapterLimits, dtype: torch.dtype
+) -> None:
+    """Raise AdapterError if a slot has no room for the routed experts of an adapter."""
+    num_values = sum(
+        module.num_values
+        for module in summary.modules
+        if targets.linears[targets.place(module.name)[0]].is_routed
+    )
+    num_bytes = num_values * dtype.itemsize
+    if num_bytes > limits.routed_bytes:
+        raise AdapterError(
+            f"{WEIGHTS_NAME}: its experts that a router chooses take {num_bytes} bytes of a slot, "
+            f"which has {limits.routed_bytes}: --lora-memory divided by --max-loras",
+            WEIGHTS_NAME,
+        )
+
+
 def _check_shape(module: AdapterModule, targets: AdapterTargets, place: tuple[int, int]) -> None:
     spec = targets.linears[place[0]].spec
     _, num_outputs = spec.parts[place[1]]
@@ -81,8 +100,13 @@ def _check_shape(module: AdapterModule, targets: AdapterTargets, place: tuple[in
 
 
 def _check_whole(config: AdapterConfig, targets: AdapterTargets, parts: AdapterParts) -> None:
+    # Libraries that keep the experts of a layer in one tensor train no adapters of single ones.
+    has_routed = any(targets.linears[index].is_routed for index, _ in parts)
     for name, place in targets.names.items():
-        if place not in parts and config.expects(name, targets.linears[place[0]].layer):
+        linear = targets.linears[place[0]]
+        if place in parts or (linear.is_routed and not has_routed):
+            continue
+        if config.expects(name, linear.layer):
             raise AdapterError(
                 f"{WEIGHTS_NAME} lacks the tensors of {name}, which target_modules select", name
             )

@@ -7,7 +7,7 @@ import torch
 
 from pagewire_shared.adapters.adapter_folder import AdapterContent, AdapterSummary
 from pagewire_shared.steps.plan import StepPlan
-from pagewire_worker.adapters.content import AdapterParts, read_parts
+from pagewire_worker.adapters.content import AdapterParts, check_routed_bytes, read_parts
 from pagewire_worker.adapters.targets import AdapterTargets
 from pagewire_worker.backend.adapters import AdapterLimits, AdapterSlots
 from pagewire_worker.plan.plan_error import PlanError
@@ -61,6 +61,7 @@ class AdapterTable:
         with self._lock:
             epoch = self._epoch
             self._held.pop(slot, None)
+        check_routed_bytes(summary, self._targets, self.limits, self._dtype)
         parts = read_parts(content, summary, self._targets, self._dtype)
         self._store.write(slot, parts)
         with self._lock:

@@ -17,12 +17,14 @@ class AdaptedLinear:
         spec: Its tensors.
         order: Published row of each output; None for the published order.
         gate_size: Outputs that are gates, the first ones; None for none.
+        is_routed: Whether it belongs to an expert that a router chooses.
     """
 
     layer: int
     spec: LinearSpec
     order: tuple[int, ...] | None = None
     gate_size: int | None = None
+    is_routed: bool = False
 
     @property
     def name(self) -> str:
@@ -49,14 +51,23 @@ class AdaptedLinear:
 class AdapterTargets:
     """The matrices of one model that adapters may change.
 
+    Args:
+        takes_routed: Whether experts that a router chooses are among them.
+
     Attributes:
         linears: In order of the layers.
     """
 
-    def __init__(self, plan: ModelPlan) -> None:
+    def __init__(self, plan: ModelPlan, *, takes_routed: bool = True) -> None:
         self._has_latents = plan.attention.latent is not None
+        self._takes_routed = takes_routed
+        routers = (one.experts.router.linear for one in plan.layers if one.experts)
+        self._routers = frozenset(name for linear in routers for name, _ in linear.parts)
         self.linears = tuple(
-            one for layer, spec in enumerate(plan.layers) for one in _linears(layer, spec)
+            one
+            for layer, spec in enumerate(plan.layers)
+            for one in _linears(layer, spec)
+            if takes_routed or not one.is_routed
         )
         self._places = {
             name: (index, part)
@@ -84,8 +95,16 @@ class AdapterTargets:
 
     def _reason(self, module: str) -> str:
         parts = module.split(".")
+        if module in self._routers:
+            return "adapters of routers are not supported"
+        if "experts" in parts and not self._takes_routed:
+            return "adapters of experts that a router chooses are not computed by Triton's kernels"
+        if module.endswith((".experts", ".experts.base_layer")):
+            return "adapters of all experts in one tensor are not supported, one for each expert is"
         if "experts" in parts:
-            return "adapters of experts that a router chooses are not supported"
+            return "the model has no such expert, or no such matrix in it"
+        if parts[-1] in ("embed_tokens", "lm_head"):
+            return "adapters of embeddings and of the matrix for logits are not supported"
         if self._has_latents and "self_attn" in parts:
             return "adapters of latent attention are not supported"
         return "the model has no matrix of this name that an adapter may change"
@@ -98,9 +117,18 @@ def _linears(layer: int, spec: LayerSpec) -> list[AdaptedLinear]:
         own = None if order is None else tuple(order)
         found.append(AdaptedLinear(layer=layer, spec=attention.qkv, order=own))
         found.append(AdaptedLinear(layer=layer, spec=attention.output))
-    mlp = spec.mlp if isinstance(spec.mlp, MlpSpec) else spec.mlp.shared
-    if mlp is not None:
-        gates = mlp.size if mlp.is_gated else None
-        found.append(AdaptedLinear(layer=layer, spec=mlp.up, gate_size=gates))
-        found.append(AdaptedLinear(layer=layer, spec=mlp.down))
+    if isinstance(spec.mlp, MlpSpec):
+        return found + _mlp_linears(layer, spec.mlp)
+    if spec.mlp.shared is not None:
+        found += _mlp_linears(layer, spec.mlp.shared)
+    for expert in spec.mlp.experts:
+        found += _mlp_linears(layer, expert, is_routed=True)
     return found
+
+
+def _mlp_linears(layer: int, mlp: MlpSpec, *, is_routed: bool = False) -> list[AdaptedLinear]:
+    gates = mlp.size if mlp.is_gated else None
+    return [
+        AdaptedLinear(layer=layer, spec=mlp.up, gate_size=gates, is_routed=is_routed),
+        AdaptedLinear(layer=layer, spec=mlp.down, is_routed=is_routed),
+    ]

@@ -14,10 +14,16 @@ NO_ADAPTER: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class AdapterLimits:
-    """Bounds of the adapters of a replica: slots at once, and the largest rank."""
+    """Bounds of the adapters of a replica: slots at once, and the largest rank.
+
+    Attributes:
+        routed_bytes: Most bytes in a slot of experts that a router chooses. A slot has this memory
+            while its adapter has such experts, and for other matrices always that of max_rank.
+    """
 
     num_slots: int
     max_rank: int
+    routed_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Adapters of all slots in the layout that the kernels read (kernels/products/adapters.h)."""
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,16 +22,28 @@ _NONE: Final = (None, None, 0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where the outputs of a matrix lie; those of the experts of a layer have one.
+
+    Attributes:
+        pieces: The rows of its tensors that fill its panels.
+        panels: The tensor of each panel, and its number there.
+    """
+
+    pieces: tuple[MatrixPiece, ...]
+    panels: "ctypes.Array[abi.AdapterPanel]"
+
+
+@dataclass(frozen=True, slots=True)
 class _Matrix:
     """The adapters of one matrix.
 
     Attributes:
-        pieces: The rows of its tensors that fill its panels.
         parts: [slots * tensors].
         structure: Points to them.
     """
 
-    pieces: tuple[MatrixPiece, ...]
+    layout: _Layout
     parts: "ctypes.Array[abi.AdapterPartArgs]"
     structure: abi.AdapterArgs
 
@@ -41,7 +54,13 @@ class FusedAdapterStore:
     def __init__(self, targets: AdapterTargets, limits: AdapterLimits) -> None:
         self._targets = targets
         self._max_rank = limits.max_rank
-        self._matrices = [_matrix(linear, limits) for linear in targets.linears]
+        layouts: dict[object, _Layout] = {}
+        self._matrices: list[_Matrix] = []
+        for linear in targets.linears:
+            key = (linear.bounds, linear.order, linear.gate_size)
+            if key not in layouts:
+                layouts[key] = _layout(linear)
+            self._matrices.append(_matrix(linear.spec, layouts[key], limits))
         # What the structures point to, by slot.
         self._held: dict[int, list[Tensor]] = {}
 
@@ -51,15 +70,20 @@ class FusedAdapterStore:
         most = max(len(linear.spec.parts) for linear in self._targets.linears)
         return most * self._max_rank
 
-    def structure(self, spec: LinearSpec) -> abi.AdapterArgs | None:
-        """Return the adapters of a matrix; None where adapters may not change it."""
-        index = self._targets.index_of(spec)
-        return None if index is None else self._matrices[index].structure
+    def structures(self, specs: Sequence[LinearSpec]) -> "ctypes.Array[abi.AdapterArgs] | None":
+        """Return the adapters of matrices, one behind the other; valid while this object lives.
+
+        None where adapters may not change them.
+        """
+        found = [self._targets.index_of(spec) for spec in specs]
+        known = [self._matrices[index].structure for index in found if index is not None]
+        return (abi.AdapterArgs * len(known))(*known) if len(known) == len(found) else None
 
     @torch.inference_mode()
     def write(self, slot: int, parts: AdapterParts) -> None:
         """Replace the adapter of a slot that no step reads."""
         held: list[Tensor] = []
+        self._held.pop(slot, None)  # its memory is free before more is taken
         for index, matrix in enumerate(self._matrices):
             num_parts = matrix.structure.num_parts
             for number in range(num_parts):
@@ -67,7 +91,7 @@ class FusedAdapterStore:
                 if part is None:
                     matrix.parts[place] = abi.AdapterPartArgs(*_NONE)
                     continue
-                down, up = part.down.contiguous(), _panels(part, matrix.pieces, number)
+                down, up = part.down.contiguous(), _panels(part, matrix.layout.pieces, number)
                 held += [down, up]
                 matrix.parts[place] = abi.AdapterPartArgs(
                     pointer(down), pointer(up), part.rank, part.scaling
@@ -75,20 +99,25 @@ class FusedAdapterStore:
         self._held[slot] = held
 
 
-def _matrix(linear: AdaptedLinear, limits: AdapterLimits) -> _Matrix:
-    spec, num_parts = linear.spec, len(linear.spec.parts)
+def _layout(linear: AdaptedLinear) -> _Layout:
+    spec = linear.spec
     pieces = tuple(matrix_pieces(spec, linear.order, linear.gate_size))
     panels = (abi.AdapterPanel * -(-spec.num_outputs // PANEL))()
-    taken = [0] * num_parts
+    taken = [0] * len(spec.parts)
     for piece in pieces:
         for number in range(_num_panels(piece)):
             panels[piece.first_panel + number * piece.panel_step] = abi.AdapterPanel(
                 piece.tensor, taken[piece.tensor] + number
             )
         taken[piece.tensor] += _num_panels(piece)
+    return _Layout(pieces, panels)
+
+
+def _matrix(spec: LinearSpec, layout: _Layout, limits: AdapterLimits) -> _Matrix:
+    num_parts = len(spec.parts)
     parts = (abi.AdapterPartArgs * (limits.num_slots * num_parts))()
-    structure = abi.AdapterArgs(parts, panels, num_parts, limits.max_rank, spec.num_inputs)
-    return _Matrix(pieces, parts, structure)
+    structure = abi.AdapterArgs(parts, layout.panels, num_parts, limits.max_rank, spec.num_inputs)
+    return _Matrix(layout, parts, structure)
 
 
 def _num_panels(piece: MatrixPiece) -> int:

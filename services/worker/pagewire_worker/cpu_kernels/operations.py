@@ -118,19 +118,23 @@ class LayerOperations:
         self._add(abi.SPREAD, abi.NORMED, abi.EXPERT_INPUT, linears=ups, router=router)
         if experts.shared is not None:
             self._share(experts.shared)
+        specs = experts.spec.experts
+        own = self._lower(abi.EXPERT_INPUT, *(one.up for one in specs), router=router)
         self._add(
             abi.EXPERT_GATE,
             abi.EXPERT_INPUT,
             abi.EXPERT_ACTIVATED,
             linears=ups,
+            adapters=own,
             activation=abi.ActivationArgs.of(first.spec.activation, first.spec.clamped),
             router=router,
         )
+        own = self._lower(abi.EXPERT_ACTIVATED, *(one.down for one in specs), router=router)
         if first.down.storage.prepared_row_bytes:
             place = abi.EXPERT_ACTIVATED, abi.EXPERT_PREPARED
             self._add(abi.EXPERT_PREPARE, *place, linears=downs, router=router)
         place = abi.EXPERT_ACTIVATED, abi.EXPERT_OUTPUT
-        self._add(abi.EXPERT_STORE, *place, linears=downs, router=router)
+        self._add(abi.EXPERT_STORE, *place, linears=downs, adapters=own, router=router)
         place = abi.EXPERT_OUTPUT, abi.RESIDUAL
         self._add(abi.COLLECT, *place, router=router, factor=self._multiplier)
 
@@ -165,11 +169,18 @@ class LayerOperations:
             factor=self._multiplier,
         )
 
-    def _lower(self, source: int, spec: LinearSpec) -> abi.AdapterArgs | None:
-        """Compute the first product of the adapters of a matrix, and return these."""
-        found = None if self._adapters is None else self._adapters.structure(spec)
+    def _lower(
+        self, source: int, *specs: LinearSpec, router: abi.RouterArgs | None = None
+    ) -> "ctypes.Array[abi.AdapterArgs] | None":
+        """Compute the first product of the adapters of a matrix, and return these.
+
+        Args:
+            router: Of experts, of which each has one of the matrices; None for a single matrix.
+        """
+        found = None if self._adapters is None else self._adapters.structures(specs)
         if found is not None:
-            self._add(abi.LOWER, source, abi.LOW, adapters=found)
+            kinds = (abi.LOWER, abi.LOW) if router is None else (abi.EXPERT_LOWER, abi.EXPERT_LOW)
+            self._add(kinds[0], source, kinds[1], adapters=found, router=router)
         return found
 
     def _prepare(self, source: int, reader: PackedWeights) -> None:
@@ -185,7 +196,7 @@ class LayerOperations:
         linear: PackedWeights | None = None,
         linears: "ctypes.Array[abi.LinearArgs] | None" = None,
         router: abi.RouterArgs | None = None,
-        adapters: abi.AdapterArgs | None = None,
+        adapters: "ctypes.Array[abi.AdapterArgs] | None" = None,
         norm: FusedNorm | None = None,
         attention: abi.AttentionArgs | None = None,
         activation: abi.ActivationArgs | None = None,
@@ -194,11 +205,12 @@ class LayerOperations:
         """Append an operation.
 
         Args:
-            linears: Of all experts, in the place of `linear`.
+            linears: Of all experts, in the place of `linear`; `adapters` likewise.
         """
         if linear is not None:
             linears = linear_array([linear])
         first = None if linears is None else ctypes.cast(linears, ctypes.POINTER(abi.LinearArgs))
+        own = None if adapters is None else ctypes.cast(adapters, ctypes.POINTER(abi.AdapterArgs))
         self._made.append(
             abi.Operation(
                 kind=kind,
@@ -210,7 +222,7 @@ class LayerOperations:
                 norm=norm_pointer(norm),
                 attention=None if attention is None else ctypes.pointer(attention),
                 router=None if router is None else ctypes.pointer(router),
-                adapters=None if adapters is None else ctypes.pointer(adapters),
+                adapters=own,
             )
         )
 

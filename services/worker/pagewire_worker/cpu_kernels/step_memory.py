@@ -55,6 +55,8 @@ class StepScratch:
                 abi.EXPERT_PREPARED: (chosen * row_bytes, torch.uint8),
                 abi.EXPERT_ACTIVATED: (chosen * inner, dtype),
                 abi.EXPERT_OUTPUT: (chosen * hidden, torch.float32),
+                abi.EXPERT_LOW: (chosen * low_size, torch.float32),
+                abi.EXPERT_SLOTS: (chosen if low_size else 0, torch.int64),
             }
         self.num_tokens = num_tokens
         self._tensors = {

@@ -9,11 +9,15 @@ from pagewire_worker.models.adapter_tensors import LowRankSum, TensorAdapterStor
 from pagewire_worker.models.variants import TRITON
 
 
-def adapter_targets(plan: ModelPlan, settings: LoadSettings) -> AdapterTargets | None:
-    """Return the matrices that adapters may change, if there are to be adapters."""
+def adapter_targets(plan: ModelPlan, settings: LoadSettings, decoder: str) -> AdapterTargets | None:
+    """Return the matrices that adapters may change, if there are to be adapters.
+
+    Args:
+        decoder: A name of variants.py.
+    """
     if settings.adapters is None:
         return None
-    targets = AdapterTargets(plan)
+    targets = AdapterTargets(plan, takes_routed=decoder != TRITON)
     if not targets.linears:
         raise StartupError(
             f"--enable-lora: {plan.architecture} has no matrix that an adapter may change",

@@ -36,8 +36,13 @@ def load_settings(
         seed=config.seed,
         cache_dtype=shape.cache_dtype,
         enforce_eager=config.enforce_eager,
-        adapters=(
-            AdapterLimits(config.max_loras, config.max_lora_rank) if config.enable_lora else None
-        ),
+        adapters=_adapter_limits(config),
         on_progress=lambda fraction: on_progress(0.9 * fraction, "loading weights"),
     )
+
+
+def _adapter_limits(config: WorkerConfig) -> AdapterLimits | None:
+    if not config.enable_lora:
+        return None
+    share = config.lora_memory // config.max_loras
+    return AdapterLimits(config.max_loras, config.max_lora_rank, share)

@@ -5,18 +5,20 @@ summed in float32, the first one is not rounded, and their sum is added to the r
 float32, which is then rounded.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import torch
 from torch import Tensor
 
-from pagewire_worker.adapters.content import AdapterParts
+from pagewire_worker.adapters.content import AdapterPart, AdapterParts
 from pagewire_worker.adapters.targets import AdaptedLinear, AdapterTargets
 from pagewire_worker.backend.adapters import AdapterLimits, AdapterRows
 from pagewire_worker.families.plan import LinearSpec
 from pagewire_worker.layers.linear import Linear
 from pagewire_worker.models.load_parts import in_order
+from pagewire_worker.models.routed_adapters import RoutedRows, RoutedTensors, WithRoutedAdapters
 
 RANK_STEP: Final = 16
 """Ranks are stored as multiples of this, as kernels read them."""
@@ -64,14 +66,17 @@ class StepAdapters:
 
     Attributes:
         rows: None for none.
+        routed: Those of the expert that is called.
     """
 
     sums: LowRankSum
     num_slots: int
     rows: Any = None
+    routed: RoutedRows = field(default_factory=RoutedRows)
 
     def begin(self, rows: AdapterRows | None) -> None:
         """Prepare the adapters of a step."""
+        self.routed.step = rows
         self.rows = None if rows is None else self.sums.prepare(rows, self.num_slots)
 
 
@@ -112,7 +117,12 @@ class TensorAdapterStore:
         self._targets = targets
         self._device = device
         self.step = StepAdapters(sums, limits.num_slots)
-        self._tensors = [_slot_tensors(one, limits, device, dtype) for one in targets.linears]
+        self._tensors = [
+            RoutedTensors(one.bounds)
+            if one.is_routed
+            else _slot_tensors(one, limits, device, dtype)
+            for one in targets.linears
+        ]
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def wrap(self, spec: LinearSpec, base: Linear) -> Linear:
@@ -120,7 +130,10 @@ class TensorAdapterStore:
         index = self._targets.index_of(spec)
         if index is None:
             return base
-        return WithAdapters(base, self._tensors[index], self.step)
+        tensors = self._tensors[index]
+        if isinstance(tensors, RoutedTensors):
+            return WithRoutedAdapters(base, tensors, self.step.routed)
+        return WithAdapters(base, tensors, self.step)
 
     @torch.inference_mode()
     def write(self, slot: int, parts: AdapterParts) -> None:
@@ -137,19 +150,27 @@ class TensorAdapterStore:
         for index, (linear, own) in enumerate(
             zip(self._targets.linears, self._tensors, strict=True)
         ):
-            for tensor in (own.down, own.up, own.scalings, own.ranks):
-                tensor[slot].zero_()
             found = [parts.get((index, part)) for part in range(len(own.bounds))]
-            ranks = [0 if one is None else one.rank for one in found]
-            own.ranks[slot].fill_(max(ranks))
-            for part, one in enumerate(found):
-                if one is None:
-                    continue
-                (begin, end), first = own.bounds[part], part * own.max_rank
-                own.down[slot, first : first + one.rank].copy_(one.down)
-                up = in_order(one.up, linear.order_within(part))
-                own.up[slot, begin:end, : one.rank].copy_(up)
-                own.scalings[slot, part].fill_(one.scaling)
+            if isinstance(own, RoutedTensors):
+                own.write(slot, found, self._device)
+            else:
+                _fill(own, slot, linear, found)
+
+
+def _fill(
+    own: SlotTensors, slot: int, linear: AdaptedLinear, found: Sequence[AdapterPart | None]
+) -> None:
+    for tensor in (own.down, own.up, own.scalings, own.ranks):
+        tensor[slot].zero_()
+    own.ranks[slot].fill_(max(0 if one is None else one.rank for one in found))
+    for part, one in enumerate(found):
+        if one is None:
+            continue
+        (begin, end), first = own.bounds[part], part * own.max_rank
+        own.down[slot, first : first + one.rank].copy_(one.down)
+        up = in_order(one.up, linear.order_within(part))
+        own.up[slot, begin:end, : one.rank].copy_(up)
+        own.scalings[slot, part].fill_(one.scaling)
 
 
 def _slot_tensors(

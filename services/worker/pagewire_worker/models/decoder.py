@@ -297,6 +297,7 @@ def _load_mlp(spec: MlpSpec | ExpertsSpec, linears: LinearLoader) -> Mlp | Exper
         router=linears.load_router(spec.router),
         experts=[Mlp(one, linears.load_mlp(one)) for one in spec.experts],
         shared=None if shared is None else Mlp(shared, linears.load_mlp(shared)),
+        choose=linears.choose_rows,
     )
 
 

@@ -54,12 +54,13 @@ class Experts:
 
     Args:
         experts, shared: Map [tokens, hidden] to [tokens, hidden].
+        choose: Called with the tokens of an expert before it is; None for nothing.
 
     Attributes:
         counts: int64 [experts], to which the tokens of each are added; None for no counting.
     """
 
-    __slots__ = ("_experts", "_router", "_shared", "_spec", "counts")
+    __slots__ = ("_choose", "_experts", "_router", "_shared", "_spec", "counts")
 
     def __init__(
         self,
@@ -68,7 +69,9 @@ class Experts:
         router: RouterTensors,
         experts: Sequence[Callable[[Tensor], Tensor]],
         shared: Callable[[Tensor], Tensor] | None,
+        choose: Callable[[Tensor], None] | None = None,
     ) -> None:
+        self._choose = choose
         self._spec = spec
         self._router = router
         self._experts = experts
@@ -85,6 +88,8 @@ class Experts:
         rows = x.new_zeros((*chosen.shape, x.shape[1]), dtype=torch.float32)
         for number in chosen.unique().tolist():
             tokens, places = (chosen == number).nonzero(as_tuple=True)
+            if self._choose is not None:
+                self._choose(tokens)
             rows[tokens, places] = self._experts[number](x[tokens]).float()
         total = (rows * weights[:, :, None]).sum(1)
         if self._shared is not None:

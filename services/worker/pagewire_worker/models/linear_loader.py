@@ -5,7 +5,7 @@ become values of the model's type.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -117,6 +117,11 @@ class LinearLoader:
         if codes is None or not self._num_coded:
             return self._kind
         return replace(self._kind, name=f"{self._kind.name}+{codes.name}")
+
+    @property
+    def choose_rows(self) -> Callable[[Tensor], None] | None:
+        """What an expert that a router chooses calls with its tokens first; None for nothing."""
+        return None if self._adapters is None else self._adapters.step.routed.choose
 
     def load_attention(self, spec: AttentionSpec) -> AttentionLinears:
         """Load the matrices of attention. Raises StartupError naming the tensor at fault."""

@@ -32,6 +32,7 @@ from pagewire_shared.rpc import options as rpc_options
 from pagewire_shared.sampling import beam, checks, pooling, priority, structured_outputs
 from pagewire_shared.sampling.fields import FIELDS, SamplingField
 from pagewire_shared.sampling.params import SamplingParams, field_names
+from pagewire_worker.config import WorkerConfig
 from pagewire_worker.grammars import mask_credit, mask_jobs
 
 TABLE = Path(__file__).parents[4] / "docs" / "limits.md"
@@ -146,6 +147,9 @@ NUMBERS: dict[str, list[float]] = {
     "adapters by name": [registry.MAX_ADAPTERS],
     "loads of adapters that wait": [registry.MAX_LOADS],
     "weights of an adapter": [MAX_WEIGHT_BYTES],
+    "experts of an adapter that a router chooses": [
+        default(WorkerConfig, "lora_memory") // default(WorkerConfig, "max_loras")
+    ],
     "adapter_config.json": [MAX_CONFIG_BYTES],
     "prompt and answer": [],
     "tokens of a sequence": [StreamLimits().longest_sequence(16), 16, 5, 4],

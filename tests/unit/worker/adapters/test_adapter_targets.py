@@ -3,14 +3,12 @@
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
 
 from pagewire_shared.adapters.adapter_error import AdapterError
 from pagewire_shared.errors import StartupError
 from pagewire_worker.adapters.targets import AdapterTargets
 from pagewire_worker.models.registry import read_plan
-from support.adapters.model_adapters import PREFIX, make_adapter
+from support.adapters.model_adapters import make_adapter
 from support.cells.worker_driver import GREEDY, Driver, Running, load
 from support.checkpoints.fallback_checkpoints import make_fallback_checkpoint
 from support.oracles.family_checkpoints import SHAPE, make_family_checkpoint
@@ -18,8 +16,8 @@ from support.oracles.family_checkpoints import SHAPE, make_family_checkpoint
 SETTINGS = {"enable_lora": True, "max_loras": 1, "model_impl": "native"}
 
 
-def targets_of(folder: Path, name: str) -> AdapterTargets:
-    return AdapterTargets(read_plan(make_family_checkpoint(folder, name)))
+def targets_of(folder: Path, name: str, **how: bool) -> AdapterTargets:
+    return AdapterTargets(read_plan(make_family_checkpoint(folder, name)), **how)
 
 
 def test_names_of_dense_families(tmp_path: Path) -> None:
@@ -36,23 +34,38 @@ def test_shared_experts_have_adapters(tmp_path: Path) -> None:
     names = targets_of(tmp_path, "qwen2-moe").names
     shared = {one.rpartition(".")[2] for one in names if ".shared_expert." in one}
     assert shared == {"gate_proj", "up_proj", "down_proj"}
-    assert not any(".experts." in one for one in names)
+
+
+def test_experts_of_a_router_have_adapters(tmp_path: Path) -> None:
+    targets = targets_of(tmp_path, "mixtral")
+    routed = {one for one in targets.names if ".experts." in one}
+    assert len(routed) == 2 * 6 * 3
+    assert "model.layers.1.block_sparse_moe.experts.5.w2" in routed
+    assert all(targets.linears[targets.place(one)[0]].is_routed for one in routed)
 
 
 @pytest.mark.parametrize(
     ("name", "module", "text"),
     [
-        ("qwen3-moe", "model.layers.0.mlp.experts.3.up_proj", "adapters of experts"),
-        ("qwen2-moe", "model.layers.0.mlp.shared_expert_gate", "no matrix of this name"),
+        ("qwen3-moe", "model.layers.0.mlp.experts.18.up_proj", "no such expert"),
+        ("qwen3-moe", "model.layers.0.mlp.experts.base_layer", "in one tensor"),
+        ("qwen3-moe", "model.layers.0.mlp.gate", "adapters of routers"),
+        ("qwen2-moe", "model.layers.0.mlp.shared_expert_gate", "adapters of routers"),
         ("deepseek-v3", "model.layers.0.self_attn.kv_b_proj", "adapters of latent attention"),
         ("gemma2", "model.layers.0.mlp.gate", "no matrix of this name"),
-        ("gemma2", "lm_head", "no matrix of this name"),
+        ("gemma2", "lm_head", "of the matrix for logits"),
     ],
 )
 def test_matrices_that_are_refused(tmp_path: Path, name: str, module: str, text: str) -> None:
     with pytest.raises(AdapterError, match=text) as caught:
         targets_of(tmp_path, name).place(module)
     assert caught.value.field == module
+
+
+def test_routed_experts_that_a_backend_does_not_compute(tmp_path: Path) -> None:
+    targets = targets_of(tmp_path, "qwen3-moe", takes_routed=False)
+    with pytest.raises(AdapterError, match="adapters of experts that a router chooses"):
+        targets.place("model.layers.0.mlp.experts.3.up_proj")
 
 
 @pytest.mark.parametrize("way", ["auto", "torch"])
@@ -69,23 +82,6 @@ def test_attention_beside_experts(tmp_path: Path, way: str) -> None:
         both[1].output
         == Driver.of(load(folder, cpu_backend=way)).generate([prompt], max_tokens=6)[0]
     )
-
-
-def test_an_adapter_of_experts_is_one_error(tmp_path: Path) -> None:
-    folder = make_family_checkpoint(tmp_path, "qwen3-moe")
-    adapter = make_adapter(tmp_path / "adapter", folder, target_modules="all-linear")
-    path = adapter.folder / "adapter_model.safetensors"
-    extra = f"{PREFIX}model.layers.0.mlp.experts.0.up_proj"
-    tensors = {
-        f"{extra}.lora_A.weight": torch.ones(4, 64),
-        f"{extra}.lora_B.weight": torch.ones(48, 4),
-    }
-    save_file(load_file(path) | tensors, path)
-    replica = load(folder, **SETTINGS)
-    with pytest.raises(AdapterError, match="adapters of experts"):
-        adapter.fill(replica.model_runner, 0)
-    assert replica.model_runner._adapters is not None
-    assert not replica.model_runner._adapters.held
 
 
 def test_models_of_transformers_take_none(tmp_path: Path) -> None:

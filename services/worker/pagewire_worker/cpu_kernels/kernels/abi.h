@@ -141,7 +141,9 @@ enum {
   PW_EXPERT_ACTIVATED = 12,  // X [T * C, intermediate]
   PW_EXPERT_OUTPUT = 13,     // float32 [T * C, hidden]
   PW_LOW = 14,  // float32 [T, most tensors of a matrix, largest rank of an adapter]
-  PW_NUM_BUFFERS = 15
+  PW_EXPERT_LOW = 15,    // PW_LOW for the rows of experts, [T * C, ...]
+  PW_EXPERT_SLOTS = 16,  // int64 [T * C], adapter slots of these rows; -1 for none
+  PW_NUM_BUFFERS = 17
 };
 
 // What an operation does with all tokens of a step. x is its input, y its output.
@@ -167,7 +169,8 @@ enum {
   PW_LATENT_QUERY = 18,  // queries in the products x of `linear`: plain parts to y, others to PW_QUERY
   PW_ABSORB = 19,      // plain parts x times the matrix of each head, from `linear` on, to queries y
   PW_EXPAND = 20,      // what heads see, x, times the matrix of each head, from `linear` on
-  PW_LOWER = 21        // y = scaling * (down x) of the adapters of each token, for the next product
+  PW_LOWER = 21,       // y = scaling * (down x) of the adapters of each token, for the next product
+  PW_EXPERT_LOWER = 22  // PW_LOWER for the rows of experts; `adapters` are the first of all experts
 };
 
 // One operation of a layer; each kind reads the fields that it needs.

@@ -140,6 +140,20 @@ static inline void spread_rows(const void* from, void* to, int64_t size, const P
     }
 }
 
+// y [rows, num_parts, max_rank] = scaling * (down x) for the rows of this thread's choices, numbered by
+// token and then by place; `row_slots` gets the adapter slots of the rows, -1 for an expert without one.
+template <class T>
+static void lower_expert_share(const PwAdapters* adapters, const int64_t* slots,
+                               const PwRouter& router, const Routes& routes, const void* x,
+                               Share choices, int64_t* row_slots, float* y) {
+  for (int64_t i = choices.first; i < choices.last; i++) {
+    const PwAdapters& own = adapters[routes.chosen[i]];
+    const int64_t slot = slots[i / router.num_chosen], row = routes.rows[i];
+    row_slots[row] = has_adapter(own, slot) ? slot : -1;
+    if (row_slots[row] >= 0) lower_row<T>(own, slot, x, row, y);
+  }
+}
+
 // y [tokens, size] += factor * sum of the weighted rows of x, and of the weighted `shared`.
 static inline void collect_rows(const PwRouter& router, const Routes& routes, const float* x,
                                 const float* shared, float factor, int64_t size, Share tokens,

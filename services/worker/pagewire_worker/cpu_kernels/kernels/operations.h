@@ -49,7 +49,8 @@ static inline bool goes_by_rows(const PwOperation& operation) {
 
 // Whether an operation has anything to do in a step.
 static inline bool is_computed(const PwOperation& operation, const PwBatch& batch) {
-  return operation.kind != PW_LOWER || batch.adapter_slots != nullptr;
+  const bool is_lower = operation.kind == PW_LOWER || operation.kind == PW_EXPERT_LOWER;
+  return !is_lower || batch.adapter_slots != nullptr;
 }
 
 // The input of a product.
@@ -69,7 +70,12 @@ static void expert_share(PwPool* pool, int phase, int thread, const StepArgument
   const Share tokens = share(pool, thread, num_tokens);
   void *x = a.scratch->buffers[o.input], *y = a.scratch->buffers[o.output];
   void* prepared = a.scratch->buffers[PW_EXPERT_PREPARED];
-  const Group group = {o.linear, routes.starts, router.num_experts};
+  const int64_t* slots = a.batch->adapter_slots;
+  int64_t* row_slots = (int64_t*)a.scratch->buffers[PW_EXPERT_SLOTS];
+  const LowRank low = {o.adapters, row_slots, (const float*)a.scratch->buffers[PW_EXPERT_LOW],
+                       a.model->type};
+  const bool has_adapters = slots != nullptr && o.adapters != nullptr;
+  const Group group = {o.linear, routes.starts, router.num_experts, has_adapters ? &low : nullptr};
   const Rows rows = input_rows(a, o, PW_EXPERT_PREPARED);
   switch (o.kind) {
     case PW_ROUTE:
@@ -83,6 +89,11 @@ static void expert_share(PwPool* pool, int phase, int thread, const StepArgument
         spread_rows(a.scratch->buffers[PW_PREPARED], prepared, prepared_stride(*o.linear), router,
                     routes, tokens);
       return;
+    case PW_EXPERT_LOWER: {
+      const Share choices = share(pool, thread, num_tokens * router.num_chosen);
+      return lower_expert_share<T>(o.adapters, slots, router, routes, x, choices, row_slots,
+                                   (float*)y);
+    }
     case PW_EXPERT_PREPARE:
       return prepare_share<T>(pool, thread, *o.linear, x, num_tokens * router.num_chosen, y);
     case PW_EXPERT_STORE:

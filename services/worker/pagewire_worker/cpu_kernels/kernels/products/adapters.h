@@ -6,10 +6,10 @@ namespace PW_ISA {
 
 // What is added to the sums of a product: the result of PW_LOWER, times `up` of each token's adapter.
 struct LowRank {
-  const PwAdapters* adapters;
-  const int64_t* slots;  // of the tokens
-  const float* low;      // [tokens, num_parts, max_rank]
-  int32_t type;          // of the model
+  const PwAdapters* adapters;  // of the first matrix of the product; those of others follow
+  const int64_t* slots;        // of the rows
+  const float* low;            // [rows, num_parts, max_rank]
+  int32_t type;                // of the model
 };
 
 template <class Element>
@@ -18,6 +18,7 @@ static inline void raise_panels(const PwAdapters& adapters, const PwAdapterPart*
   for (int n = 0; n < num_panels; n++) {
     const PwAdapterPanel panel = adapters.panels[first_panel + n];
     const PwAdapterPart& part = parts[panel.part];
+    if (part.rank == 0) continue;
     const Element* up = (const Element*)part.up + (int64_t)panel.place * part.rank * PANEL;
     const float* x = low + (int64_t)panel.part * adapters.max_rank;
     V sum = zero();
@@ -26,11 +27,12 @@ static inline void raise_panels(const PwAdapters& adapters, const PwAdapterPart*
   }
 }
 
-// Add the adapter of a row to its sums. Apart from the loops of products, which keep their registers.
-static __attribute__((noinline)) void add_low_rank(const LowRank& low, int64_t row,
+// Add the adapter of a row to its sums for matrix `matrix` of the product. Apart from the loops of
+// products, which keep their registers.
+static __attribute__((noinline)) void add_low_rank(const LowRank& low, int64_t matrix, int64_t row,
                                                    int64_t first_panel, int num_panels,
                                                    float* sums) {
-  const PwAdapters& adapters = *low.adapters;
+  const PwAdapters& adapters = low.adapters[matrix];
   if (low.slots[row] < 0) return;
   const PwAdapterPart* parts = adapters.parts + low.slots[row] * adapters.num_parts;
   const float* x = low.low + row * adapters.num_parts * adapters.max_rank;
@@ -54,26 +56,38 @@ static inline void lower_ranks(const Element* x, const Element* down, int64_t si
   for (int k = 0; k < COUNT; k++) y[k] = sum_of(sums[k]) * scaling;
 }
 
-// y [tokens, num_parts, max_rank] = scaling * (down x) for this thread's tokens with an adapter.
+// y [rows, num_parts, max_rank] = scaling * (down x) of one row with the adapter of `slot`.
+template <class T>
+static inline void lower_row(const PwAdapters& adapters, int64_t slot, const void* x, int64_t row,
+                             float* y) {
+  typedef typename T::Element Element;
+  const int64_t size = adapters.num_inputs;
+  const Element* from = (const Element*)x + row * size;
+  for (int32_t p = 0; p < adapters.num_parts; p++) {
+    const PwAdapterPart& part = adapters.parts[slot * adapters.num_parts + p];
+    const Element* down = (const Element*)part.down;
+    float* to = y + (row * adapters.num_parts + p) * adapters.max_rank;
+    int32_t r = 0;
+    for (; r + LOWERED <= part.rank; r += LOWERED)
+      lower_ranks<Element, LOWERED>(from, down + r * size, size, part.scaling, to + r);
+    for (; r < part.rank; r++)
+      lower_ranks<Element, 1>(from, down + r * size, size, part.scaling, to + r);
+  }
+}
+
+// The same for this thread's tokens with an adapter.
 template <class T>
 static void lower_share(const PwAdapters& adapters, const int64_t* slots, const void* x,
                         Share tokens, float* y) {
-  typedef typename T::Element Element;
-  const int64_t size = adapters.num_inputs;
-  for (int64_t token = tokens.first; token < tokens.last; token++) {
-    if (slots[token] < 0) continue;
-    const Element* row = (const Element*)x + token * size;
-    for (int32_t p = 0; p < adapters.num_parts; p++) {
-      const PwAdapterPart& part = adapters.parts[slots[token] * adapters.num_parts + p];
-      const Element* down = (const Element*)part.down;
-      float* to = y + (token * adapters.num_parts + p) * adapters.max_rank;
-      int32_t r = 0;
-      for (; r + LOWERED <= part.rank; r += LOWERED)
-        lower_ranks<Element, LOWERED>(row, down + r * size, size, part.scaling, to + r);
-      for (; r < part.rank; r++)
-        lower_ranks<Element, 1>(row, down + r * size, size, part.scaling, to + r);
-    }
-  }
+  for (int64_t token = tokens.first; token < tokens.last; token++)
+    if (slots[token] >= 0) lower_row<T>(adapters, slots[token], x, token, y);
+}
+
+static inline bool has_adapter(const PwAdapters& adapters, int64_t slot) {
+  if (slot < 0) return false;
+  for (int32_t p = 0; p < adapters.num_parts; p++)
+    if (adapters.parts[slot * adapters.num_parts + p].rank > 0) return true;
+  return false;
 }
 
 }  // namespace PW_ISA

@@ -9,7 +9,7 @@ struct Group {
   const PwLinear* linears;
   const int64_t* starts;
   int64_t count;
-  const LowRank* low = nullptr;  // adapters of the rows; null for none
+  const LowRank* low = nullptr;  // adapters of the rows, those of each matrix; null for none
 
   int64_t num_rows(int64_t i) const { return starts[i + 1] - starts[i]; }
 };
@@ -132,7 +132,7 @@ static void linear_share(PwPool* pool, int phase, int thread, const Group& group
     const auto finish_sums = finish_of(linear);
     const auto finish = [&](int64_t row, int64_t panel, int num_panels, float* sums) {
       if (__builtin_expect(group.low != nullptr, 0))
-        add_low_rank(*group.low, row, panel, num_panels, sums);
+        add_low_rank(*group.low, matrix, row, panel, num_panels, sums);
       finish_sums(row, panel, num_panels, sums);
     };
     if constexpr (TileStorage<T>::EXISTS || Wide<T>::EXISTS) {
