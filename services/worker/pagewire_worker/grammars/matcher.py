@@ -98,7 +98,9 @@ class GrammarMatcher:
 
         Returns whether it may follow; if not, call `go_back` next.
         """
-        if self.matcher.is_stopped() or not self.matcher.consume_token(token):
+        if self.matcher.is_stopped():
+            return self._may_end_with(token)
+        if not self.matcher.consume_token(token):
             return False
         self._num_ahead += 1
         return True
@@ -154,10 +156,13 @@ class GrammarMatcher:
         self._matcher = prototype.deep_copy()
         self._num_consumed = 0
 
+    def _may_end_with(self, token: int) -> bool:
+        return token in self._grammar.tokenizer.eos_tokens
+
     def _consume(self, matcher: LLMatcher, token: int) -> None:
         # After its end an output continues only with end-of-sequence tokens, without the matcher.
         if matcher.is_stopped() and not matcher.is_error():
-            if token not in self._grammar.tokenizer.eos_tokens:
+            if not self._may_end_with(token):
                 raise GrammarError(f"token {token} comes after the end of the output")
         elif not matcher.consume_token(token):
             raise GrammarError(first_reason(matcher))

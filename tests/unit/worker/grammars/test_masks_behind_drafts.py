@@ -61,7 +61,8 @@ def replayed(bench, grammar_id, output):
     """Return what a new matcher allows behind `output`; None if it is none of the grammar."""
     matcher = bench.compiler._compiled.find(grammar_id).prototype.deep_copy()
     for token in output:
-        if matcher.is_stopped() or not matcher.consume_token(token):
+        is_over = matcher.is_stopped()
+        if (is_over and token != EOS) or not (is_over or matcher.consume_token(token)):
             return None
     return tokens_of(np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8).copy())
 
