@@ -14,6 +14,7 @@ speculation is faster. Other work on the machine then meets all alike.
 | copy | the built-in model copies a list of words out of its prompt | nearly all are right |
 | loop | a model goes on greedily with a prompt that repeats | many, once it repeats itself |
 | random | a prompt of random tokens, sampled at temperature 1.5 | next to none is right |
+| schema | JSON by a schema with a list of objects | keys are forced, or repeat |
 """
 
 import argparse
@@ -26,7 +27,7 @@ from typing import Any
 
 from parts.machine import describe
 
-from pagewire import LLM, SamplingParams
+from pagewire import LLM, SamplingParams, StructuredOutputsParams
 
 WORDS = [
     "apple",
@@ -60,6 +61,26 @@ def copy(num_at_once: int, num_tokens: int) -> Run:
     return lambda llm: token_ids(llm.chat(chats, params, use_tqdm=False))
 
 
+def fill_schema(num_at_once: int, num_tokens: int) -> Run:
+    """Return a run of chats that ask for JSON by a schema."""
+    fields = {
+        "first_name": {"type": "string", "maxLength": 12},
+        "last_name": {"type": "string", "maxLength": 12},
+        "age": {"type": "integer", "minimum": 0, "maximum": 120},
+        "occupation": {"enum": ["teacher", "engineer", "gardener"]},
+    }
+    person = {"properties": fields, "required": [*fields], "additionalProperties": False}
+    people = {"type": "array", "minItems": 4, "maxItems": 6, "items": {"type": "object", **person}}
+    schema = {"type": "object", "properties": {"people": people}, "required": ["people"]}
+    chats = [
+        [{"role": "user", "content": f"List the people of town {number} as JSON."}]
+        for number in range(num_at_once)
+    ]
+    outputs = StructuredOutputsParams(json={**schema, "additionalProperties": False})
+    params = SamplingParams(temperature=0.0, max_tokens=num_tokens, structured_outputs=outputs)
+    return lambda llm: token_ids(llm.chat(chats, params, use_tqdm=False))
+
+
 def complete(num_at_once: int, num_tokens: int, *, is_loop: bool) -> Run:
     """Return a run of prompts that repeat, or of random ones that are sampled."""
     dice = random.Random(2)
@@ -75,6 +96,8 @@ def make_run(task: str, num_at_once: int, num_tokens: int) -> Run:
     """Return the run of a task."""
     if task == "copy":
         return copy(num_at_once, num_tokens)
+    if task == "schema":
+        return fill_schema(num_at_once, num_tokens)
     return complete(num_at_once, num_tokens, is_loop=task == "loop")
 
 

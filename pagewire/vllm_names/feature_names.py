@@ -70,7 +70,9 @@ PARALLEL: Final = (
 )
 
 _LORA: Final = "adapters are applied as PEFT publishes them; docs/adapters.md"
-_SPECULATION: Final = "use --speculative-config; its methods are ngram, suffix and draft_model"
+_SPECULATION: Final = (
+    "use --speculative-config; its methods are ngram, suffix, grammar and draft_model"
+)
 
 ADAPTERS: Final = (
     *works(
@@ -104,7 +106,7 @@ SPECULATION: Final = (
     ForeignName(
         name="speculative_config",
         here="speculative_config",
-        text="a JSON object or a dict, on CPUs; methods are ngram, suffix and draft_model",
+        text="a JSON object or a dict, on CPUs; methods are ngram, suffix, grammar and draft_model",
         meanings={"none": "", "{}": ""},
         convert=json_text,
     ),

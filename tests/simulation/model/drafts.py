@@ -32,4 +32,4 @@ def offers(slots: Mapping[int, Slot], plan: StepPlan, result: StepResult, most: 
 
 def _is_special(state: Slot) -> bool:
     new = state.new
-    return new.is_beam or new.pooling is not None or new.grammar_id is not None
+    return new.is_beam or new.pooling is not None

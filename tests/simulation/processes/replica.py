@@ -230,7 +230,7 @@ class Replica:
             reach = end + grants.get(slot, 0)
             _require(reach <= least * size, f"slot {slot} has too few blocks")
             _require(reach <= self.info.model.max_model_len, f"slot {slot} leaves the context")
-            is_plain = not (state.new.is_beam or state.new.pooling or state.new.grammar_id)
+            is_plain = not (state.new.is_beam or state.new.pooling)
             _require(reach == end or is_plain, f"slot {slot} cannot have drafts")
 
     # The forward pass.

@@ -2,6 +2,7 @@
 prefix hits, preemptions, and workers that die with all they hold or leave their blocks to the next,
 as whole blocks or layer by layer."""
 
+import asyncio
 import random
 from collections import deque
 from collections.abc import Sequence
@@ -220,7 +221,8 @@ class _Run:
 
     def _step(self) -> None:
         for worker_id in list(self.core.workers):
-            for grammar_id, _ in self.core.workers[worker_id].grammars.pop_requests():
+            for grammar_id, params in self.core.workers[worker_id].grammars.pop_requests():
+                asyncio.run(self._replica.grammars.compile(grammar_id, params))
                 self._take(self.core.note_grammar(worker_id, grammar_id, None))
         while (plan := self.core.plan(self._info.worker_id)) is not None:
             self._plans.append(plan)

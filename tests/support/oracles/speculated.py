@@ -13,6 +13,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pagewire_worker.grammars.mask_credit import Credit, MaskCredits
+from pagewire_worker.grammars.mask_jobs import MaskJob
+from pagewire_worker.grammars.mask_threads import MaskThreads
 from pagewire_worker.speculation.draft_counts import DraftCounts
 from pagewire_worker.speculation.lookups import DraftFinder, Lookups
 from pagewire_worker.speculation.ngram import NgramFinder
@@ -24,6 +27,7 @@ from support.cells.exact_cells import SOLO, Answer, ExactCell, Request, draw_wea
 from support.fakes.predicting_finder import PredictingFinder
 from support.fakes.scripted_finder import ScriptedFinder
 from support.oracles.exact_requests import draw_requests, make_exact_checkpoint
+from support.oracles.grammars import LANGUAGES
 
 ALWAYS = json.dumps({"method": "ngram", "num_speculative_tokens": 5, "adaptive": False})
 ON_CPU: dict[str, Any] = {"device": "cpu", "cpu_backend": "fused"}
@@ -52,9 +56,12 @@ class SpeculatedCell:
         plain = ExactCell(self.folder, num_threads=self.num_threads, **settings)
         self._fill(plain)
         slots = (None, *range(len(self.adapters)))
+        requests = draw_requests(self.seed)
+        if (self.folder / "tokenizer.json").exists():
+            requests = [_guided(request, number) for number, request in enumerate(requests)]
         self.requests = [
             replace(request, adapter_slot=slots[number % len(slots)])
-            for number, request in enumerate(draw_requests(self.seed))
+            for number, request in enumerate(requests)
         ]
         self.alone = [plain.run([request], SOLO)[0] for request in self.requests]
         self.cell = ExactCell(
@@ -71,11 +78,17 @@ class SpeculatedCell:
             "some wrong": ScriptedFinder(seen, 5),
         }
         self.num_compared = Counter[str]()
+        # Steps of a small model are so short that masks would take more than the share of a tenant.
+        self._table._credits = Boundless()
         self._fill(self.cell)
 
     def _fill(self, cell: ExactCell) -> None:
         for slot, adapter in enumerate(self.adapters):
             adapter.fill(cell.replica.model_runner, slot)
+
+    @property
+    def _table(self) -> Any:
+        return self.cell.replica.model_runner._grammars
 
     @property
     def speculator(self) -> Speculator:
@@ -97,6 +110,7 @@ class SpeculatedCell:
             name = self.set_proposer(dice)
             chosen = dice.choices(range(len(self.requests)), k=dice.choice([1, 2, 4, 8, 16]))
             weather = draw_weather(dice, longest)
+            self.set_patience(dice)
             answers = self.cell.run([self.requests[index] for index in chosen], weather)
             for index, answer in zip(chosen, answers, strict=True):
                 assert answer == self.alone[index], (index, weather, name)
@@ -108,6 +122,41 @@ class SpeculatedCell:
         name = dice.choice(list(self.finders))
         self.speculator._proposer = Lookups([self.finders[name]])
         return name
+
+    def set_patience(self, dice: random.Random) -> None:
+        """Let some steps not wait for masks, which then are late."""
+        threads, share = self._table._threads, dice.choice([0.0, 0.0, 0.3])
+
+        def wait(jobs: Sequence[MaskJob], until: float, *, has_others: bool) -> None:
+            if dice.random() >= share:
+                MaskThreads.wait(threads, jobs, until, has_others=has_others)
+
+        threads.wait = wait
+
+
+class LoneCredit(Credit):
+    """That of a tenant without others."""
+
+    def has_others(self, now: float) -> bool:
+        return False
+
+
+class Boundless(MaskCredits):
+    """Lets masks take any time."""
+
+    def of(self, tenant: str) -> Credit:
+        return LoneCredit()
+
+
+def _guided(request: Request, number: int) -> Request:
+    """Return every third request with a grammar, and half of those ending with it."""
+    if number % 3 != 1:
+        return request
+    language = LANGUAGES[number % len(LANGUAGES)]
+    sampling = replace(
+        request.sampling, structured_outputs=language.params, ignore_eos=number % 2 == 0
+    )
+    return replace(request, sampling=sampling)
 
 
 def futures(requests: Sequence[Request], answers: Sequence[Answer]) -> list[list[int]]:

@@ -17,6 +17,7 @@ from pagewire_shared.kv.arrays import Int64Array
 from pagewire_shared.steps.plan import StepPlan
 from pagewire_worker.batch.slots import SlotTable
 from pagewire_worker.plan.plan_error import PlanError
+from pagewire_worker.sampling.grammar_bitmask import NO_ROWS
 
 DraftSource = Callable[[int, int], Sequence[int]]
 """Returns the drafts for the places from a position of a slot on, (slot, position) -> [n]."""
@@ -60,9 +61,15 @@ class DraftRows:
         """Return the slot of each sampling row, out of the scheduled `slots` [slots]."""
         return slots[is_sampling].repeat(self.num_drafts[is_sampling] + 1)
 
-    def verify(self, token_ids: Int64Array) -> "VerifiedRows":
-        """Compare the sampled `token_ids` [samples] with the drafts."""
+    def verify(self, token_ids: Int64Array, unmasked: Int64Array = NO_ROWS) -> "VerifiedRows":
+        """Compare the sampled `token_ids` [samples] with the drafts.
+
+        A draft counts as wrong if the row behind it is one of `unmasked` [n], whose samples mean
+        nothing.
+        """
         is_wrong = token_ids != self.expected
+        is_wrong[unmasked] = True
+        is_wrong[unmasked[self.offsets[unmasked] > 0] - 1] = True
         num_wrong = np.cumsum(is_wrong)
         before = num_wrong - is_wrong
         firsts = np.flatnonzero(self.offsets == 0)

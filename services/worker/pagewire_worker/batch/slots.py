@@ -343,7 +343,7 @@ class SlotTable:
     ) -> None:
         """Count the tokens computed up to `ends` of `slots`, and the sampled tokens.
 
-        Tokens are sampled by `sampling_slots` [samples], except the rows `late` [n].
+        Tokens are sampled by `sampling_slots` [samples], except the slots of the rows `late` [n].
         `num_accepted` are the right drafts behind `ends`, per slot of `slots`.
         """
         if num_accepted is not None:
@@ -352,8 +352,9 @@ class SlotTable:
         self.num_computed[slots] = np.maximum(self.num_computed[slots], ends)
         self.is_behind[sampling_slots] = False
         if late is not None and len(late):
-            self.is_behind[sampling_slots[late]] = True
-            sampling_slots = np.delete(sampling_slots, late)
+            late_slots = sampling_slots[late]
+            self.is_behind[late_slots] = True
+            sampling_slots = sampling_slots[~np.isin(sampling_slots, late_slots)]
         # A slot with drafts is here once per row, and counts once.
         self.num_tokens[sampling_slots] += ~self.is_beam[sampling_slots]
 

@@ -56,18 +56,21 @@ class BitmaskSource(Protocol):
         """Start to compute the masks of a step on the host.
 
         Args:
-            slots: The slots that sample, [rows], with or without a grammar.
-            positions: Index in the output of the token that each slot will sample, [rows].
+            slots: The slots that sample, [rows], with or without a grammar. A slot with drafts has
+                one row per draft and one more, next to each other.
+            positions: Index in the output of the token that each slot will sample, [rows]. `table`
+                has the drafts before it, behind the known tokens.
 
         Returns:
             A function to call after the forward pass. It waits for the masks, for a bounded time,
-            and returns them; None if no row has one. It may raise PlanError naming the slots at
-            fault.
+            and returns them; None if no row has one. Rows behind drafts that are not allowed have
+            none. It may raise PlanError naming the slots at fault.
         """
         ...
 
     def accept(self, slots: Int64Array, token_ids: Int64Array) -> None:
-        """Add the sampled tokens of a step, both [rows], without rows left out.
+        """Add the sampled tokens of a step, both [rows], without rows left out; a slot whose drafts
+        were right has several.
 
         The step may still fail. Raises PlanError, unless another step was launched since.
         """

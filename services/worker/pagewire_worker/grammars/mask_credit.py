@@ -21,6 +21,9 @@ MOST_SECONDS = 0.1
 DEBT_SECONDS = 0.5
 """Requests that have been cheap so far keep full speed until their tenant owes this much."""
 
+SPARE_SHARE = 0.5
+"""Of the most credit, that masks behind drafts leave for those that a step needs."""
+
 PROVEN_MASKS = 16
 """Number of masks that prove that a request is cheap."""
 
@@ -69,6 +72,10 @@ class Credit:
         if not self.has_others(now):
             return True
         return self.left(now) > (-DEBT_SECONDS if is_proven else 0.0)
+
+    def can_spare(self, now: float) -> bool:
+        """Whether there is credit for masks that are not needed for certain."""
+        return not self.has_others(now) or self.left(now) > SPARE_SHARE * MOST_SECONDS
 
 
 class MaskCredits:

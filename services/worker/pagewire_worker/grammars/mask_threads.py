@@ -127,6 +127,11 @@ class MaskThreads:
                     return
                 self._done.wait(_POLL_SECONDS)
 
+    def charge(self, credit: Credit, seconds: float) -> None:
+        """Charge CPU time that was used elsewhere."""
+        with self._done:
+            credit.charge(seconds, time.monotonic())
+
     def shutdown(self) -> None:
         """End the threads after their current masks."""
         with self._todo:

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Iterator
+from typing import Final
 
 from llguidance import LLMatcher
 
@@ -13,6 +14,9 @@ from pagewire_shared.sampling.grammar_source import (
     is_fault_of_output,
 )
 from pagewire_worker.grammars.compiled import CompiledGrammar
+
+MOST_BEHIND: Final = 65
+"""Tokens that one step samples for a sequence, at most."""
 
 
 class GrammarError(Exception):
@@ -26,6 +30,7 @@ class GrammarMatcher:
         self._grammar = grammar
         self._tokens = tokens
         self._num_consumed = 0
+        self._num_ahead = 0
         self._matcher: LLMatcher | None = None
         self._prototype = grammar.prototype
 
@@ -38,6 +43,11 @@ class GrammarMatcher:
     def tokens(self) -> list[int]:
         """The output; the caller must not change it."""
         return self._tokens
+
+    @property
+    def is_near_end(self) -> bool:
+        """Whether little of the output is left to consume: no more than one step has sampled."""
+        return self._matcher is not None and self.num_tokens - self._num_consumed <= MOST_BEHIND
 
     def copy(self) -> "GrammarMatcher":
         """Return a GrammarMatcher for another sequence with the same output."""
@@ -83,6 +93,26 @@ class GrammarMatcher:
             self.start_over()
         return self._num_consumed == len(self._tokens)
 
+    def go_ahead(self, token: int) -> bool:
+        """Bring a matcher that is at the end of the output behind a further, guessed `token`.
+
+        Returns whether it may follow; if not, call `go_back` next.
+        """
+        if self.matcher.is_stopped():
+            return self._may_end_with(token)
+        if not self.matcher.consume_token(token):
+            return False
+        self._num_ahead += 1
+        return True
+
+    def go_back(self) -> None:
+        """Bring the matcher back to the end of the output, from behind all guessed tokens."""
+        num_ahead, self._num_ahead = self._num_ahead, 0
+        matcher = self.matcher
+        if (num_ahead and not matcher.rollback(num_ahead)) or matcher.is_error():
+            # A limit that only a guess exceeds is no fault of the output: begin anew.
+            self._matcher = None
+
     def start_over(self) -> LLMatcher:
         """Return a matcher at the end of the output, made anew from the first token.
 
@@ -126,10 +156,13 @@ class GrammarMatcher:
         self._matcher = prototype.deep_copy()
         self._num_consumed = 0
 
+    def _may_end_with(self, token: int) -> bool:
+        return token in self._grammar.tokenizer.eos_tokens
+
     def _consume(self, matcher: LLMatcher, token: int) -> None:
         # After its end an output continues only with end-of-sequence tokens, without the matcher.
         if matcher.is_stopped() and not matcher.is_error():
-            if token not in self._grammar.tokenizer.eos_tokens:
+            if not self._may_end_with(token):
                 raise GrammarError(f"token {token} comes after the end of the output")
         elif not matcher.consume_token(token):
             raise GrammarError(first_reason(matcher))

@@ -1,6 +1,7 @@
 """Tracks the grammar of each slot, and gets the masks of a step from threads beside the model.
 
-State is never taken back. A slot's tokens are compared with those of its sequence whenever they may
+State is never taken back: a matcher has only tokens that were sampled, and goes back from drafts
+before its job is done. A slot's tokens are compared with those of its sequence whenever they may
 differ; if they do, its matcher starts over. A mask that came too late for a step is used by a later
 step.
 """
@@ -8,6 +9,8 @@ step.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import compress, pairwise, takewhile
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -17,10 +20,15 @@ from pagewire_shared.steps.plan import NewSequence, StepPlan
 from pagewire_worker.batch.slots import SlotTable
 from pagewire_worker.grammars.bitmask_source import BitmaskSource
 from pagewire_worker.grammars.compiled import CompiledGrammar, CompiledGrammars
-from pagewire_worker.grammars.mask_credit import MaskCredits, cheap_seconds
-from pagewire_worker.grammars.mask_jobs import Bill, IntBits, MaskJob
-from pagewire_worker.grammars.mask_threads import LEAST_WAIT_SECONDS, WAIT_SHARE, MaskThreads
-from pagewire_worker.grammars.matcher import GrammarMatcher
+from pagewire_worker.grammars.mask_credit import CHEAP_SECONDS, MaskCredits, cheap_seconds
+from pagewire_worker.grammars.mask_jobs import AHEAD_SECONDS, Bill, IntBits, MaskJob
+from pagewire_worker.grammars.mask_threads import (
+    LEAST_WAIT_SECONDS,
+    NUM_FAST_THREADS,
+    WAIT_SHARE,
+    MaskThreads,
+)
+from pagewire_worker.grammars.matcher import GrammarError, GrammarMatcher
 from pagewire_worker.plan.plan_error import PlanError
 from pagewire_worker.sampling.grammar_bitmask import WORD_BITS, GrammarBitmask
 
@@ -82,20 +90,42 @@ class _Slot:
             self.follower.replace(tokens)
 
 
+class _Part(NamedTuple):
+    """The rows of one slot in a step: one per draft and one more, the first of which is `row`."""
+
+    row: int
+    drafts: list[int]
+    job: MaskJob
+
+    @property
+    def rows(self) -> range:
+        """All its rows."""
+        return range(self.row, self.row + 1 + len(self.drafts))
+
+    @property
+    def num_masks(self) -> int:
+        """Masks that there are for its first rows, once the job is done."""
+        job, wanted = self.job, self.drafts
+        if job.reason is not None:
+            return 0
+        # A job that an earlier step has begun knows other drafts, or none.
+        known = job.drafts[: job.num_masks - 1]
+        same = takewhile(lambda pair: pair[0] == pair[1], zip(known, wanted, strict=False))
+        return 1 + sum(1 for _ in same)
+
+
 @dataclass(slots=True, kw_only=True)
 class _Waiting:
     """The masks of one step.
 
     Attributes:
-        rows: Rows that have a grammar, [n].
-        bits: [n, words] for the masks of jobs begun with this step.
+        parts: The rows that have a grammar.
+        num_rows: All rows.
         began: Time of the start, as time.perf_counter and as CPU time of the threads.
     """
 
     threads: MaskThreads
-    rows: Int64Array
-    jobs: list[MaskJob]
-    bits: IntBits
+    parts: list[_Part]
     num_rows: int
     began: tuple[float, float] = field(default=(0.0, 0.0))
 
@@ -103,23 +133,25 @@ class _Waiting:
         """Wait for the masks, and return them."""
         clock, used = self.began
         seconds = max(LEAST_WAIT_SECONDS, WAIT_SHARE * (time.perf_counter() - clock))
-        has_others = self.num_rows > len(self.jobs)
-        self.threads.wait(self.jobs, used + seconds, has_others=has_others)
-        # Threads may finish more jobs during this loop.
-        is_done = np.array([job.is_done for job in self.jobs])
-        given_up = {
-            int(self.rows[index]): job.reason
-            for index, job in enumerate(self.jobs)
-            if is_done[index] and job.reason is not None
-        }
-        has_mask = is_done & ~np.isin(self.rows, list(given_up))
-        for index in np.flatnonzero(has_mask).tolist():
-            if self.jobs[index].bits.base is not self.bits:
-                self.bits[index] = self.jobs[index].bits
-        if has_mask.all():
-            return GrammarBitmask(self.rows, self.bits)
-        late = self.rows[~has_mask]
-        return GrammarBitmask(self.rows[has_mask], self.bits[has_mask], late, given_up)
+        has_others = self.num_rows > sum(len(part.rows) for part in self.parts)
+        jobs = [part.job for part in self.parts]
+        self.threads.wait(jobs, used + seconds, has_others=has_others)
+        rows, late, bits = list[int](), list[int](), list[IntBits]()
+        given_up = dict[int, str]()
+        for part in self.parts:
+            # Threads may finish more jobs during this loop.
+            num_masks = part.num_masks if part.job.is_done else 0
+            if part.job.is_done and part.job.reason is not None:
+                given_up[part.row] = part.job.reason
+            rows += part.rows[:num_masks]
+            late += part.rows[num_masks:]
+            bits.append(part.job.bits[:num_masks])
+        there = np.concatenate(bits)
+        return GrammarBitmask(_as_rows(rows), there, _as_rows(late), given_up)
+
+
+def _as_rows(rows: list[int]) -> Int64Array:
+    return np.array(rows, dtype=np.int64)
 
 
 class GrammarTable:
@@ -192,39 +224,39 @@ class GrammarTable:
     def begin(
         self, slots: Int64Array, positions: Int64Array, table: SlotTable
     ) -> Callable[[], GrammarBitmask | None]:
-        """Start to compute the masks of `slots` for tokens at output `positions`, both [rows]."""
-        rows = [row for row, slot in enumerate(slots.tolist()) if slot in self._slots]
-        if not rows:
+        """Start to compute the masks of `slots` for tokens at output `positions`, both [rows].
+
+        Rows of one slot follow each other; those behind the first one are behind its drafts.
+        """
+        firsts = _firsts(slots)
+        is_followed = [int(slots[first]) in self._slots for first in firsts[:-1]]
+        if not any(is_followed):
             return lambda: None
-        bits: IntBits = np.zeros((len(rows), self._num_words), dtype=np.int32)
-        self._note_others(rows, slots)
-        jobs, begun = [], []
-        for index, row in enumerate(rows):
-            slot, position = int(slots[row]), int(positions[row])
+        self._note_others(slots)
+        parts, begun, seconds = list[_Part](), list[MaskJob](), NUM_FAST_THREADS * AHEAD_SECONDS
+        for first, end in compress(pairwise(firsts), is_followed):
+            slot, position = int(slots[first]), int(positions[first])
             held = self._slots[slot]
             if not held.is_known or held.follower.num_tokens != position:
-                held.replace(_output(table, slot, position))
+                held.replace(_output(table, slot, 0, position))
+            drafts = _output(table, slot, position, position + end - first - 1)
             if held.job is None:
-                held.job = MaskJob(held.grammar, held.follower, bits[index], held.bill)
+                known = drafts[: int(seconds / max(held.grammar.mask_seconds, CHEAP_SECONDS))]
+                seconds -= len(known) * held.grammar.mask_seconds
+                bits: IntBits = np.zeros((1 + len(known), self._num_words), dtype=np.int32)
+                held.job = MaskJob(held.grammar, held.follower, bits, held.bill, known)
                 begun.append(held.job)
-            jobs.append(held.job)
+            parts.append(_Part(first, drafts, held.job))
         began = time.perf_counter(), self._threads.fast_seconds()
         if begun:
             self._threads.submit(begun)
-        where = np.asarray(rows, dtype=np.int64)
-        return _Waiting(
-            threads=self._threads,
-            rows=where,
-            jobs=jobs,
-            bits=bits,
-            num_rows=len(slots),
-            began=began,
-        )
+        return _Waiting(threads=self._threads, parts=parts, num_rows=len(slots), began=began)
 
-    def _note_others(self, rows: Sequence[int], slots: Int64Array) -> None:
-        """Note that tenants share a step: `rows` of `slots` [samples] have a grammar."""
-        parties = {self._slots[int(slots[row])].bill.credit for row in rows}
-        if len(rows) < len(slots) or len(parties) > 1:
+    def _note_others(self, slots: Int64Array) -> None:
+        """Note that tenants share a step, in which `slots` [samples] sample."""
+        held = [self._slots.get(slot) for slot in slots.tolist()]
+        parties = {one.bill.credit for one in held if one is not None}
+        if None in held or len(parties) > 1:
             now = time.monotonic()
             for credit in parties:
                 credit.others_at = now
@@ -238,13 +270,49 @@ class GrammarTable:
                 held.follower.append(token)
                 held.is_known = True
 
+    def has_grammar(self, slot: int) -> bool:
+        """Return whether `slot` has a grammar."""
+        return slot in self._slots
+
+    def quick_follower(self, slot: int) -> GrammarMatcher | None:
+        """Return what is at the end of the output of `slot`, between steps.
+
+        None where there is no grammar, where no step would wait for the next mask, and where the
+        output is still to be read, by a thread.
+        """
+        held = self._slots.get(slot)
+        if held is None or not held.is_known or held.job is not None:
+            return None
+        if not held.bill.allows(held.grammar) or not held.follower.is_near_end:
+            return None
+        try:
+            return held.follower if held.follower.catch_up() else None
+        except GrammarError:
+            return None  # the mask job says why
+
+    def charge(self, slot: int, seconds: float) -> None:
+        """Charge CPU time of the model thread to the tenant of `slot`, like that of a mask."""
+        bill = self._slots[slot].bill
+        self._threads.charge(bill.credit, max(0.0, seconds - bill.cheap_seconds))
+
     def shutdown(self) -> None:
         """End the threads."""
         self._threads.shutdown()
 
 
-def _output(table: SlotTable, slot: int, position: int) -> list[int]:
-    """Return the first `position` tokens of the output of `slot`; waits for the device."""
-    begin = int(table.prompt_lens[slot])
-    token_ids: list[int] = table.tokens[slot, begin : begin + position].tolist()
+def _firsts(slots: Int64Array) -> list[int]:
+    """Return where each run of equal `slots` [samples] begins, and their number."""
+    begins = np.flatnonzero(np.diff(slots)) + 1
+    return [0, *begins.tolist(), len(slots)]
+
+
+def _output(table: SlotTable, slot: int, begin: int, end: int) -> list[int]:
+    """Return what is written from `begin` to `end` of the output of `slot`; waits for the device.
+
+    Behind the known tokens are the drafts of a step.
+    """
+    if begin == end:
+        return []
+    first = int(table.prompt_lens[slot])
+    token_ids: list[int] = table.tokens[slot, first + begin : first + end].tolist()
     return token_ids

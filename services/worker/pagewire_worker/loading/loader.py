@@ -24,6 +24,7 @@ from pagewire_worker.batch.slots import SlotLimits, SlotTable
 from pagewire_worker.config import WorkerConfig
 from pagewire_worker.grammars.compiled import CompiledGrammars
 from pagewire_worker.grammars.compiler import GrammarCompiler
+from pagewire_worker.grammars.drafts import TableDrafts
 from pagewire_worker.grammars.table import GrammarTable
 from pagewire_worker.host.kept_facts import cache_folder
 from pagewire_worker.kv.block_names import BlockNames
@@ -125,7 +126,7 @@ def load_replica(
     on_progress(0.95, "warming up")
     step_tokens = _step_tokens(config, shape, backend, slots.limits.max_model_len)
     drafting = Drafting(slots, sampler, draft, step_tokens.shared)
-    speculator = make_speculator(config, shape, backend, drafting)
+    speculator = make_speculator(config, shape, backend, drafting, TableDrafts(grammars.table))
     model_runner = ModelRunner(
         backend=backend,
         limits=slots.limits,

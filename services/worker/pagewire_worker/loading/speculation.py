@@ -15,13 +15,14 @@ from pagewire_worker.loading.draft_model import LoadedDraft
 from pagewire_worker.loading.replica_shape import ReplicaShape
 from pagewire_worker.loading.token_budget import probe_batch
 from pagewire_worker.runner.step_sampler import Sampler
+from pagewire_worker.speculation.draft_grammars import DraftGrammars
 from pagewire_worker.speculation.draft_model import DraftModel
 from pagewire_worker.speculation.lookups import DraftFinder, Lookups
 from pagewire_worker.speculation.lookups_first import LookupsFirst
 from pagewire_worker.speculation.ngram import NgramFinder
 from pagewire_worker.speculation.prediction import PredictionFinder
 from pagewire_worker.speculation.proposer import DraftProposer
-from pagewire_worker.speculation.settings import SpeculationSettings, read_speculation
+from pagewire_worker.speculation.settings import GRAMMAR, SpeculationSettings, read_speculation
 from pagewire_worker.speculation.speculator import Speculator
 from pagewire_worker.speculation.step_costs import StepCosts
 from pagewire_worker.speculation.suffix import SHORTEST_MATCH, SuffixFinder, SuffixRule
@@ -60,8 +61,9 @@ def make_speculator(
     shape: ReplicaShape,
     backend: ModelBackend,
     drafting: Drafting,
+    grammars: DraftGrammars,
 ) -> Speculator | None:
-    """Return the speculator of a replica; None without speculation.
+    """Return the speculator of a replica whose slots have `grammars`; None without speculation.
 
     Raises:
         StartupError: The replica cannot speculate.
@@ -82,7 +84,7 @@ def make_speculator(
         costs = measured_costs(backend, most_rows, time.perf_counter)
     predictions = PredictionFinder(slots.limits.vocab_size)
     return Speculator(
-        proposer=make_proposer(settings, drafting, predictions),
+        proposer=make_proposer(settings, drafting, predictions, grammars),
         table=slots,
         costs=costs,
         most=settings.num_speculative_tokens,
@@ -91,12 +93,15 @@ def make_speculator(
 
 
 def make_proposer(
-    settings: SpeculationSettings, drafting: Drafting, predictions: PredictionFinder
+    settings: SpeculationSettings,
+    drafting: Drafting,
+    predictions: PredictionFinder,
+    grammars: DraftGrammars,
 ) -> DraftProposer:
-    """Return the proposer of a method, behind the predictions of requests."""
+    """Return the proposer of a method, behind the predictions of requests and their grammars."""
     draft = drafting.draft
     if draft is None:
-        return Lookups([predictions, make_finder(settings)])
+        return Lookups([predictions, *make_finders(settings)], grammars)
     model = DraftModel(
         backend=draft.backend,
         blocks=draft.blocks,
@@ -104,20 +109,22 @@ def make_proposer(
         sampler=drafting.sampler,
         draft_seconds=measured_costs(draft.backend, 1, time.perf_counter).seconds(1),
     )
-    return LookupsFirst(Lookups([predictions]), model)
+    return LookupsFirst(Lookups([predictions], grammars), model, grammars)
 
 
-def make_finder(settings: SpeculationSettings) -> DraftFinder:
-    """Return the finder of a method that looks drafts up."""
+def make_finders(settings: SpeculationSettings) -> list[DraftFinder]:
+    """Return the finders of a method that looks drafts up."""
+    if settings.method == GRAMMAR:
+        return []
     if settings.method == "ngram":
-        return NgramFinder(settings.prompt_lookup_min, settings.prompt_lookup_max)
+        return [NgramFinder(settings.prompt_lookup_min, settings.prompt_lookup_max)]
     rule = SuffixRule(
         max_tree_depth=settings.suffix_decoding_max_tree_depth,
         max_spec_factor=settings.suffix_decoding_max_spec_factor,
         min_token_prob=settings.suffix_decoding_min_token_prob,
     )
     texts = TenantTexts(SHORTEST_MATCH, settings.suffix_decoding_max_cached_requests)
-    return SuffixFinder(rule, texts)
+    return [SuffixFinder(rule, texts)]
 
 
 def measured_costs(backend: ModelBackend, most_rows: int, clock: Callable[[], float]) -> StepCosts:

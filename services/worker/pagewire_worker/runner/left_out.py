@@ -15,7 +15,7 @@ import numpy.typing as npt
 from pagewire_shared.kv.arrays import NO_FLOATS, Int64Array
 from pagewire_shared.steps.plan import StepPlan
 from pagewire_shared.steps.result import StepResult
-from pagewire_worker.batch.draft_rows import VerifiedRows
+from pagewire_worker.batch.draft_rows import DraftRows, VerifiedRows
 from pagewire_worker.batch.slots import SlotTable
 from pagewire_worker.sampling.grammar_bitmask import NO_ROWS, GrammarBitmask
 
@@ -25,11 +25,15 @@ class AwaitedMasks:
     """Waits for the masks of a step, and keeps the rows that have no mask.
 
     Attributes:
-        late: Rows without a mask in time, [n]; their samples mean nothing.
+        drafts: The rows that verify drafts; None without any.
+        unmasked: Rows without a mask in time, [n]; their samples mean nothing.
+        late: Those of them that are the first of their slots, which get no token, [n].
         given_up: Late rows that will never have a mask, with the reason.
     """
 
     wait: Callable[[], GrammarBitmask | None]
+    drafts: DraftRows | None = None
+    unmasked: Int64Array = field(default_factory=lambda: NO_ROWS)
     late: Int64Array = field(default_factory=lambda: NO_ROWS)
     given_up: Mapping[int, str] = field(default_factory=dict)
 
@@ -38,7 +42,10 @@ class AwaitedMasks:
         masks = self.wait()
         if masks is None:
             return None
-        self.late, self.given_up = masks.late, masks.given_up
+        self.unmasked = self.late = masks.late
+        if self.drafts is not None:
+            self.late = masks.late[self.drafts.offsets[masks.late] == 0]
+        self.given_up = {row: masks.given_up[row] for row in masks.given_up if row in self.late}
         return masks if len(masks.rows) else None
 
 
@@ -86,7 +93,7 @@ def leave_out(
     counts = np.array([int(counts_of.get(slot, 0)) for slot in slots.tolist()], dtype=np.uint32)
     counts[np.isin(slots, late_slots)] = 0
     kept = np.ones(len(sampling_slots), dtype=bool) if verified is None else verified.is_kept.copy()
-    kept[awaited.late] = False
+    kept[np.isin(sampling_slots, late_slots)] = False
     given_up = {int(sampling_slots[row]): text for row, text in awaited.given_up.items()}
     return replace(_tokens_of(result, kept), slots=slots, counts=counts, given_up=given_up)
 

@@ -210,7 +210,7 @@ class ModelRunner:
             self._observer.begin(plan)
         started = time.perf_counter()
         hidden, wait_for_masks = self._forward(step)
-        masks = AwaitedMasks(wait_for_masks)
+        masks = AwaitedMasks(wait_for_masks, step.drafts)
         sampled = sample_step(self._backend, self._sampler, step, hidden, masks)
         self._slots.write_sampled(
             step.sampling_slots, step.sampled_positions, sampled.token_ids, step.sampled_there
@@ -283,7 +283,8 @@ class ModelRunner:
         ended, step, sampled = launched.wait(), launched.step, launched.copy.sampled
         seconds = ended - max(launched.started, self._last_ended)
         self._last_ended = ended
-        outputs = step_outputs(step, launched.hidden, sampled, self._backend.logits, self._head)
+        logits, unmasked = self._backend.logits, launched.masks.unmasked
+        outputs = step_outputs(step, launched.hidden, sampled, logits, self._head, unmasked)
         broken = self._broken.follow(plan, found_in(step, outputs))
         if broken:
             _logger.warning("step %d: %s: %s", plan.step_id, self._named(broken), REASON)

@@ -7,7 +7,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pagewire_shared.kv.arrays import NO_FLOATS, NO_INTS, F32Array, U32Array, pack_f32
+from pagewire_shared.kv.arrays import (
+    NO_FLOATS,
+    NO_INTS,
+    F32Array,
+    Int64Array,
+    U32Array,
+    pack_f32,
+)
 from pagewire_shared.steps.plan import StepPlan
 from pagewire_shared.steps.result import PromptLogprobs, StepResult
 from pagewire_worker.backend.sampled_tokens import SampledTokens
@@ -15,6 +22,7 @@ from pagewire_worker.batch.draft_rows import VerifiedRows
 from pagewire_worker.batch.input_batch import PreparedStep
 from pagewire_worker.batch.pooling import Head, Pooled, pool
 from pagewire_worker.batch.prompt_logprobs import prompt_logprobs
+from pagewire_worker.sampling.grammar_bitmask import NO_ROWS
 from pagewire_worker.sampling.logprobs import NO_TOP, PackedTop, pack_top
 from pagewire_worker.sampling.sampling_table import NO_LOGPROBS
 
@@ -50,6 +58,7 @@ def step_outputs(
     sampled: SampledTokens,
     logits: Callable[[Tensor], Tensor],
     head: Head | None = None,
+    unmasked: Int64Array = NO_ROWS,
 ) -> StepOutputs:
     """Return the sampled tokens of a step, and what its other states give.
 
@@ -58,13 +67,16 @@ def step_outputs(
         sampled: On the host.
         logits: Returns logits [rows, vocab] for states [rows, hidden].
         head: Returns class scores [rows, labels] for vectors [rows, hidden]; None without a head.
+        unmasked: Rows whose masks did not come, [n]: drafts before them count as wrong.
     """
     token_ids = sampled.token_ids.numpy().astype(np.uint32)
     end = len(hidden) - len(step.pooling.rows)
     prompt = None
     if step.prompt is not None:
         prompt = prompt_logprobs(step.prompt, hidden[len(token_ids) : end], logits)
-    verified = None if step.drafts is None else step.drafts.verify(sampled.token_ids.numpy())
+    verified = None
+    if step.drafts is not None:
+        verified = step.drafts.verify(sampled.token_ids.numpy(), unmasked)
     pooled = pool(step.pooling, hidden[end:], head)
     return StepOutputs(sampled, token_ids, prompt, pooled, verified)
 

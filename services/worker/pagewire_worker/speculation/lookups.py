@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from pagewire_worker.speculation.draft_grammars import DraftGrammars, NoGrammars
 from pagewire_worker.speculation.proposer import (
     NOTHING,
     DraftRequest,
@@ -33,10 +34,17 @@ class DraftFinder(Protocol):
 
 
 class Lookups:
-    """The DraftProposer of finders: the first one that finds anything for a sequence wins."""
+    """The DraftProposer of finders: the first one that finds anything for a sequence wins.
 
-    def __init__(self, finders: Sequence[DraftFinder]) -> None:
+    What a grammar forbids counts as not found. Where it leaves no choice about more tokens than
+    were found, these are the drafts.
+    """
+
+    def __init__(
+        self, finders: Sequence[DraftFinder], grammars: DraftGrammars | None = None
+    ) -> None:
         self._finders = tuple(finders)
+        self._grammars = NoGrammars() if grammars is None else grammars
         self._found: dict[int, Drafts] = {}
 
     @property
@@ -69,8 +77,10 @@ class Lookups:
         return [self._found[one.slot][:count] for one, count in zip(asked, counts, strict=True)]
 
     def _find(self, asked: DraftRequest, most: int) -> Drafts:
+        drafts = NOTHING
         for finder in self._finders:
-            drafts = finder.find(asked.slot, asked.tokens, most)
-            if drafts:
-                return drafts
-        return NOTHING
+            found = finder.find(asked.slot, asked.tokens, most)
+            if drafts := self._grammars.allowed(asked.slot, found):
+                break
+        forced = self._grammars.forced(asked.slot, most)
+        return forced if len(forced) > len(drafts) else drafts

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from pagewire_worker.speculation.draft_grammars import DraftGrammars, NoGrammars
 from pagewire_worker.speculation.proposer import (
     DraftProposer,
     DraftRequest,
@@ -16,9 +17,13 @@ class LookupsFirst:
     Args:
         lookups: Its drafts take no time.
         other: May take time.
+        grammars: Say where the drafts of `other` end.
     """
 
-    def __init__(self, lookups: DraftProposer, other: DraftProposer) -> None:
+    def __init__(
+        self, lookups: DraftProposer, other: DraftProposer, grammars: DraftGrammars | None = None
+    ) -> None:
+        self._grammars = NoGrammars() if grammars is None else grammars
         self._lookups = lookups
         self._other = other
         self._found: set[int] = set()
@@ -67,4 +72,9 @@ class LookupsFirst:
                 iter(proposer.propose(asked_of, [count for _, count in part]) if part else ())
             )
         looked_up, computed = parts
-        return [next(looked_up if one.slot in self._found else computed) for one in asked]
+        return [
+            next(looked_up)
+            if one.slot in self._found
+            else self._grammars.allowed(one.slot, next(computed))
+            for one in asked
+        ]

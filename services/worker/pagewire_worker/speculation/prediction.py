@@ -65,10 +65,12 @@ class PredictionFinder:
         """Forget all sequences."""
         self._slots.clear()
 
-    def has_found(self, slot: int, num_tokens: int) -> bool:
-        """Return whether the drafts of `slot` behind `num_tokens` are predicted ones."""
+    def has_found(self, slot: int, num_tokens: int, drafts: Drafts) -> bool:
+        """Return whether `drafts` of `slot` behind `num_tokens` are predicted ones."""
         held = self._slots.get(slot)
-        return held is not None and held.offered_at == num_tokens
+        if held is None or held.offered_at != num_tokens:
+            return False
+        return np.array_equal(held.tokens[held.place : held.place + len(drafts)], drafts)
 
     def find(self, slot: int, tokens: Tokens, most: int) -> Drafts:
         """Return at most `most` predicted tokens for the places behind `tokens` [n]."""

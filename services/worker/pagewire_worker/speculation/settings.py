@@ -12,7 +12,8 @@ from pagewire_shared.errors import StartupError
 from pagewire_shared.process.sizes import parse_size
 
 DRAFT_MODEL: Final = "draft_model"
-METHODS: Final = ("ngram", "suffix", DRAFT_MODEL, "none")
+GRAMMAR: Final = "grammar"
+METHODS: Final = ("ngram", "suffix", DRAFT_MODEL, GRAMMAR, "none")
 MAX_DRAFTS: Final = 64
 
 
@@ -21,7 +22,8 @@ class SpeculationSettings:
     """How tokens are guessed.
 
     Attributes:
-        method: Name of the proposer; "none" for no speculation.
+        method: Name of the proposer; "none" for no speculation. "grammar" guesses only what
+            predictions and grammars say, as the others do first.
         num_speculative_tokens: Drafts per sequence and step, at most.
         prompt_lookup_min, prompt_lookup_max: Tokens that have to match an earlier place at least,
             and that are compared at most, by "ngram".
@@ -116,7 +118,7 @@ def _draft_model(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a draft model as they are read. Raises StartupError."""
     is_drafted = method == DRAFT_MODEL
     for name in sorted(given.keys() - _OF_ALL) if method != "none" else ():
-        if is_drafted != (name in _OF_DRAFT_MODEL):
+        if is_drafted != (name in _OF_DRAFT_MODEL) or method == GRAMMAR:
             raise StartupError(f"{name} is not for method {method}")
     for name in ("model", "quantization"):
         if not isinstance(given.get(name, ""), str):

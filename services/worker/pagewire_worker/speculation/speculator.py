@@ -164,7 +164,9 @@ class Speculator:
                 if held is not None:
                     part = held.chance.note(num_drafts, accepted[index])
                     self._prior += LEARNING * (part - self._prior)
-                if self._predictions is not None and self._predictions.has_found(slot, end):
+                drafts = self.drafts(slot, end)[:num_drafts]
+                finder = self._predictions
+                if finder is not None and finder.has_found(slot, end, drafts):
                     predicted[slot] = num_drafts
         return predicted
 
@@ -318,7 +320,7 @@ def _by_slot(result: StepResult, counts: Mapping[int, int]) -> npt.NDArray[np.ui
 
 def _start_of(request: NewSequence) -> SequenceStart | None:
     """Return what proposers know of a new sequence; None for one that has no drafts."""
-    if request.is_beam or request.pooling is not None or request.grammar_id is not None:
+    if request.is_beam or request.pooling is not None:
         return None
     num_prompt = request.num_prefix_tokens + len(request.prompt_token_ids)
     return SequenceStart(

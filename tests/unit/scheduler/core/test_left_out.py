@@ -154,3 +154,23 @@ def test_a_slot_is_given_to_whoever_waits_and_taken_again_later() -> None:
     ends = [event.request_id[0] for event in finished(events)]  # type: ignore[arg-type]
     assert ends[0] == 9
     assert sorted(ends) == [1, 2, 3, 4, 9]
+
+
+def test_one_that_is_left_out_with_drafts_loses_them_and_nothing_else() -> None:
+    cell = guided_cell(2, steps_in_flight=1, max_drafts=4)
+    cell.answer(cell.planned(), num_drafts=[3, 2])
+    plan = cell.planned()
+    assert (plan.starts, plan.num_drafts) == ([9, 9], [3, 2])
+    # The first is late; the second has one right draft.
+    cell.answer(plan, counts=[0, 2], token_ids=[7, 8], num_drafts=[0, 1])
+    plans = [cell.planned()]
+    assert (plans[0].slots, plans[0].starts, plans[0].num_drafts) == ([1], [11], [1])
+    while 0 not in plans[-1].slots:
+        cell.answer(plans[-1])
+        plans.append(cell.planned())
+    at = plans[-1].slots.index(0)
+    assert (plans[-1].starts[at], plans[-1].num_new_tokens[at]) == (9, 1)
+    assert plans[-1].num_drafts == []
+    assert len(finished(cell.run())) == 0
+    cell.answer(plans[-1])
+    assert len(finished(cell.run())) == 2

@@ -216,7 +216,7 @@ def test_a_worker_verifies_no_more_than_it_has(exact_pair):
     speculative.run([], freed_slots=[0])
 
 
-def test_no_drafts_are_offered_of_beams_and_grammars(exact_pair):
+def test_no_drafts_are_offered_of_beams_and_poolings(exact_pair):
     _, speculative = exact_pair
     speculator = speculator_of(speculative)
     use(speculative, NgramFinder(1, 2))
@@ -233,7 +233,7 @@ def test_no_drafts_are_offered_of_beams_and_grammars(exact_pair):
         fork_choices=[1, 1],
     )
     speculator.follow(plan)
-    assert sorted(speculator._slots) == [0, 4]
+    assert sorted(speculator._slots) == [0, 2, 4]
     speculator.clear()
 
 

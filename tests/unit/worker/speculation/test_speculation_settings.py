@@ -47,7 +47,7 @@ def test_speculation_is_off(text):
         ("ngram", "not JSON"),
         (
             '{"method": "eagle"}',
-            "method 'eagle' is not there yet; there are ngram, suffix, draft_model, none",
+            "method 'eagle' is not there yet; there are ngram, suffix, draft_model, grammar, none",
         ),
         ('{"num_speculative_tokens": 3}', "no method is named"),
         ('{"method": "ngram", "model": "x"}', "model is not for method ngram"),
@@ -55,6 +55,11 @@ def test_speculation_is_off(text):
             '{"model": "x", "prompt_lookup_min": 2}',
             "prompt_lookup_min is not for method draft_model",
         ),
+        (
+            '{"method": "grammar", "prompt_lookup_min": 2}',
+            "prompt_lookup_min is not for method grammar",
+        ),
+        ('{"method": "grammar", "model": "x"}', "model is not for method grammar"),
         ('{"model": 3}', "model must be a text"),
         ('{"model": "x", "kv_cache_memory": "much"}', "'much' is not a size"),
         (

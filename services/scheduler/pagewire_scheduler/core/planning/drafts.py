@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.data.submission import Submission
-from pagewire_scheduler.core.planning.left_out import may_be_left_out
 from pagewire_scheduler.core.planning.plan_builder import PlanBuilder
 from pagewire_scheduler.core.state.outstanding_step import OutstandingStep
 from pagewire_scheduler.core.state.request import Sequence
@@ -91,7 +90,7 @@ def note_offers(worker: WorkerState, step: OutstandingStep, result: ListResult) 
     """Take over the drafts that a result, which has just been applied, offers."""
     offers = result.num_drafts or [0] * len(result.slots)
     for sequence, num_drafts in zip(step.sampled, offers, strict=True):
-        is_single = not (sequence.is_beam or sequence.is_pooling or may_be_left_out(sequence))
+        is_single = not (sequence.is_beam or sequence.is_pooling)
         if sequence.state is State.RUNNING and is_single:
             worker.drafts.note(sequence, num_drafts)
 
