@@ -27,7 +27,7 @@ IMAGE_ARGS ?=
 TEST_IMAGES ?= frontend scheduler kvstore
 TEST_IMAGE_ARGS ?=
 
-HISTORY = $(shell ls protos/history/*.binpb 2>/dev/null | sort -V | tail -1)
+HISTORY = $(shell ls protos/history/*/contract.binpb 2>/dev/null | sort -V | tail -1)
 
 .DEFAULT_GOAL := help
 

@@ -1,8 +1,9 @@
 """Store the contract of a released version in protos/history, so that later stubs are held to it.
 
-``record_history.py VERSION`` writes ``history/<version>.binpb`` (a FileDescriptorSet with imports,
-what ``buf breaking`` compares with) and ``history/<version>/samples.json`` (full message name ->
-base64 of serialized samples). Owns how samples are made and compared; never touches a .proto file.
+``record_history.py VERSION`` writes ``history/<version>/contract.binpb`` (a FileDescriptorSet with
+imports, what ``buf breaking`` compares with) and ``history/<version>/samples.json`` (full message
+name -> base64 of serialized samples). Owns how samples are made and compared; never touches a
+.proto file.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from google.protobuf.message import Message
 
 PROTOS = Path(__file__).resolve().parent
 HISTORY = PROTOS / "history"
+CONTRACT = "contract.binpb"
 OWN_FILES = "pagewire/"
 
 # Messages may contain themselves; samples stop nesting here.
@@ -36,10 +38,10 @@ def main() -> int:
     version = parser.parse_args().version
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         parser.error(f"version: {version!r} is not of the form 1.2.3")
-    if (HISTORY / f"{version}.binpb").exists():
+    if (HISTORY / version / CONTRACT).exists():
         parser.error(f"version: {version} is recorded already")
     record(version, HISTORY)
-    print(f"wrote history/{version}.binpb and history/{version}/samples.json")
+    print(f"wrote {CONTRACT} and samples.json in history/{version}")
     return 0
 
 
@@ -47,7 +49,7 @@ def record(version: str, history: Path) -> None:
     """Write the contract of today's .proto files, and samples of it, as ``version``."""
     folder = history / version
     folder.mkdir(parents=True)
-    image = history / f"{version}.binpb"
+    image = folder / CONTRACT
     buf = Path(sys.executable).with_name("buf")
     build = (buf, "build", "--as-file-descriptor-set", "--exclude-source-info", "-o", image)
     subprocess.run(build, cwd=PROTOS, check=True)

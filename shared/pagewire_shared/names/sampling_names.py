@@ -73,13 +73,17 @@ SAMPLING: Final = (
 
 STRUCTURED: Final = (
     *works("", "", json="", regex="", choice="", grammar="", json_object=""),
+    *works(
+        "",
+        "with json and json_object",
+        disable_any_whitespace="",
+        disable_additional_properties="",
+    ),
     *no_effect(
         "grammars are compiled with llguidance", "backend backend_was_auto disable_fallback"
     ),
     *refused(
-        "white space and further properties follow from the schema",
-        disable_any_whitespace="false",
-        disable_additional_properties="false",
+        "white space is that of compact, spaced and indented JSON, or none: disable_any_whitespace",
         whitespace_pattern="none",
     ),
     *refused("use tools, whose calls a grammar holds to their schema", structural_tag="none"),

@@ -14,6 +14,7 @@ from llguidance.gbnf_to_lark import any_to_lark
 
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.sampling.grammar_walks import find_fault
+from pagewire_shared.sampling.schema_options import FLEXIBLE, OPTIONS, is_compact
 from pagewire_shared.sampling.structured_outputs import FIELD, Kind, StructuredOutputsParams
 
 CODE: Final = "invalid_grammar"
@@ -78,8 +79,14 @@ def grammar_text(params: StructuredOutputsParams) -> str:
     try:
         # A schema may contain options ("x-guidance"); overrides take precedence.
         if params.kind in ("json_schema", "json_object"):
+            schema = _schema(params)
+            is_spaced = OPTIONS not in schema or not is_compact(json.loads(schema))
             return LLMatcher.grammar_from_json_schema(
-                _schema(params), overrides={"whitespace_pattern": JSON_WHITESPACE}
+                schema,
+                overrides={
+                    FLEXIBLE: is_spaced,
+                    "whitespace_pattern": JSON_WHITESPACE if is_spaced else "",
+                },
             )
         if params.choice is not None:
             return LLMatcher.grammar_from_lark(_choice_lark(params.choice))

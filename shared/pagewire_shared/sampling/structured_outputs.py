@@ -6,11 +6,12 @@ grammar_source.py compiles schemas and grammars and finds those that make no sen
 import hashlib
 import json as json_module
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.names.sampling_names import STRUCTURED, takes_names
+from pagewire_shared.sampling.schema_options import closed, compact
 
 MAX_SCHEMA_BYTES: Final = 64 * 1024
 MAX_SCHEMA_DEPTH: Final = 32
@@ -35,6 +36,9 @@ class StructuredOutputsParams:
         regex: A regular expression in Rust's syntax, matched against the whole output.
         grammar: A context-free grammar in GBNF or Lark form.
         choice: One of these texts.
+        disable_any_whitespace: No white space between tokens of JSON. It is written into `json`.
+        disable_additional_properties: Objects have the properties that the schema names, and those
+            that it explicitly allows. It is written into `json`.
 
     Raises:
         InvalidRequestError: Not exactly one is given, or it is out of bounds; names the field.
@@ -45,14 +49,17 @@ class StructuredOutputsParams:
     regex: str | None = None
     grammar: str | None = None
     choice: tuple[str, ...] | None = None
+    disable_any_whitespace: bool = field(default=False, compare=False)
+    disable_additional_properties: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.choice is not None:
             object.__setattr__(self, "choice", _checked_choice(self.choice))
         if self.json is not None:
             object.__setattr__(self, "json", _checked_schema(self.json))
-        if not isinstance(self.json_object, bool):
-            raise _invalid("json_object must be true or false")
+        for name in ("json_object", "disable_any_whitespace", "disable_additional_properties"):
+            if not isinstance(getattr(self, name), bool):
+                raise _invalid(f"{name} must be true or false")
         _check_text("regex", self.regex, MAX_REGEX_CHARS)
         _check_text("grammar", self.grammar, MAX_GRAMMAR_BYTES)
         names = ("json", "regex", "grammar", "choice")
@@ -63,6 +70,25 @@ class StructuredOutputsParams:
                 "needs exactly one of json, json_object, regex, grammar and choice, got "
                 + (" and ".join(given) or "none")
             )
+        if self.disable_any_whitespace or self.disable_additional_properties:
+            self._write_options()
+
+    def _write_options(self) -> None:
+        """Write options of JSON into the schema; `json_object` becomes one."""
+        if self.kind not in ("json_schema", "json_object"):
+            raise _invalid(
+                "disable_any_whitespace and disable_additional_properties go with json and"
+                " json_object"
+            )
+        parsed = json_module.loads(str(self.json)) if self.json is not None else {"type": "object"}
+        # A schema may be true or false; only an object has room for options.
+        schema = parsed if isinstance(parsed, dict) else {} if parsed else {"anyOf": []}
+        if self.disable_additional_properties:
+            schema = closed(schema)
+        if self.disable_any_whitespace:
+            schema = compact(schema)
+        object.__setattr__(self, "json", json_module.dumps(schema))
+        object.__setattr__(self, "json_object", False)
 
     @property
     def kind(self) -> Kind:

@@ -89,6 +89,14 @@ async def test_every_field_reaches_the_scheduler(checkpoint, path):
         ({"structured_outputs": {"choice": ["a", "b"]}}, {"choice": ("a", "b")}),
         ({"structured_outputs": {"grammar": 'root ::= "a"'}}, {"grammar": 'root ::= "a"'}),
         ({"structured_outputs": {"json_object": True, "regex": None}}, {"json_object": True}),
+        (
+            {"structured_outputs": {"json": SCHEMA, "disable_any_whitespace": True}},
+            {"json": SCHEMA, "disable_any_whitespace": True},
+        ),
+        (
+            {"structured_outputs": {"json": SCHEMA, "disable_additional_properties": True}},
+            {"json": {**SCHEMA, "additionalProperties": False}},
+        ),
         ({"guided_json": SCHEMA}, {"json": SCHEMA}),
         ({"guided_regex": "a+"}, {"regex": "a+"}),
         ({"guided_choice": ["a", "b"]}, {"choice": ("a", "b")}),

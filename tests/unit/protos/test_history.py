@@ -18,7 +18,7 @@ record_history = load_script("protos/record_history.py")
 
 HISTORY = record_history.HISTORY
 CHANGELOG = HISTORY.parents[1] / "CHANGELOG.md"
-VERSIONS = sorted(path.stem for path in HISTORY.glob("*.binpb"))
+VERSIONS = sorted(path.parent.name for path in HISTORY.glob(f"*/{record_history.CONTRACT}"))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -40,7 +40,7 @@ def test_every_released_version_is_recorded_with_every_message() -> None:
     released = re.findall(r"^## \[(\d\S*)\]", CHANGELOG.read_text(), re.MULTILINE)
     assert sorted(released) == VERSIONS
     for version in VERSIONS:
-        messages = record_history.load_messages(HISTORY / f"{version}.binpb")
+        messages = record_history.load_messages(HISTORY / version / record_history.CONTRACT)
         samples = record_history.load_samples(HISTORY / version)
         assert samples.keys() == messages.keys(), version
         assert all(samples.values()), version
@@ -55,7 +55,7 @@ def test_contract_of_today_reads_itself(recorded: Path) -> None:
 
 
 def test_every_field_of_every_message_is_sampled(recorded: Path) -> None:
-    messages = record_history.load_messages(recorded / "9.9.9.binpb")
+    messages = record_history.load_messages(recorded / "9.9.9" / record_history.CONTRACT)
     samples = record_history.load_samples(recorded / "9.9.9")
     assert len(messages) > 20
     for name, message in messages.items():
@@ -69,8 +69,8 @@ def test_every_field_of_every_message_is_sampled(recorded: Path) -> None:
 
 def test_recording_is_deterministic(recorded: Path, tmp_path: Path) -> None:
     record_history.record("9.9.9", tmp_path)
-    for name in ("9.9.9.binpb", "9.9.9/samples.json"):
-        assert (tmp_path / name).read_bytes() == (recorded / name).read_bytes()
+    for name in (record_history.CONTRACT, "samples.json"):
+        assert (tmp_path / "9.9.9" / name).read_bytes() == (recorded / "9.9.9" / name).read_bytes()
 
 
 OLD = {"name": "kept", "number": 1, "type": 9}  # a string
@@ -107,7 +107,7 @@ def make_class(message: dict[str, Any]) -> type[Message]:
 def problems(history: Path, version: str) -> list[str]:
     """What today's stubs misread, or lose on the way back, of a version's samples."""
     found: list[str] = []
-    old_classes = record_history.load_messages(history / f"{version}.binpb")
+    old_classes = record_history.load_messages(history / version / record_history.CONTRACT)
     for name, samples in record_history.load_samples(history / version).items():
         try:
             descriptor = descriptor_pool.Default().FindMessageTypeByName(name)

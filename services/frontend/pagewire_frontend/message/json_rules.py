@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from pagewire_frontend.message.call_format import HeldTool
+from pagewire_shared.sampling.schema_options import OPTIONS, is_compact
 
 JSON_WHITESPACE: Final = r" ?|\n {0,20}"
 """White space of all JSON outputs: see pagewire_shared.sampling.grammar_source, whose import would
@@ -36,7 +37,8 @@ def argument_rules(tools: Sequence[HeldTool], before: Callable[[str], str], rule
 
 def json_term(schema: Mapping[str, Any]) -> str:
     """Return the Lark term for JSON that `schema` allows."""
-    given = schema.get("x-guidance")
+    given = schema.get(OPTIONS)
     options = given if isinstance(given, Mapping) else {}
-    bounded = {**schema, "x-guidance": {**options, "whitespace_pattern": JSON_WHITESPACE}}
+    whitespace = "" if is_compact(schema) else JSON_WHITESPACE
+    bounded = {**schema, OPTIONS: {**options, "whitespace_pattern": whitespace}}
     return f"%json {json.dumps(bounded)}"

@@ -224,6 +224,7 @@ def test_calls_are_held_behind_their_header(model: LoadedModel, masks: Masks, be
         ({"json": DAYS}, '{"days": 3}', "{}"),
         ({"json": "true"}, "[1]", "x"),
         ({"json_object": True}, '{"a": 1}', "[1]"),
+        ({"json": DAYS, "disable_any_whitespace": True}, '{"days":3}', '{"days": 3}'),
         ({"regex": r"a/b\/|é\n"}, "a/b/", "a"),
         ({"choice": ('"yes"', "no\n")}, "no\n", "yes"),
     ],

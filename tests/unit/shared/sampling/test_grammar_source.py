@@ -81,6 +81,62 @@ def test_white_space_in_json_is_bounded(tokenizer, text, is_fine):
     assert is_accepted(tokenizer, Params(json=schema), text) is is_fine
 
 
+@pytest.mark.parametrize(
+    ("text", "is_fine"),
+    [
+        ('{"a":1,"b":[1,2]}', True),
+        ('{"a": 1,"b":[1,2]}', False),
+        ('{"a":1, "b":[1,2]}', False),
+        ('{"a":1,"b":[1, 2]}', False),
+        ('{\n"a":1,"b":[1,2]}', False),
+        ('{"a":" , "}', True),
+    ],
+)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"json_object": True, "disable_any_whitespace": True},
+        {"json": True, "disable_any_whitespace": True},
+        {"json": {"type": "object"}, "disable_any_whitespace": True},
+        {"json": {"type": "object", "x-guidance": {"whitespace_flexible": False}}},
+        {
+            "json": {"type": "object", "x-guidance": {"whitespace_pattern": " *"}},
+            "disable_any_whitespace": True,
+        },
+    ],
+)
+def test_json_without_white_space(tokenizer, fields, text, is_fine):
+    assert is_accepted(tokenizer, Params(**fields), text) is is_fine
+
+
+def test_further_properties_can_be_left_out(tokenizer):
+    """Also those of inner objects, and not where the schema says something of them."""
+    inner = {"type": "object", "properties": {"properties": {"type": "integer"}}}
+    told = {**inner, "additionalProperties": {"type": "boolean"}}
+    data = [{"properties": {"x": 1}}]
+    schema = {
+        "type": "object",
+        "properties": {
+            "inner": {"$ref": "#/$defs/inner"},
+            "some": {"type": "array", "items": inner},
+            "told": told,
+            "data": {"enum": data},
+        },
+        "$defs": {"inner": inner},
+    }
+    params = Params(json=schema, disable_additional_properties=True)
+    for text, is_closed in (
+        ('{"inner": {"properties": 1}}', False),
+        ('{"other": 1}', True),
+        ('{"inner": {"properties": 1, "other": 1}}', True),
+        ('{"some": [{"other": 1}]}', True),
+        ('{"told": {"other": true}}', False),
+        ('{"data": {"properties": {"x": 1}}}', False),
+    ):
+        assert is_accepted(tokenizer, params, text) is not is_closed, text
+        assert is_accepted(tokenizer, Params(json=schema), text), text
+
+
 def test_boolean_schemas(tokenizer):
     assert is_accepted(tokenizer, Params(json=True), "[1]")
     with pytest.raises(InvalidRequestError, match="JSON schema"):

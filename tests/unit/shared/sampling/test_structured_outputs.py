@@ -29,6 +29,8 @@ def nested(depth: int) -> dict[str, Any]:
         {"regex": "a|b"},
         {"grammar": 'root ::= "a"'},
         {"choice": ["yes", "no"]},
+        {"json": SCHEMA, "disable_any_whitespace": True, "disable_additional_properties": True},
+        {"json_object": True, "disable_any_whitespace": True},
     ],
 )
 def test_each_kind_survives_the_wire(fields: dict[str, Any]) -> None:
@@ -73,6 +75,9 @@ def test_digests_are_equal_only_for_equal_constraints() -> None:
         ({"choice": ["a", 5]}, "text"),
         ({"choice": ["a"] * 1025}, "1024"),
         ({"json_object": 1}, "true or false"),
+        ({"json": True, "disable_any_whitespace": 1}, "true or false"),
+        ({"regex": "a", "disable_any_whitespace": True}, "go with json"),
+        ({"choice": ["a"], "disable_additional_properties": True}, "go with json"),
     ],
 )
 def test_values_out_of_bounds_are_refused_with_their_name(

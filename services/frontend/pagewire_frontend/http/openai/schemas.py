@@ -62,6 +62,8 @@ class StructuredOutputsBody(StrictBody):
     choice: Texts | None = None
     grammar: str | None = None
     json_object: bool | None = None
+    disable_any_whitespace: bool | None = None
+    disable_additional_properties: bool | None = None
 
 
 @with_sampling(HttpBodies.OPENAI)

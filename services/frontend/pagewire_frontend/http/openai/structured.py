@@ -65,6 +65,8 @@ def _own(body: StructuredOutputsBody | None) -> Mapping[str, Any] | None:
         "choice": body.choice,
         "grammar": body.grammar,
         "json_object": body.json_object,
+        "disable_any_whitespace": body.disable_any_whitespace,
+        "disable_additional_properties": body.disable_additional_properties,
     }
     return {name: value for name, value in kinds.items() if value is not None}
 
