@@ -32,12 +32,6 @@ ministral ministral3 mistral mixtral nemotron olmo olmo2 olmo3 olmoe opt persimm
 qwen2 qwen2_moe qwen3 qwen3_moe seed_oss smollm3 stablelm starcoder2 vaultgemma
 """
 
-# One of each kind: experts, parallel layers, learned positions, ALiBi, windows, caps, no biases.
-IN_LONG_RUN = {
-    *("arcee", "bitnet", "cohere2", "diffllama", "ernie4_5_moe", "gemma3_text", "gpt2"),
-    *("gpt_neox", "granitemoeshared", "jetmoe", "minimax_m2", "opt", "phimoe", "stablelm"),
-}
-
 # Set where the configuration of a model type has a field of that name.
 SMALL: dict[str, Any] = {
     "hidden_size": 64,
@@ -91,13 +85,7 @@ def small_model(config: Any) -> Any:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "model_type",
-    [
-        pytest.param(name, marks=[] if name in IN_LONG_RUN else [pytest.mark.whole])
-        for name in NAMES.split()
-    ],
-)
+@pytest.mark.parametrize("model_type", NAMES.split())
 @torch.inference_mode()
 def test_an_architecture_passes_the_check(model_type: str) -> None:
     register()
