@@ -34,6 +34,9 @@ BLOCKS = ("qwen2 in Q4_1", "qwen3 in Q8_0")
 INT8_CACHES = ("llama over int8", "gpt-oss over int8")
 """Over keys and values of int8; of gpt-oss some layers have windows, and all have sinks."""
 
+IN_LONG_RUN = {("llama", 2), ("qwen2 in Q4_1", 2)}
+"""Checkpoints and seeds; the others are in the whole product."""
+
 NUM_THREADS = 1
 """More would wait for each other on so small a model; that their number does not matter is shown
 kernel by kernel."""
@@ -83,9 +86,13 @@ def test_batches_equal_requests_alone(prepare: Callable[[str], Case], name: str)
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    "seed", [2, *(pytest.param(seed, marks=pytest.mark.whole) for seed in range(3, 5))]
+    ("name", "seed"),
+    [
+        pytest.param(name, seed, marks=[] if (name, seed) in IN_LONG_RUN else [pytest.mark.whole])
+        for name in [*sorted(CHECKPOINTS), "qwen2 in Q4_1"]
+        for seed in range(2, 5)
+    ],
 )
-@pytest.mark.parametrize("name", [*sorted(CHECKPOINTS), "qwen2 in Q4_1"])
 def test_many_batches_equal_requests_alone(
     prepare: Callable[[str], Case], name: str, seed: int
 ) -> None:
