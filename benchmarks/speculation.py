@@ -15,6 +15,7 @@ speculation is faster. Other work on the machine then meets all alike.
 | loop | a model goes on greedily with a prompt that repeats | many, once it repeats itself |
 | random | a prompt of random tokens, sampled at temperature 1.5 | next to none is right |
 | schema | JSON by a schema with a list of objects | keys are forced, or repeat |
+| compact | the same without white space | all but the values is forced |
 """
 
 import argparse
@@ -61,7 +62,7 @@ def copy(num_at_once: int, num_tokens: int) -> Run:
     return lambda llm: token_ids(llm.chat(chats, params, use_tqdm=False))
 
 
-def fill_schema(num_at_once: int, num_tokens: int) -> Run:
+def fill_schema(num_at_once: int, num_tokens: int, *, is_compact: bool) -> Run:
     """Return a run of chats that ask for JSON by a schema."""
     fields = {
         "first_name": {"type": "string", "maxLength": 12},
@@ -76,7 +77,9 @@ def fill_schema(num_at_once: int, num_tokens: int) -> Run:
         [{"role": "user", "content": f"List the people of town {number} as JSON."}]
         for number in range(num_at_once)
     ]
-    outputs = StructuredOutputsParams(json={**schema, "additionalProperties": False})
+    outputs = StructuredOutputsParams(
+        json={**schema, "additionalProperties": False}, disable_any_whitespace=is_compact
+    )
     params = SamplingParams(temperature=0.0, max_tokens=num_tokens, structured_outputs=outputs)
     return lambda llm: token_ids(llm.chat(chats, params, use_tqdm=False))
 
@@ -96,8 +99,8 @@ def make_run(task: str, num_at_once: int, num_tokens: int) -> Run:
     """Return the run of a task."""
     if task == "copy":
         return copy(num_at_once, num_tokens)
-    if task == "schema":
-        return fill_schema(num_at_once, num_tokens)
+    if task in ("schema", "compact"):
+        return fill_schema(num_at_once, num_tokens, is_compact=task == "compact")
     return complete(num_at_once, num_tokens, is_loop=task == "loop")
 
 
