@@ -54,7 +54,8 @@ def test_serve_answers_its_own_curl_line_and_stops_with_0(
         body = json.loads(rest[rest.index("-d") + 1])
         response = httpx.post(url, json=body, timeout=30)
         assert response.status_code == 200, response.text
-        assert response.json()["choices"][0]["message"]["content"]
+        # A model of random weights may end its answer at once.
+        assert response.json()["usage"]["completion_tokens"] > 0
         children = children_of(serve.process.pid)
         assert len(children) == 4
         serve.process.send_signal(number)
