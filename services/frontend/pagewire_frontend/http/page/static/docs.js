@@ -18,6 +18,8 @@ try {
   about.replaceChildren(withCode(api.info.description));
   show(api);
   search.addEventListener("input", filter);
+  // Something may have been typed before the page knew its endpoints.
+  filter();
   openNamed();
   window.addEventListener("hashchange", openNamed);
 } catch (error) {
