@@ -1,7 +1,9 @@
 """The golden comparison once more through `LLM`: frontend, scheduler and worker as processes of
 their own."""
 
+import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from pagewire import LLM, SamplingParams
 from pagewire_shared.errors import InvalidRequestError
 from support.oracles.golden_cases import NUM_TOKENS, make_golden_checkpoint, make_prompts
 from support.oracles.greedy import (
+    Greedy,
     assert_equal_but_for_near_ties,
     greedy_by_transformers,
     greedy_of_model,
@@ -32,11 +35,26 @@ CASES: list[tuple[str, int, dict[str, Any]]] = [
 ]
 
 
+Prepare = Callable[[str], tuple[Path, list[Greedy]]]
+
+
+@pytest.fixture(scope="module")
+def prepare(tmp_path_factory: pytest.TempPathFactory) -> Prepare:
+    """Make a checkpoint and its reference the first time its name is asked for."""
+
+    @functools.cache
+    def make(name: str) -> tuple[Path, list[Greedy]]:
+        folder = make_golden_checkpoint(tmp_path_factory.mktemp("golden"), name)
+        return folder, greedy_by_transformers(folder, make_prompts(), NUM_TOKENS)
+
+    return make
+
+
 @pytest.mark.parametrize(("name", "num_warming", "keywords"), CASES)
 def test_greedy_through_llm(
-    tmp_path: Path, name: str, num_warming: int, keywords: dict[str, Any]
+    prepare: Prepare, name: str, num_warming: int, keywords: dict[str, Any]
 ) -> None:
-    folder = make_golden_checkpoint(tmp_path, name)
+    folder, expected = prepare(name)
     prompts = make_prompts()
     requests = [{"prompt_token_ids": prompt} for prompt in prompts]
     with LLM(str(folder), dtype="float32", max_num_seqs=32, max_model_len=720, **keywords) as llm:
@@ -44,7 +62,6 @@ def test_greedy_through_llm(
             llm.generate(requests, GREEDY.with_(max_tokens=1), use_tqdm=False)
         outputs = llm.generate(requests, GREEDY, use_tqdm=False)
     tokens = [output.outputs[0].token_ids for output in outputs]
-    expected = greedy_by_transformers(folder, prompts, NUM_TOKENS)
     assert_equal_but_for_near_ties(tokens, expected, f"LLM {name} {keywords}")
     assert {output.outputs[0].finish_reason for output in outputs} == {"length"}
 

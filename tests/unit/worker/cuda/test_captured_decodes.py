@@ -142,6 +142,7 @@ def test_steps_that_are_not_only_decodes_are_not_captured(captured):
     assert graphs.num_steps == 1
 
 
+@pytest.mark.long
 def test_decodes_beyond_the_scratch_memory_are_not_captured(captured, driver, monkeypatch):
     """They are computed a part at a time; which step runs how changes no token."""
     monkeypatch.setattr(triton, "MAX_PARTIAL_BYTES", 1)
