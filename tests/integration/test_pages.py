@@ -142,6 +142,17 @@ def test_docs_shows_fields_and_tries_an_endpoint(visit: Visit) -> None:
     assert json.loads(output.locator("pre").last.inner_text())["count"] > 0
 
 
+def test_a_search_that_is_typed_while_docs_loads_is_kept(visit: Visit) -> None:
+    page, held = visit.page, []
+    page.route("**/openapi.json", lambda route: held.append(route))
+    with page.expect_request("**/openapi.json"):
+        page.goto(f"{visit.url}/docs", wait_until="commit")
+    page.fill("#search", "json_schema")
+    held[0].continue_()
+    expect(page.locator("#found")).to_have_text(re.compile(r"^\d+ of \d+$"))
+    expect(page.locator("#post-tokenize")).to_be_hidden()
+
+
 def send(part):
     part.locator(".try .main").click()
     output = part.locator(".try output")

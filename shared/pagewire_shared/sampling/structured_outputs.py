@@ -87,7 +87,9 @@ class StructuredOutputsParams:
             schema = closed(schema)
         if self.disable_any_whitespace:
             schema = compact(schema)
-        object.__setattr__(self, "json", json_module.dumps(schema))
+        # It has grown, and each receiver holds it to the same bounds.
+        text = json_module.dumps(schema, ensure_ascii=False)
+        object.__setattr__(self, "json", _checked_schema(text))
         object.__setattr__(self, "json_object", False)
 
     @property

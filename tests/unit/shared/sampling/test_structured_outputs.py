@@ -88,5 +88,19 @@ def test_values_out_of_bounds_are_refused_with_their_name(
     assert caught.value.field == "structured_outputs"
 
 
+def test_a_schema_with_options_is_held_to_the_bounds_of_its_receivers() -> None:
+    """Options are written into it; characters beyond ASCII stay single ones."""
+    empty = len(StructuredOutputsParams(json={"title": ""}, disable_any_whitespace=True).text)
+    longest = {"title": "é" * (2**16 - empty)}
+    params = StructuredOutputsParams(json=json.dumps(longest, ensure_ascii=False))
+    full = StructuredOutputsParams(json=params.text, disable_any_whitespace=True)
+    assert len(full.text) == 2**16
+    assert outputs_from_message(outputs_to_message(full)) == full
+    longer = json.dumps({"title": longest["title"] + "é"}, ensure_ascii=False)
+    StructuredOutputsParams(json=longer)
+    with pytest.raises(InvalidRequestError, match="65536 characters"):
+        StructuredOutputsParams(json=longer, disable_any_whitespace=True)
+
+
 def test_the_deepest_schema_allowed_is_taken() -> None:
     StructuredOutputsParams(json=nested(32))
