@@ -140,10 +140,10 @@ mutants: $(STAMP) ## plant bugs one by one; the simulation and the tests of kern
 	cd tests && ../$(BIN)/python -m support.poison.hunt
 
 test-long: test-setup ## the tests marked long, but those marked whole
-	$(BIN)/python -m pytest tests -m "long and not whole" -n 2
+	$(BIN)/python -m pytest tests -m "long and not whole" $(PARALLEL)
 
 test-whole: test-setup ## whole products of models, backends and formats, of which others run pairs
-	$(BIN)/python -m pytest tests -m whole -n 2
+	$(BIN)/python -m pytest tests -m whole $(PARALLEL)
 
 test-floor: $(STAMP) ## the stubs on the oldest grpcio and protobuf they allow
 	$(BIN)/python -m pytest tests/integration/test_runtime_floor.py

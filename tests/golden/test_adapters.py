@@ -19,6 +19,7 @@ from support.checkpoints.fallback_checkpoints import VOCAB, make_fallback_checkp
 from support.kernels.fused_kernels import needs_kernels
 from support.oracles.family_checkpoints import SHAPE, make_family_checkpoint
 from support.oracles.mxfp4_checkpoints import make_mxfp4_checkpoints
+from support.products import WHOLE
 
 TOLERANCE = 1e-3
 SAMPLING = SamplingParams(temperature=0.0, max_tokens=None, logprobs=4)
@@ -122,6 +123,10 @@ ON_TRITON = ("llama", "gemma2", "phi3", "glm4", "qwen2-moe")
 """Plain, with capped scores, with merged matrices, with reordered heads, with a shared expert."""
 
 
+IN_LONG_RUN = ("gemma2", "glm4")
+"""Of ON_TRITON; the others are in the whole product."""
+
+
 def cases() -> list[Any]:
     found = []
     for name in ("llama", *DENSE, *SHARED, *ROUTED):
@@ -131,7 +136,7 @@ def cases() -> list[Any]:
             marks: list[Any] = [needs_kernels] if way == "fused" else []
             if way == "triton":
                 # The interpreter takes long; captured decodes are compared in the short run.
-                marks.append(pytest.mark.long)
+                marks += [pytest.mark.long] if name in IN_LONG_RUN else WHOLE
             found.append(pytest.param(name, way, marks=marks))
     return found
 

@@ -100,13 +100,21 @@ def cases() -> list[Any]:
         found.append(pytest.param(name, "torch"))
         if name == "mixtral":
             continue  # mixtral-window has the same parts, and a window
-        marks = [] if name in INTERPRETED_IN_SHORT_RUN else [pytest.mark.long]
+        marks: list[Any] = [] if name in INTERPRETED_IN_SHORT_RUN else [pytest.mark.long]
+        if name not in INTERPRETED_IN_SHORT_RUN + INTERPRETED_IN_LONG_RUN:
+            marks.append(pytest.mark.whole)
         found.append(pytest.param(name, "triton", marks=marks))
     return found
 
 
-INTERPRETED_IN_SHORT_RUN = {"gemma2", "glm4", "glm4-moe", "olmo2", "smollm3", "starcoder2"}
+INTERPRETED_IN_SHORT_RUN = ("gemma2", "glm4", "glm4-moe", "olmo2", "smollm3", "starcoder2")
 """Caps, windows, orders of heads, experts, wide norms, layers without positions, layer norms."""
+
+INTERPRETED_IN_LONG_RUN = (
+    *("deepseek-v3", "gemma3-vision", "gpt-oss", "granite", "mixtral-window", "phi3-longrope"),
+    *("qwen2-mixed", "qwen2.5-vl", "qwen3-moe", "qwen3-yarn"),
+)
+"""Latents, images, sinks, scaled streams, windows, rotary scalings and experts of other kinds."""
 
 
 @pytest.mark.parametrize(("name", "way"), cases())

@@ -41,6 +41,14 @@ IN_SHORT_RUN = {
     "32-at-once_large-blocks_whole_cold_2-steps_ample",
 }
 
+IN_LONG_RUN = {
+    ("llama", "fused"): "alone_small-blocks_whole_cold_2-steps_small-pool",
+    ("qwen2", "fused"): "32-at-once_small-blocks_whole_warm_1-step_ample",
+    ("qwen2", "torch"): "32-at-once_large-blocks_whole_cold_2-steps_ample",
+    ("qwen3", "fused"): "32-at-once_small-blocks_chunk-16_cold_1-step_small-pool",
+    ("qwen3", "torch"): "32-at-once_small-blocks_whole_warm_1-step_ample",
+}
+
 
 @pytest.fixture(scope="module")
 def prepare(
@@ -83,6 +91,7 @@ def test_combinations_cover_every_pair_of_values() -> None:
         assert len(pairs) == 4, (first, second)
     short = [row for row in rows if str(row) in IN_SHORT_RUN]
     assert len(short) == len(IN_SHORT_RUN)
+    assert set(IN_LONG_RUN.values()) <= {str(row) for row in rows}
     for name in [f.name for f in fields(Combination) if f.name != "is_alone"]:
         assert {getattr(row, name) for row in short} == {True, False}, name
 
@@ -90,15 +99,13 @@ def test_combinations_cover_every_pair_of_values() -> None:
 def marks_of(name: str, cpu_backend: str, row: Combination | None = None) -> list[Any]:
     """Return the marks of a case.
 
-    The kernels compute every combination of one model in the short run, but for one request at a
-    time, which takes long; torch IN_SHORT_RUN of it. IN_SHORT_RUN of other models are in the long
-    run, and the rest of the product is a command.
+    IN_SHORT_RUN of one model is in the short run. The long run has one combination of each other
+    model, and one request at a time, by the kernels; the rest of the product is a command.
     """
-    is_torch, is_alone = cpu_backend == "torch", row is not None and row.is_alone
-    needed = [] if is_torch else [needs_kernels]
-    if name == "llama" and (str(row) in IN_SHORT_RUN if is_torch else not is_alone):
+    needed = [] if cpu_backend == "torch" else [needs_kernels]
+    if name == "llama" and (row is None or str(row) in IN_SHORT_RUN):
         return needed
-    is_in_long_run = str(row) in IN_SHORT_RUN or (name == "llama" and is_alone and not is_torch)
+    is_in_long_run = str(row) in {IN_LONG_RUN.get((name, cpu_backend))}
     return [*needed, pytest.mark.long, *([] if is_in_long_run else [pytest.mark.whole])]
 
 

@@ -21,6 +21,7 @@ from support.oracles.greedy import (
     greedy_of_model,
 )
 from support.oracles.nested_checkpoints import make_nested_checkpoint
+from support.products import WHOLE
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS, ignore_eos=True)
 
@@ -33,6 +34,9 @@ CASES: list[tuple[str, int, dict[str, Any]]] = [
     ("llama", 0, {"block_size": 32, "num_workers": 2, "enable_prefix_caching": False}),
     ("llama", 0, {"block_size": 8, "cpu_backend": "torch"}),
 ]
+
+IN_SHORT_RUN = (1, 2, 3)
+"""Of CASES: a prefix cache that is warm, a pool that is small, two workers."""
 
 
 Prepare = Callable[[str], tuple[Path, list[Greedy]]]
@@ -50,7 +54,13 @@ def prepare(tmp_path_factory: pytest.TempPathFactory) -> Prepare:
     return make
 
 
-@pytest.mark.parametrize(("name", "num_warming", "keywords"), CASES)
+@pytest.mark.parametrize(
+    ("name", "num_warming", "keywords"),
+    [
+        pytest.param(*case, marks=[] if number in IN_SHORT_RUN else WHOLE)
+        for number, case in enumerate(CASES)
+    ],
+)
 def test_greedy_through_llm(
     prepare: Prepare, name: str, num_warming: int, keywords: dict[str, Any]
 ) -> None:

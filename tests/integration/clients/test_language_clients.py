@@ -139,7 +139,9 @@ def require_file(path: str, install_command: str) -> None:
     pytest.skip(reason)
 
 
-def test_an_example_says_what_it_saw(example: Run, server: Cluster, story: str) -> None:
+def test_an_example_says_what_it_saw_and_what_fails(
+    example: Run, server: Cluster, story: str
+) -> None:
     done = example(server.grpc_address)
     assert done.returncode == 0, done.stdout + done.stderr
     models, chat, tokens, call, deadline, error = done.stdout.splitlines()
@@ -149,9 +151,7 @@ def test_an_example_says_what_it_saw(example: Run, server: Cluster, story: str) 
     assert deadline == "deadline: DEADLINE_EXCEEDED"
     assert error.startswith("error: INVALID_ARGUMENT, field temperature: temperature must be ")
 
-
-def test_an_example_ends_with_an_error_when_nobody_answers(example: Run) -> None:
-    done = example(f"127.0.0.1:{free_port()}")
-    assert done.returncode != 0
-    assert done.stderr
-    assert not done.stdout
+    lonely = example(f"127.0.0.1:{free_port()}")
+    assert lonely.returncode != 0
+    assert lonely.stderr
+    assert not lonely.stdout

@@ -13,6 +13,7 @@ import pytest
 from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
 from support.cells.clusters import Cluster, start_cluster
 from support.checkpoints.checkpoints import make_checkpoint
+from support.products import WHOLE
 from support.traffic.streams import Stream, completion, eventually_clean, follow_all
 
 NUM_STREAMS = 16
@@ -85,10 +86,7 @@ async def run_with_kill(cluster: Cluster, role: str, seed: int) -> list[Stream]:
     "seed",
     [
         *range(SEEDS_IN_SHORT_RUN),
-        *(
-            pytest.param(seed, marks=[pytest.mark.long, pytest.mark.whole])
-            for seed in range(SEEDS_IN_SHORT_RUN, 20)
-        ),
+        *(pytest.param(seed, marks=WHOLE) for seed in range(SEEDS_IN_SHORT_RUN, 20)),
     ],
 )
 @pytest.mark.parametrize("role", ["worker", "scheduler"])

@@ -25,6 +25,7 @@ from support.processes.released_trees import (
     previous_version,
 )
 from support.processes.role_processes import Place, RoleProcess
+from support.products import WHOLE
 from support.tools import tool
 from support.traffic.streams import Stream, audit, completion, eventually_clean
 
@@ -142,7 +143,10 @@ async def with_worker_killed(cell: RoleCell, name: str) -> list[Stream]:
     return streams
 
 
-@pytest.mark.parametrize("killed", ["worker-0", "worker-1"], ids=["old", "new"])
+@pytest.mark.parametrize(
+    "killed",
+    [pytest.param("worker-0", id="old"), pytest.param("worker-1", id="new", marks=WHOLE)],
+)
 def test_streams_move_between_workers_of_two_versions(
     checkpoint: Path, tree: Path, tmp_path: Path, expected: list[Answer], killed: str
 ) -> None:
@@ -156,7 +160,7 @@ def test_streams_move_between_workers_of_two_versions(
 
 @pytest.mark.parametrize(
     "killed",
-    ["prefill-0", pytest.param("decode-0", marks=[pytest.mark.long, pytest.mark.whole])],
+    ["prefill-0", pytest.param("decode-0", marks=WHOLE)],
 )
 def test_a_worker_of_the_previous_version_beside_workers_of_one_role(
     checkpoint: Path, tree: Path, tmp_path: Path, expected: list[Answer], killed: str

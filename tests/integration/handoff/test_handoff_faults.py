@@ -14,6 +14,7 @@ from support.cells.namespaced_cells import namespaced_cell
 from support.cells.role_cells import MODEL
 from support.checkpoints.checkpoints import make_checkpoint
 from support.processes.namespaces import Network
+from support.products import WHOLE
 from support.traffic.handoff_waves import (
     NUM_PROMPT,
     NUM_STREAMS,
@@ -239,8 +240,20 @@ async def fail_after(scene: Scene, kind: str) -> Victim:
 PHASES = {"before": fail_before, "during": fail_during, "after": fail_after}
 
 
-@pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize("kind", FAULTS)
+IN_LONG_RUN = {
+    *(("killed", phase) for phase in PHASES),
+    *[("stopped", "during"), ("cut off", "before"), ("parted", "after")],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "phase"),
+    [
+        pytest.param(kind, phase, marks=[] if (kind, phase) in IN_LONG_RUN else WHOLE)
+        for kind in FAULTS
+        for phase in PHASES
+    ],
+)
 def test_a_worker_that_computes_prompts_fails(scene: Scene, kind: str, phase: str) -> None:
     wait_clean(scene)
     victim, streams = asyncio.run(PHASES[phase](scene, kind))

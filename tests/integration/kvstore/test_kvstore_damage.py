@@ -25,6 +25,7 @@ from support.processes.damaged_wire import (
     use_damaged_wire,
 )
 from support.processes.kv_stores import KvStore, RedisServer, tier_stats
+from support.products import WHOLE
 
 # As many as the store has memory for.
 NUM_IN_MEMORY = 32
@@ -105,7 +106,11 @@ async def damage_records(store: KvStore, tier: str, records: Files | Values, cou
     await peer.connector.close()
 
 
-COUNTS = [200, pytest.param(3400, marks=[pytest.mark.long, pytest.mark.timeout(300)])]
+COUNTS = [
+    200,
+    pytest.param(1000, marks=[pytest.mark.long, pytest.mark.timeout(300)]),
+    pytest.param(3400, marks=[*WHOLE, pytest.mark.timeout(300)]),
+]
 
 
 @pytest.mark.parametrize("count", COUNTS)

@@ -13,6 +13,7 @@ from support.cells.kv_cells import BLOCK_BYTES, PATIENCE_SECONDS, disk_flags, pr
 from support.processes.kv_stores import KvStore, RedisServer, tier_stats
 from support.processes.processes import wait_until
 from support.processes.slow_links import UNBOUNDED, SlowLink
+from support.products import WHOLE
 from support.traffic.kv_waves import Waves, make_waves
 
 SHARED = [prompt_of(number, 133, end) for number in range(8) for end in range(2)]
@@ -58,7 +59,7 @@ async def run_faults(waves: Waves, store: KvStore, link: SlowLink, *, is_loading
     await check_loads()
 
 
-@pytest.mark.parametrize("kv_load", ["auto", "always"])
+@pytest.mark.parametrize("kv_load", ["auto", pytest.param("always", marks=WHOLE)])
 def test_requests_finish_whatever_the_store_does(
     tiny_checkpoint: Path, tmp_path: Path, waves: Waves, kv_load: str
 ) -> None:

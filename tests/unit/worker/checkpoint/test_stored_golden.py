@@ -13,6 +13,7 @@ from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.cpu_kernels import abi
 from support.cells.worker_driver import GREEDY, Driver, Running, load
 from support.poison import poisoned
+from support.products import cases_of
 
 FOLDER = Path(__file__).parents[3] / "support" / "quantized"
 FORMATS = sorted(folder.parent.name for folder in FOLDER.glob("*/config.json"))
@@ -115,7 +116,10 @@ NUM_CODED = {"gptq-4-order": 4}
 have orders of their own become values."""
 
 
-@pytest.mark.parametrize("name", FORMATS)
+ON_TRITON_IN_SHORT_RUN = ("fp8-block", "gptq-4-order", "int8", "nf4", "w4a16-zeros", "w8a8")
+
+
+@pytest.mark.parametrize("name", cases_of(FORMATS, ON_TRITON_IN_SHORT_RUN))
 def test_triton_gives_these_logits_and_the_same_bits_alone_and_in_a_batch(
     name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

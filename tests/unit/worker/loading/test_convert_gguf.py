@@ -20,6 +20,7 @@ from pagewire_worker.convert.gguf_tokenizer import cut_text_of
 from pagewire_worker.models.registry import native_plan
 from support.checkpoints.checkpoints import LLAMA3_ROPE
 from support.checkpoints.gguf_files import MIXTURES, make_source, rounded, write_gguf
+from support.products import cases_of
 
 EXPERT_FIELDS = (
     "model_type",
@@ -46,7 +47,10 @@ def expert_fields(config: dict[str, Any]) -> list[Any]:
 SOURCES = ["LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", *MIXTURES]
 
 
-@pytest.fixture(scope="module", params=SOURCES)
+IN_SHORT_RUN = ("LlamaForCausalLM", "Qwen3ForCausalLM", "qwen3_moe", "glm4_moe")
+
+
+@pytest.fixture(scope="module", params=cases_of(SOURCES, IN_SHORT_RUN))
 def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_source(tmp_path_factory.mktemp("checkpoint"), request.param)
 
