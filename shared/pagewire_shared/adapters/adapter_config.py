@@ -20,6 +20,7 @@ MAX_CONFIG_BYTES: Final = 1 << 20
 """Most bytes of adapter_config.json."""
 
 _MAX_NAMES: Final = 4096
+_STACKS: Final = ("gate_up_proj", "down_proj")
 _OUTER: Final = frozenset({"embed_tokens", "lm_head", "wte", "embed_out", "word_embeddings"})
 # They leave the weights of the model alone; the others subtract from them.
 _HARMLESS_STARTS: Final = (True, False, None, "gaussian", "eva", "orthogonal")
@@ -27,14 +28,15 @@ _READ: Final = frozenset(
     {
         *("peft_type", "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern", "bias"),
         *("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern"),
-        *("fan_in_fan_out", "modules_to_save", "init_lora_weights"),
+        *("fan_in_fan_out", "modules_to_save", "init_lora_weights", "target_parameters"),
+        "peft_version",
     }
 )
 # They matter for training, or describe the file.
 _NOT_READ: Final = frozenset(
     {
         *("task_type", "base_model_name_or_path", "revision", "inference_mode", "lora_dropout"),
-        *("auto_mapping", "peft_version", "megatron_core", "loftq_config", "eva_config"),
+        *("auto_mapping", "megatron_core", "loftq_config", "eva_config"),
         *("corda_config", "lora_ga_config", "qalora_group_size", "runtime_config"),
         *("ensure_weight_tying", "ephemeral_gpu_offload"),
     }
@@ -56,6 +58,10 @@ class AdapterConfig:
         excluded: Ends of names of modules that have none all the same.
         layers: Layers that have an adapter; None for all.
         has_pattern: Whether patterns select modules, so that none can be missed.
+        stacks: Ends of names of the parameters that hold all experts of a layer and have an
+            adapter: gate_up_proj, down_proj.
+        layer_stacks: Those of `stacks` that every layer with experts must have.
+        peft_version: Major and minor number of the PEFT that wrote it; None where it is not given.
     """
 
     rank: int
@@ -67,6 +73,9 @@ class AdapterConfig:
     excluded: tuple[str, ...] = ()
     layers: frozenset[int] | None = None
     has_pattern: bool = False
+    stacks: frozenset[str] = frozenset()
+    layer_stacks: frozenset[str] = frozenset()
+    peft_version: tuple[int, int] | None = None
 
     @property
     def max_rank(self) -> int:
@@ -110,7 +119,8 @@ def read_adapter_config(data: bytes, *, max_rank: int = MAX_RANK) -> AdapterConf
     fields = _parse(data)
     _refuse_other_kinds(fields)
     rank = _rank("r", fields.get("r", 8), max_rank)
-    targets, has_pattern = _targets(fields.get("target_modules"))
+    parameters = _parameters(fields)
+    targets, has_pattern = _targets(fields.get("target_modules"), has_others=bool(parameters))
     excluded = fields.get("exclude_modules")
     is_excluded_by_pattern = isinstance(excluded, str)
     return AdapterConfig(
@@ -126,6 +136,13 @@ def read_adapter_config(data: bytes, *, max_rank: int = MAX_RANK) -> AdapterConf
         excluded=() if is_excluded_by_pattern else _names("exclude_modules", excluded or []),
         layers=_layers(fields.get("layers_to_transform")),
         has_pattern=has_pattern or is_excluded_by_pattern or bool(fields.get("layers_pattern")),
+        stacks=frozenset(name.rpartition(".")[2] for name in parameters),
+        layer_stacks=frozenset(
+            name.rpartition(".")[2]
+            for name in parameters
+            if not any(part.isdecimal() for part in name.split("."))
+        ),
+        peft_version=_version(fields.get("peft_version")),
     )
 
 
@@ -165,7 +182,34 @@ def _refuse_other_kinds(fields: Mapping[str, Any]) -> None:
         )
 
 
-def _targets(value: object) -> tuple[tuple[str, ...] | None, bool]:
+def _parameters(fields: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of target_parameters, which have to be those of stacked experts."""
+    names = _names("target_parameters", fields.get("target_parameters") or [])
+    for name in names:
+        if name.rpartition(".")[2] not in _STACKS:
+            raise _fault(
+                "target_parameters",
+                f"{_shown(name)}: of parameters, only experts.gate_up_proj and experts.down_proj "
+                "may have adapters",
+            )
+    if names:
+        for field in ("rank_pattern", "alpha_pattern"):
+            for key in _mapping(field, fields):
+                if any(word in key for word in ("experts", *_STACKS)):
+                    raise _fault(field, f"{_shown(key)} is not supported for target_parameters")
+    return names
+
+
+def _version(value: object) -> tuple[int, int] | None:
+    parts = value.split(".")[:2] if isinstance(value, str) else []
+    if len(parts) != 2 or not all(part.isascii() and part.isdecimal() for part in parts):
+        return None
+    return int(parts[0][:9]), int(parts[1][:9])
+
+
+def _targets(value: object, *, has_others: bool) -> tuple[tuple[str, ...] | None, bool]:
+    if has_others and not value:
+        return (), False
     if isinstance(value, str):
         # A pattern is not run: a bad one can take forever. The tensors of the file decide, also
         # for "all-linear".

@@ -64,8 +64,9 @@ class AdapterSummary:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """Last names of the adapted modules, such as q_proj, in order."""
-        return tuple(sorted({module.name.rpartition(".")[2] for module in self.modules}))
+        """Last names of the adapted modules and parameters, such as q_proj, in order."""
+        names = {one.name.rpartition(".")[2] for one in self.modules if one.num_experts is None}
+        return tuple(sorted(names | self.config.stacks))
 
 
 def check_adapter(

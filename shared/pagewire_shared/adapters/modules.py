@@ -1,7 +1,10 @@
 """Pairs the tensors of an adapter into modules, and checks them against its settings.
 
 PEFT stores `base_model.model.<module>.lora_A.weight` [rank, inputs] and `lora_B.weight` [outputs,
-rank] (peft/utils/save_and_load.py, `get_peft_model_state_dict`).
+rank] (peft/utils/save_and_load.py, `get_peft_model_state_dict`). The experts of a layer that one
+parameter holds have one pair: lora_A [experts * rank, inputs], lora_B [outputs, rank * experts]
+(peft/tuners/lora/layer.py, `ParamWrapper`), of the module `experts`, or `experts.base_layer` for
+the first of two parameters.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,6 +19,7 @@ from pagewire_shared.adapters.tensor_header import StoredTensor
 _PREFIX: Final = "base_model.model."
 _DOWN: Final = ".lora_A.weight"
 _UP: Final = ".lora_B.weight"
+_STACKS: Final = (".experts", ".experts.base_layer")
 _REASONS: Final = {
     ".lora_magnitude_vector": "DoRA is not supported",
     ".lora_embedding_A": "adapters of embeddings are not supported",
@@ -29,14 +33,15 @@ _REASONS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterModule:
-    """The adapter of one matrix: y += scaling * up (down x).
+    """The adapter of one matrix: y += scaling * up (down x); or of one of each expert of a layer.
 
     Attributes:
         name: Of the matrix's module, as in the checkpoint: model.layers.0.self_attn.q_proj.
         rank, num_inputs, num_outputs: Sizes.
         scaling: The factor of the product.
-        down: [rank, inputs].
-        up: [outputs, rank].
+        down: [rank, inputs]; of experts, [experts * rank, inputs].
+        up: [outputs, rank]; of experts, [outputs, rank * experts].
+        num_experts: None for a matrix of its own.
     """
 
     name: str
@@ -46,11 +51,12 @@ class AdapterModule:
     scaling: float
     down: StoredTensor
     up: StoredTensor
+    num_experts: int | None = None
 
     @property
     def num_values(self) -> int:
         """Values of both tensors."""
-        return self.rank * (self.num_inputs + self.num_outputs)
+        return self.rank * (self.num_experts or 1) * (self.num_inputs + self.num_outputs)
 
 
 def pair_tensors(
@@ -97,10 +103,14 @@ def _module(
     rank, num_inputs = down.shape
     if up.shape[1] != rank:
         raise _fault(up.name, f"shape {list(up.shape)} does not fit rank {rank} of lora_A")
+    num_experts = None
+    if config.stacks and name.endswith(_STACKS):
+        num_experts, remainder = divmod(rank, config.rank)
+        rank = config.rank if not remainder else rank
+    elif not config.allows(name):
+        raise _fault(down.name, "target_modules do not select its module")
     if rank not in {config.rank, *config.ranks}:
         raise _fault(down.name, f"rank {rank} is not that of the settings, {config.rank}")
-    if not config.allows(name):
-        raise _fault(down.name, "target_modules do not select its module")
     return AdapterModule(
         name=name,
         rank=rank,
@@ -109,6 +119,7 @@ def _module(
         scaling=config.scaling(name, rank),
         down=down,
         up=up,
+        num_experts=num_experts,
     )
 
 

@@ -1,6 +1,6 @@
 """Turns the content of an adapter into tensors for the matrices of a model, and checks them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +13,7 @@ from pagewire_shared.adapters.adapter_folder import AdapterContent, AdapterSumma
 from pagewire_shared.adapters.content_id import WEIGHTS_NAME
 from pagewire_shared.adapters.modules import AdapterModule
 from pagewire_shared.adapters.tensor_header import StoredTensor
+from pagewire_worker.adapters.stacked_experts import stack_of, stacked_experts
 from pagewire_worker.adapters.targets import AdapterTargets
 from pagewire_worker.backend.adapters import AdapterLimits
 
@@ -38,6 +39,9 @@ class AdapterPart:
         return len(self.down)
 
 
+Split = Callable[[Tensor, Tensor], Iterable[tuple[Tensor, Tensor]]]
+"""(down, up) of a module -> those of each of its matrices."""
+
 AdapterParts = Mapping[tuple[int, int], AdapterPart]
 """By the number of the matrix, and of the tensor within it."""
 
@@ -53,17 +57,26 @@ def read_parts(
     """
     parts: dict[tuple[int, int], AdapterPart] = {}
     for module in summary.modules:
-        place = targets.place(module.name)
-        _check_shape(module, targets, place)
-        if place in parts:
+        places, split = _matrices(module, summary.config, targets)
+        if not parts.keys().isdisjoint(places):
             raise AdapterError(f"module {module.name} has two adapters", module.name)
-        parts[place] = AdapterPart(
-            _tensor(content, module.down, dtype),
-            _tensor(content, module.up, dtype),
-            module.scaling,
-        )
+        down, up = (_tensor(content, one, dtype) for one in (module.down, module.up))
+        for place, pair in zip(places, split(down, up), strict=True):
+            parts[place] = AdapterPart(*pair, module.scaling)
     _check_whole(summary.config, targets, parts)
     return parts
+
+
+def _matrices(
+    module: AdapterModule, config: AdapterConfig, targets: AdapterTargets
+) -> tuple[Sequence[tuple[int, int]], Split]:
+    """Return the places of a module, and what splits its tensors into theirs."""
+    if module.num_experts is not None:
+        stack = stacked_experts(module, config, targets)
+        return stack.places, stack.split
+    place = targets.place(module.name)
+    _check_shape(module, targets, place)
+    return [place], lambda down, up: [(down, up)]
 
 
 def check_routed_bytes(
@@ -73,7 +86,8 @@ def check_routed_bytes(
     num_values = sum(
         module.num_values
         for module in summary.modules
-        if targets.linears[targets.place(module.name)[0]].is_routed
+        if module.num_experts is not None
+        or targets.linears[targets.place(module.name)[0]].is_routed
     )
     num_bytes = num_values * dtype.itemsize
     if num_bytes > limits.routed_bytes:
@@ -102,13 +116,20 @@ def _check_shape(module: AdapterModule, targets: AdapterTargets, place: tuple[in
 def _check_whole(config: AdapterConfig, targets: AdapterTargets, parts: AdapterParts) -> None:
     # Libraries that keep the experts of a layer in one tensor train no adapters of single ones.
     has_routed = any(targets.linears[index].is_routed for index, _ in parts)
+    has_single = has_routed and not config.stacks
     for name, place in targets.names.items():
-        linear = targets.linears[place[0]]
-        if place in parts or (linear.is_routed and not has_routed):
+        linear, field = targets.linears[place[0]], "target_modules"
+        if place in parts:
             continue
-        if config.expects(name, linear.layer):
+        if linear.is_routed and config.layer_stacks:
+            field, end = "target_parameters", stack_of(linear)
+            is_expected = end in config.layer_stacks
+        else:
+            is_single = has_single or not linear.is_routed
+            is_expected = is_single and config.expects(name, linear.layer)
+        if is_expected:
             raise AdapterError(
-                f"{WEIGHTS_NAME} lacks the tensors of {name}, which target_modules select", name
+                f"{WEIGHTS_NAME} lacks the tensors of {name}, which {field} select", name
             )
 
 

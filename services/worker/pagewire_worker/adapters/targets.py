@@ -1,11 +1,16 @@
 """The matrices of a model that adapters may change, found by the names of their modules."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from pagewire_shared.adapters.adapter_error import AdapterError
 from pagewire_worker.checkpoint.tensor_names import own_name
 from pagewire_worker.families.plan import LayerSpec, LinearSpec, MlpSpec, ModelPlan
+
+# More digits than any layer has, and not so many that they cost time.
+_STACK: Final = re.compile(r"model\.layers\.(\d{1,6})\.\w+\.experts(?:\.base_layer)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +61,14 @@ class AdapterTargets:
 
     Attributes:
         linears: In order of the layers.
+        has_alternating_gates: Whether the rows of gates and of the values that they multiply
+            alternate in a parameter that holds all experts of a layer.
     """
 
     def __init__(self, plan: ModelPlan, *, takes_routed: bool = True) -> None:
         self._has_latents = plan.attention.latent is not None
         self._takes_routed = takes_routed
+        self.has_alternating_gates = plan.stacks is not None
         routers = (one.experts.router.linear for one in plan.layers if one.experts)
         self._routers = frozenset(name for linear in routers for name, _ in linear.parts)
         self.linears = tuple(
@@ -74,6 +82,7 @@ class AdapterTargets:
             for index, linear in enumerate(self.linears)
             for part, (name, _) in enumerate(linear.spec.parts)
         }
+        self._experts = _pairs(self.linears)
         self._indexes = {linear.name: index for index, linear in enumerate(self.linears)}
 
     @property
@@ -93,6 +102,24 @@ class AdapterTargets:
             raise AdapterError(f"module {module[:200]}: {self._reason(own)}", module[:200])
         return self._places[own]
 
+    def experts(self, module: str) -> tuple[tuple[int, int], ...]:
+        """Return the numbers of both matrices of each expert of a layer.
+
+        Args:
+            module: Name of the module whose parameters hold them: model.layers.0.mlp.experts, or
+                the same with the end `.base_layer`.
+
+        Raises:
+            AdapterError: The model has no such experts.
+        """
+        match = _STACK.fullmatch(own_name(f"{module}.").removesuffix("."))
+        if match is None or int(match[1]) not in self._experts:
+            reason = "the layer has no experts that a router chooses"
+            if not self._takes_routed:
+                reason = self._reason(module)
+            raise AdapterError(f"module {module[:200]}: {reason}", module[:200])
+        return self._experts[int(match[1])]
+
     def _reason(self, module: str) -> str:
         parts = module.split(".")
         if module in self._routers:
@@ -100,7 +127,7 @@ class AdapterTargets:
         if "experts" in parts and not self._takes_routed:
             return "adapters of experts that a router chooses are not computed by Triton's kernels"
         if module.endswith((".experts", ".experts.base_layer")):
-            return "adapters of all experts in one tensor are not supported, one for each expert is"
+            return "it holds all experts of a layer, and target_parameters name none of them"
         if "experts" in parts:
             return "the model has no such expert, or no such matrix in it"
         if parts[-1] in ("embed_tokens", "lm_head"):
@@ -108,6 +135,15 @@ class AdapterTargets:
         if self._has_latents and "self_attn" in parts:
             return "adapters of latent attention are not supported"
         return "the model has no matrix of this name that an adapter may change"
+
+
+def _pairs(linears: Iterable[AdaptedLinear]) -> dict[int, tuple[tuple[int, int], ...]]:
+    """Return the numbers of both matrices of each expert, by the layer."""
+    found: dict[int, list[int]] = {}
+    for index, linear in enumerate(linears):
+        if linear.is_routed:
+            found.setdefault(linear.layer, []).append(index)
+    return {layer: tuple(zip(own[::2], own[1::2], strict=True)) for layer, own in found.items()}
 
 
 def _linears(layer: int, spec: LayerSpec) -> list[AdaptedLinear]:

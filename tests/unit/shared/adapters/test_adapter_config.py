@@ -84,7 +84,7 @@ BAD: list[tuple[str, Any]] = [
     ("use_qalora", True),
     ("layer_replication", [[0, 4], [2, 5]]),
     ("trainable_token_indices", [1]),
-    ("target_parameters", ["mlp.experts.gate_up_proj"]),
+    ("target_parameters", ["mlp.router.weight"]),
     ("alora_invocation_tokens", [1, 2]),
     ("arrow_config", {"top_k": 3}),
     ("setting_of_the_future", 1),

@@ -48,7 +48,7 @@ def test_experts_of_a_router_have_adapters(tmp_path: Path) -> None:
     ("name", "module", "text"),
     [
         ("qwen3-moe", "model.layers.0.mlp.experts.18.up_proj", "no such expert"),
-        ("qwen3-moe", "model.layers.0.mlp.experts.base_layer", "in one tensor"),
+        ("qwen3-moe", "model.layers.0.mlp.experts.base_layer", "target_parameters name none"),
         ("qwen3-moe", "model.layers.0.mlp.gate", "adapters of routers"),
         ("qwen2-moe", "model.layers.0.mlp.shared_expert_gate", "adapters of routers"),
         ("deepseek-v3", "model.layers.0.self_attn.kv_b_proj", "adapters of latent attention"),

@@ -1,5 +1,5 @@
-"""Adapters that PEFT itself wrote: logits are those that it computes
-(tests/support/adapters/write.py)."""
+"""Adapters that PEFT itself wrote: logits are those that it computes (write.py and
+write_experts.py in tests/support/adapters)."""
 
 from pathlib import Path
 
@@ -54,12 +54,33 @@ def test_logits_are_those_of_peft(way: str, monkeypatch: pytest.MonkeyPatch) -> 
         MadeAdapter(FOLDER / name, {}).fill(replica.model_runner, slot)
     found = logits_of(Driver.of(replica), [*range(len(NAMES)), None], monkeypatch)
     assert not torch.allclose(found[0], found[-1], atol=0.1)
-    rows = [length - 1 for length in LENGTHS]
     for name, own in zip(NAMES, found, strict=False):
-        expected = load_file(FOLDER / name / "expected.safetensors")["logits"][rows]
-        scale = float(expected.abs().max())
-        torch.testing.assert_close(own, expected, atol=1e-4 * scale, rtol=1e-3)
-        assert own.argmax(-1).tolist() == expected.argmax(-1).tolist()
+        assert_same(own, FOLDER / name)
+
+
+def assert_same(own: torch.Tensor, folder: Path) -> None:
+    """Compare logits after LENGTHS of TOKENS with those of PEFT."""
+    rows = [length - 1 for length in LENGTHS]
+    expected = load_file(folder / "expected.safetensors")["logits"][rows]
+    scale = float(expected.abs().max())
+    torch.testing.assert_close(own, expected, atol=1e-4 * scale, rtol=1e-3)
+    assert own.argmax(-1).tolist() == expected.argmax(-1).tolist()
+
+
+@pytest.mark.parametrize("model", ["gpt-oss", "olmoe"])
+@pytest.mark.parametrize("way", [pytest.param("fused", marks=needs_kernels), "torch"])
+def test_parameters_that_hold_all_experts(
+    way: str, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = FOLDER / "experts" / model
+    adapter = MadeAdapter(folder / "adapter", {})
+    settings = {"enable_lora": True, "max_loras": 1, "dtype": "float32"}
+    replica = load(folder / "model", cpu_backend=way, model_impl="native", **settings)
+    adapter.fill(replica.model_runner, 0)
+    found = logits_of(Driver.of(replica), [0, None], monkeypatch)
+    assert not torch.allclose(found[0], found[1], atol=0.1)
+    assert_same(found[0], folder / "adapter")
+    assert {"gate_up_proj", "down_proj"} <= set(adapter.summary.targets)
 
 
 def test_what_peft_wrote_is_read() -> None:
