@@ -10,6 +10,7 @@ from contract.frontend_peers import WAIT_SECONDS
 from pagewire_frontend.adapters.registry import AdapterRegistry
 from pagewire_frontend.group.group import Group, joined
 from pagewire_frontend.group.membership import Membership, parse_membership
+from pagewire_frontend.http.kept_streams.local_streams import JournalLimits, LocalStreams
 from pagewire_frontend.http.responses.ids import not_found
 from pagewire_frontend.http.responses.pending_response import Body
 from pagewire_shared.errors import InvalidRequestError
@@ -76,6 +77,7 @@ class Member:
     membership: Membership
     held: ScriptedResponses
     group: Group
+    streams: LocalStreams
 
     def store(
         self, *, tenant: str | None = None, status: str = "completed", **fields: object
@@ -95,8 +97,12 @@ async def member(folder, name: str, peers: list[str], *, seconds: float = 5.0):
     held = ScriptedResponses()
     listen = parse_address(f"unix:{folder}/{name}.sock", setting="--peer-listen")
     adapters = AdapterRegistry(None, models=["tiny"], taken_names=["tiny"])
-    async with joined(membership, held, adapters, listen=listen, peer_seconds=seconds) as group:
-        yield Member(membership, held, group)
+    limits = JournalLimits(retention_seconds=60.0, max_bytes=2**20)
+    streams = LocalStreams(membership.tag, limits)
+    parts = joined(membership, held, streams, adapters, listen=listen, peer_seconds=seconds)
+    async with parts as group:
+        yield Member(membership, held, group, streams)
+    streams.close()
 
 
 @asynccontextmanager

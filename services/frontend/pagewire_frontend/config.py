@@ -25,6 +25,7 @@ _POSITIVE = (
     "lora_store_bytes",
     "peer_seconds",
     "max_stored_response_seconds",
+    "stream_journal_bytes",
     *(item.name for item in fields(ConnectionLimits) if item.name != "max_idle_per_address"),
 )
 
@@ -34,6 +35,7 @@ FILES_OF_ONE_MODEL = ("tokenizer", "tokenizer_revision", "revision", "hf_overrid
 _NOT_NEGATIVE = (
     "max_stored_responses",
     "max_stored_response_bytes",
+    "stream_retention_seconds",
     "max_idle_per_address",
     "drain_seconds",
     "max_open_per_key",
@@ -137,6 +139,12 @@ class FrontendConfig(ModelFilesConfig):
         256 * 1024 * 1024, "Size of all responses kept, as JSON", parse=parse_size
     )
     max_stored_response_seconds: float = setting(86400.0, "How long a response is kept")
+    stream_retention_seconds: float = setting(
+        60.0, "How long a stream is kept that goes on without its client; 0 keeps none"
+    )
+    stream_journal_bytes: int = setting(
+        64 * 1024 * 1024, "Events of all such streams; a tenant has half of it", parse=parse_size
+    )
     max_connections: int = setting(4096, "HTTP connections open at once; more get 503")
     max_idle_per_address: int = setting(
         512, "HTTP connections of one address that ask nothing; 0 for any number"

@@ -26,8 +26,10 @@ from pagewire_frontend.grpc_api import service as grpc_service
 from pagewire_frontend.grpc_api.call_counter import CallCounter
 from pagewire_frontend.grpc_api.key_interceptor import KeyInterceptor
 from pagewire_frontend.http.app import Access, make_app
+from pagewire_frontend.http.kept_streams.local_streams import JournalLimits, LocalStreams
 from pagewire_frontend.http.openai.bodies import Bodies
 from pagewire_frontend.http.openai.information import GrpcPort
+from pagewire_frontend.http.openai.streams import Streams
 from pagewire_frontend.http.responses.local import LocalResponses
 from pagewire_frontend.http.responses.store import StoreLimits
 from pagewire_frontend.http.server.metrics import MetricsMiddleware
@@ -66,9 +68,11 @@ async def serve(config: FrontendConfig, context: ProcessContext) -> None:
     engine, pool = _make_engine(config)
     _introduce_metrics(config, engine)
     responses = _make_responses(config, engine, membership.tag)
+    streams = _make_streams(config, membership.tag)
     group = joined(
         membership,
         responses,
+        streams,
         engine.models.adapters,
         listen=config.peer_address,
         peer_seconds=config.peer_seconds,
@@ -80,11 +84,12 @@ async def serve(config: FrontendConfig, context: ProcessContext) -> None:
             if config.shared_ports:
                 await _hold_back(engine, pool, context)
             async with (
-                _servers(config, engine, pool, members, responses) as (rpc, http),
+                _servers(config, engine, pool, members, responses, streams) as (rpc, http),
                 _watching(watch),
             ):
                 await _serve_until_stopped(config, context, attached, engine, pool, rpc, http)
     finally:
+        streams.close()
         responses.close()
         engine.shutdown()
 
@@ -126,6 +131,13 @@ def _make_responses(config: FrontendConfig, engine: Engine, tag: str) -> LocalRe
         max_seconds=config.max_stored_response_seconds,
     )
     return LocalResponses(engine, tag, limits)
+
+
+def _make_streams(config: FrontendConfig, tag: str) -> LocalStreams:
+    limits = JournalLimits(
+        retention_seconds=config.stream_retention_seconds, max_bytes=config.stream_journal_bytes
+    )
+    return LocalStreams(tag, limits)
 
 
 async def _serve_until_stopped(
@@ -267,6 +279,7 @@ async def _servers(
     pool: SchedulerPool,
     group: Group,
     responses: LocalResponses,
+    streams: LocalStreams,
 ) -> AsyncIterator[tuple[RpcServer, HttpServer | None]]:
     http = None
     grpc_port = GrpcPort()
@@ -281,6 +294,8 @@ async def _servers(
             access=_access(config, keys),
             exposition=group.metrics.exposition,
             directory=group.responses,
+            streams=Streams(streams),
+            kept_streams=group.streams,
             grpc_port=grpc_port,
             adapters=adapters,
         )

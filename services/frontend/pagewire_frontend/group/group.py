@@ -9,6 +9,8 @@ from pagewire_frontend.group import peer_service
 from pagewire_frontend.group.membership import Membership
 from pagewire_frontend.group.metrics import GroupMetrics
 from pagewire_frontend.group.peer_client import Peer
+from pagewire_frontend.group.streams import GroupStreams
+from pagewire_frontend.http.kept_streams.directory import StreamDirectory
 from pagewire_frontend.http.responses.directory import ResponseDirectory
 from pagewire_frontend.http.responses.ids import gone, tag_of
 from pagewire_frontend.http.responses.items import Item
@@ -86,6 +88,7 @@ class Group:
     """The group as one."""
 
     responses: ResponseDirectory
+    streams: StreamDirectory
     metrics: GroupMetrics
     peers: Sequence[Peer]
 
@@ -94,6 +97,7 @@ class Group:
 async def joined(
     membership: Membership,
     local: ResponseDirectory,
+    streams: StreamDirectory,
     adapters: AdapterRegistry,
     *,
     listen: Address | None,
@@ -102,6 +106,8 @@ async def joined(
     """Answer the peers, and be able to ask them, while inside.
 
     Args:
+        local: Responses of this process.
+        streams: Its kept streams.
         adapters: Changed as peers ask.
         membership: Names this process and its peers, which need not be there yet.
         listen: Address that the peers ask; None for no listener.
@@ -119,7 +125,7 @@ async def joined(
         own = GroupDirectory(membership, local, {})
         server = await start_server(
             listen,
-            lambda server: peer_service.register(server, own, own_exposition, adapters),
+            lambda server: peer_service.register(server, own, streams, own_exposition, adapters),
             peer_service.SERVICE_NAMES,
             setting="--peer-listen",
         )
@@ -127,7 +133,8 @@ async def joined(
     try:
         responses = GroupDirectory(membership, local, peers)
         others = list(peers.values())
-        yield Group(responses, GroupMetrics(own_exposition, others), others)
+        found = GroupStreams(membership, streams, peers)
+        yield Group(responses, found, GroupMetrics(own_exposition, others), others)
     finally:
         for peer in peers.values():
             await peer.close()

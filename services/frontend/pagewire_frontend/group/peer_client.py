@@ -7,6 +7,8 @@ from typing import Any, Final
 import grpc.aio
 import orjson
 
+from pagewire_frontend.http.kept_streams.directory import StreamReading
+from pagewire_frontend.http.kept_streams.ids import StreamNotFoundError
 from pagewire_frontend.http.responses.ids import ResponseNotFoundError
 from pagewire_frontend.http.responses.pending_response import Body
 from pagewire_protos.frontend.v1 import peer_pb2 as pb
@@ -21,7 +23,8 @@ ADAPTER_SECONDS: Final = 60.0
 
 
 class Peer:
-    """A peer: its responses, as a ResponseDirectory, and its metrics. `close` it.
+    """A peer: its responses, as a ResponseDirectory, its kept streams, as a StreamDirectory, and
+    its metrics. `close` it.
 
     It is dialled when it is first asked and need not be there before. Every question ends within
     `timeout_seconds`, and so does the wait for the first of the events.
@@ -74,7 +77,16 @@ class Peer:
     ) -> AsyncIterator[list[bytes]]:
         """Return the events from number `first` on, as they are sent, up to the last."""
         request = pb.FollowEventsRequest(response_id=response_id, tenant=tenant, first=first)
-        call: Any = self._stub.FollowEvents(request)
+        return self._frames(await self._begun(self._stub.FollowEvents(request)))
+
+    async def read(self, stream_id: str, tenant: str | None, first: int) -> StreamReading:
+        """Begin to read a kept stream from event number `first` on."""
+        request = pb.FollowStreamRequest(stream_id=stream_id, tenant=tenant, first=first)
+        call = await self._begun(self._stub.FollowStream(request))
+        return StreamReading(self._frames(call), call.cancel)
+
+    async def _begun(self, call: Any) -> Any:
+        """Return a call whose answers are events, after its first answer."""
         try:
             # The first message is empty: until then a refusal may come.
             async with asyncio.timeout(self._timeout_seconds):
@@ -87,7 +99,7 @@ class Peer:
         except BaseException:
             call.cancel()
             raise
-        return self._frames(call)
+        return call
 
     async def metrics(self) -> str:
         """Return the metrics of the process, in Prometheus' text format."""
@@ -130,6 +142,8 @@ class Peer:
         # The class exists in the frontend only: across processes its code identifies it.
         if reason.code == ResponseNotFoundError.code:
             return ResponseNotFoundError(reason.message)
+        if reason.code == StreamNotFoundError.code:
+            return StreamNotFoundError(reason.message)
         return reason
 
     def _away(self) -> UnavailableError:

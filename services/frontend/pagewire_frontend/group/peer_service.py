@@ -10,6 +10,7 @@ import grpc.aio
 import orjson
 
 from pagewire_frontend.adapters.registry import AdapterRegistry
+from pagewire_frontend.http.kept_streams.directory import StreamDirectory
 from pagewire_frontend.http.responses.directory import ResponseDirectory
 from pagewire_protos.frontend.v1 import peer_pb2 as pb
 from pagewire_protos.frontend.v1 import peer_pb2_grpc
@@ -28,10 +29,12 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
     def __init__(
         self,
         responses: ResponseDirectory,
+        streams: StreamDirectory,
         exposition: Callable[[], str],
         adapters: AdapterRegistry,
     ) -> None:
         self._responses = responses
+        self._streams = streams
         self._exposition = exposition
         self._adapters = adapters
 
@@ -80,6 +83,19 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
             for frames in _split(batch):
                 yield pb.FollowEventsResponse(frames=frames)
 
+    async def FollowStream(
+        self, request: pb.FollowStreamRequest, context: Context
+    ) -> AsyncIterator[pb.FollowStreamResponse]:
+        """Return the events of a kept stream."""
+        reading = await self._streams.read(request.stream_id, _tenant(request), request.first)
+        try:
+            yield pb.FollowStreamResponse()
+            async for batch in reading.frames:
+                for frames in _split(batch):
+                    yield pb.FollowStreamResponse(frames=frames)
+        finally:
+            reading.close()
+
     async def GetMetrics(
         self, request: pb.GetMetricsRequest, context: Context
     ) -> pb.GetMetricsResponse:
@@ -123,9 +139,10 @@ def _split(frames: Sequence[bytes]) -> Iterator[list[bytes]]:
 def register(
     server: grpc.aio.Server,
     responses: ResponseDirectory,
+    streams: StreamDirectory,
     exposition: Callable[[], str],
     adapters: AdapterRegistry,
 ) -> None:
     """Add the service to a server."""
-    service = PeerService(responses, exposition, adapters)
+    service = PeerService(responses, streams, exposition, adapters)
     peer_pb2_grpc.add_PeerServiceServicer_to_server(service, server)

@@ -10,6 +10,8 @@ from pagewire_frontend.access.api_keys import ApiKeys
 from pagewire_frontend.adapters.calls import AdapterCalls
 from pagewire_frontend.engine.engine import Engine
 from pagewire_frontend.http.description import install_description
+from pagewire_frontend.http.kept_streams import endpoints as kept_endpoints
+from pagewire_frontend.http.kept_streams.directory import StreamDirectory
 from pagewire_frontend.http.openai import embeddings, generation, information, lora, tokenization
 from pagewire_frontend.http.openai.bodies import Bodies
 from pagewire_frontend.http.openai.streams import Streams
@@ -50,14 +52,16 @@ def make_app(
     access: Access,
     exposition: Callable[[], Awaitable[str]],
     directory: ResponseDirectory,
+    streams: Streams,
+    kept_streams: StreamDirectory,
     grpc_port: information.GrpcPort,
     adapters: AdapterCalls,
 ) -> ASGIApp:
     """Return the application."""
     app = FastAPI(title="Pagewire", openapi_url=None, docs_url=None, redirect_slashes=False)
     install_handlers(app)
-    streams = Streams()
-    app.include_router(generation.make_router(engine, streams, bodies=bodies))
+    app.include_router(generation.make_router(engine, streams, kept_streams, bodies=bodies))
+    app.include_router(kept_endpoints.make_router(kept_streams))
     app.include_router(embeddings.make_router(engine, bodies=bodies))
     app.include_router(outputs.make_router(engine, bodies=bodies))
     app.include_router(scores.make_router(engine, bodies=bodies))

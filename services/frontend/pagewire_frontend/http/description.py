@@ -95,11 +95,14 @@ def _complete(
         response["headers"] = {REQUEST_ID: _REQUEST_ID_HEADER}
 
 
-def _success(whole: str, event: str | None) -> Json:
-    content: Json = {"application/json": {"schema": _ref(whole)}}
+def _success(whole: str | None, event: str | None) -> Json:
+    content: Json = {}
     description = "The answer"
+    if whole is not None:
+        content["application/json"] = {"schema": _ref(whole)}
     if event is not None:
-        description += f"; with stream: true as events `data: {event}`, then `data: [DONE]`"
+        when = "with stream: true as" if whole is not None else "as"
+        description += f"; {when} events `data: {event}`, then `data: [DONE]`"
         content["text/event-stream"] = {"schema": _event(event), "x-event-schema": _ref(event)}
     return {"description": description, "content": content}
 

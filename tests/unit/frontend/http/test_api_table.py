@@ -14,9 +14,11 @@ from pagewire_frontend.http.app import Access, make_app
 from pagewire_frontend.http.body.json_body import MAX_COMMAS
 from pagewire_frontend.http.description import describe
 from pagewire_frontend.http.field_notes import EXAMPLES, NOTES
+from pagewire_frontend.http.kept_streams.local_streams import JournalLimits, LocalStreams
 from pagewire_frontend.http.openai.answer_schemas import ANSWERS
 from pagewire_frontend.http.openai.bodies import Bodies
 from pagewire_frontend.http.openai.information import GrpcPort
+from pagewire_frontend.http.openai.streams import Streams
 from pagewire_frontend.http.responses.local import LocalResponses
 from pagewire_frontend.http.responses.store import StoreLimits
 from pagewire_frontend.http.server.access import OPEN_FOLDER, OPEN_PATHS
@@ -96,6 +98,7 @@ def described_app(*, are_keys_required):
     responses = LocalResponses(
         Nothing(), "00000000", StoreLimits(max_responses=1, max_bytes=1, max_seconds=1.0)
     )
+    kept = LocalStreams("00000000", JournalLimits(retention_seconds=1.0, max_bytes=1))
     inner = make_app(
         Nothing(),
         responses,
@@ -103,6 +106,8 @@ def described_app(*, are_keys_required):
         access=Access(keys=ApiKeys()),
         exposition=nothing,
         directory=responses,
+        streams=Streams(kept),
+        kept_streams=kept,
         grpc_port=GrpcPort(),
         adapters=AdapterCalls(
             AdapterRegistry(None, models=(), taken_names=()), AllowedPaths((), ())

@@ -62,6 +62,8 @@ FRONTEND = {
     "responses kept": "max_stored_responses",
     "bytes of responses kept": "max_stored_response_bytes",
     "age of responses kept": "max_stored_response_seconds",
+    "age of kept streams": "stream_retention_seconds",
+    "bytes of kept streams": "stream_journal_bytes",
     "content of adapters kept": "lora_store_bytes",
     "headers of a request": "max_header_bytes",
     "number of headers": "max_header_count",

@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from pagewire_frontend.http.responses.event_log import ResponseEventLog
 from pagewire_frontend.http.responses.ids import gone, not_found
 from pagewire_frontend.http.responses.store import ResponseStore, StoredResponse, StoreLimits
+from pagewire_frontend.http.streaming.frame_log import FrameLog
 
 LIMITS = StoreLimits(max_responses=3, max_bytes=100, max_seconds=10.0)
 
@@ -75,7 +75,7 @@ def test_the_bounds_hold_whatever_happens(seed):
 
 
 async def test_readers_of_a_log_see_all_of_it():
-    log = ResponseEventLog()
+    log = FrameLog()
 
     async def read(first):
         return [frame async for frames in log.follow(first) for frame in frames]

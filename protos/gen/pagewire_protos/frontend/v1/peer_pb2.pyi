@@ -90,6 +90,22 @@ class FollowEventsResponse(_message.Message):
     frames: _containers.RepeatedScalarFieldContainer[bytes]
     def __init__(self, frames: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
+class FollowStreamRequest(_message.Message):
+    __slots__ = ("stream_id", "tenant", "first")
+    STREAM_ID_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    stream_id: str
+    tenant: str
+    first: int
+    def __init__(self, stream_id: _Optional[str] = ..., tenant: _Optional[str] = ..., first: _Optional[int] = ...) -> None: ...
+
+class FollowStreamResponse(_message.Message):
+    __slots__ = ("frames",)
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    frames: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, frames: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
 class GetMetricsRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

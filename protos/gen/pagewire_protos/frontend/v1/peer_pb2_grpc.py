@@ -73,6 +73,11 @@ class PeerServiceStub(object):
                 request_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.FollowEventsRequest.SerializeToString,
                 response_deserializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.FollowEventsResponse.FromString,
                 _registered_method=True)
+        self.FollowStream = channel.unary_stream(
+                '/pagewire.frontend.v1.PeerService/FollowStream',
+                request_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.FollowStreamRequest.SerializeToString,
+                response_deserializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.FollowStreamResponse.FromString,
+                _registered_method=True)
         self.GetMetrics = channel.unary_unary(
                 '/pagewire.frontend.v1.PeerService/GetMetrics',
                 request_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.GetMetricsRequest.SerializeToString,
@@ -140,6 +145,13 @@ class PeerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FollowStream(self, request, context):
+        """Returns the events of a stream that goes on without its client. The first answer is empty.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetMetrics(self, request, context):
         """Returns the metrics of this process.
         """
@@ -186,6 +198,11 @@ def add_PeerServiceServicer_to_server(servicer, server):
                     servicer.FollowEvents,
                     request_deserializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.FollowEventsRequest.FromString,
                     response_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.FollowEventsResponse.SerializeToString,
+            ),
+            'FollowStream': grpc.unary_stream_rpc_method_handler(
+                    servicer.FollowStream,
+                    request_deserializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.FollowStreamRequest.FromString,
+                    response_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.FollowStreamResponse.SerializeToString,
             ),
             'GetMetrics': grpc.unary_unary_rpc_method_handler(
                     servicer.GetMetrics,
@@ -369,6 +386,33 @@ class PeerService(object):
             '/pagewire.frontend.v1.PeerService/FollowEvents',
             pagewire_dot_frontend_dot_v1_dot_peer__pb2.FollowEventsRequest.SerializeToString,
             pagewire_dot_frontend_dot_v1_dot_peer__pb2.FollowEventsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FollowStream(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/pagewire.frontend.v1.PeerService/FollowStream',
+            pagewire_dot_frontend_dot_v1_dot_peer__pb2.FollowStreamRequest.SerializeToString,
+            pagewire_dot_frontend_dot_v1_dot_peer__pb2.FollowStreamResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,6 +39,8 @@ class PeerServiceStub:
     """Returns the events of a response that runs in the background, up to its end.
     The first message is empty and says that they will come.
     """
+    FollowStream: _aio.UnaryStreamMultiCallable[_peer_pb2.FollowStreamRequest, _peer_pb2.FollowStreamResponse]
+    """Returns the events of a stream that goes on without its client. The first answer is empty."""
     GetMetrics: _aio.UnaryUnaryMultiCallable[_peer_pb2.GetMetricsRequest, _peer_pb2.GetMetricsResponse]
     """Returns the metrics of this process."""
     SetAdapter: _aio.UnaryUnaryMultiCallable[_peer_pb2.SetAdapterRequest, _peer_pb2.SetAdapterResponse]
@@ -105,6 +107,14 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         """Returns the events of a response that runs in the background, up to its end.
         The first message is empty and says that they will come.
         """
+
+    @_abc_1.abstractmethod
+    def FollowStream(
+        self,
+        request: _peer_pb2.FollowStreamRequest,
+        context: _aio.ServicerContext[_peer_pb2.FollowStreamRequest, _peer_pb2.FollowStreamResponse],
+    ) -> _abc.AsyncIterator[_peer_pb2.FollowStreamResponse]:
+        """Returns the events of a stream that goes on without its client. The first answer is empty."""
 
     @_abc_1.abstractmethod
     def GetMetrics(

@@ -232,7 +232,14 @@ SCHEMAS["ModelList"] = _object(
     {"object": _constant("list"), "data": _list({"$ref": "#/components/schemas/Model"})}
 )
 
-ANSWERS: dict[str, tuple[str, str | None]] = {
+SCHEMAS["KeptEvent"] = {
+    "anyOf": [
+        {"$ref": f"#/components/schemas/{name}"}
+        for name in ("ChatCompletionChunk", "CompletionChunk", "Error")
+    ]
+}
+
+ANSWERS: dict[str, tuple[str | None, str | None]] = {
     "/v1/chat/completions": ("ChatCompletion", "ChatCompletionChunk"),
     "/v1/completions": ("Completion", "CompletionChunk"),
     "/v1/embeddings": ("EmbeddingList", None),
@@ -248,6 +255,7 @@ ANSWERS: dict[str, tuple[str, str | None]] = {
     "delete /v1/responses/{response_id}": ("ResponseDeleted", None),
     "/v1/responses/{response_id}/cancel": ("Response", None),
     "/v1/responses/{response_id}/input_items": ("ItemList", None),
+    "/v1/streams/{stream_id}": (None, "KeptEvent"),
     "/v1/load_lora_adapter": ("Said", None),
     "/v1/unload_lora_adapter": ("Said", None),
     "/v1/models": ("ModelList", None),
@@ -261,5 +269,5 @@ ANSWERS: dict[str, tuple[str, str | None]] = {
     "/version": ("Version", None),
     "/state": ("State", None),
 }
-"""Schemas of the answer, and of the events of a stream or None. By path, or by method and path
-where methods differ."""
+"""Schemas of the answer or None, and of the events of a stream or None. By path, or by method
+and path where methods differ."""

@@ -12,6 +12,9 @@ from pagewire_frontend.access.api_keys import current_tenant
 from pagewire_frontend.chat.effort import check_effort
 from pagewire_frontend.chat.plan import plan_message
 from pagewire_frontend.engine.engine import Engine
+from pagewire_frontend.http.kept_streams.directory import StreamDirectory
+from pagewire_frontend.http.kept_streams.endpoints import resumed
+from pagewire_frontend.http.kept_streams.headers import goes_on
 from pagewire_frontend.http.openai import options, response_options
 from pagewire_frontend.http.openai.answer import Answer, WholeChoice, open_answer
 from pagewire_frontend.http.openai.answer_head import AnswerFormat, AnswerParts
@@ -37,63 +40,84 @@ from pagewire_frontend.prompts.generation_request import GenerationRequest
 from pagewire_shared.errors import PagewireError
 
 FormatClass = Callable[[AnswerParts], AnswerFormat]
+MakeStream = Callable[[Request, Answer, AnswerFormat, ResponseOptions], Response]
 
 
-def make_router(engine: Engine, streams: Streams, *, bodies: Bodies) -> APIRouter:
-    """Return the two endpoints."""
+def make_router(
+    engine: Engine, streams: Streams, kept: StreamDirectory, *, bodies: Bodies
+) -> APIRouter:
+    """Return the two endpoints, which find streams that go on in `kept`."""
     router = APIRouter()
 
     @router.post("/v1/chat/completions", openapi_extra=body_schema(ChatBody))
     async def chat_completions(request: Request) -> Response:
         """Answer a conversation."""
+        if (rest := await resumed(request, kept)) is not None:
+            return rest
         body = await bodies.read(request, ChatBody)
         try:
-            model = engine.models.find(body.model)
-            params = options.chat_params(body, model.defaults)
-            check_effort(body.reasoning_effort, model.formats, "reasoning_effort")
-            prompt = options.chat_prompt(body, body.messages)
-            note_ignored(request.scope, unread_values(body, model.chat_template))
-            plan = plan_message(
-                model,
-                params,
-                tool_use(body),
-                prompt_end=await engine.prompt_end(model, prompt.template_arguments),
-                opens_turn=prompt.add_generation_prompt,
-            )
-            prompt = replace(prompt, tools=plan.template_tools)
-            prediction = body.prediction.text if body.prediction is not None else None
-            given = {"params": plan.params, "marks": plan.marks, "prediction": prediction}
-            asked = [_request(body, model, prompt=prompt, **given)]
-            shown = response_options.of_chat(body)
-            form = partial(ChatFormat, new_reader=plan.new_reader)
-            try:
-                return await _answer(engine, request, asked, shown, form, _on(body, streams))
-            except PagewireError as error:
-                raise plan.named(error) from error.__cause__
+            return await _chat(engine, request, body, streams)
         except PagewireError as error:
             raise as_given(error, body) from error.__cause__
 
     @router.post("/v1/completions", openapi_extra=body_schema(CompletionBody))
     async def completions(request: Request) -> Response:
         """Continue one or more prompts."""
+        if (rest := await resumed(request, kept)) is not None:
+            return rest
         body = await bodies.read(request, CompletionBody)
         try:
-            model = engine.models.find(body.model)
-            params = options.completion_params(body, model.defaults)
-            prompts = options.completion_prompts(body)
-            asked = [_request(body, model, prompt=prompt, params=params) for prompt in prompts]
-            shown = response_options.of_completion(body)
-            return await _answer(
-                engine, request, asked, shown, CompletionFormat, _on(body, streams)
-            )
+            return await _completion(engine, request, body, streams)
         except PagewireError as error:
             raise as_given(error, body) from error.__cause__
 
     return router
 
 
-def _on(body: GenerationBody, streams: Streams) -> Streams | None:
-    return streams if body.stream else None
+async def _chat(engine: Engine, request: Request, body: ChatBody, streams: Streams) -> Response:
+    make_stream = _maker(request, body, streams)
+    model = engine.models.find(body.model)
+    params = options.chat_params(body, model.defaults)
+    check_effort(body.reasoning_effort, model.formats, "reasoning_effort")
+    prompt = options.chat_prompt(body, body.messages)
+    note_ignored(request.scope, unread_values(body, model.chat_template))
+    plan = plan_message(
+        model,
+        params,
+        tool_use(body),
+        prompt_end=await engine.prompt_end(model, prompt.template_arguments),
+        opens_turn=prompt.add_generation_prompt,
+    )
+    prompt = replace(prompt, tools=plan.template_tools)
+    prediction = body.prediction.text if body.prediction is not None else None
+    given = {"params": plan.params, "marks": plan.marks, "prediction": prediction}
+    asked = [_request(body, model, prompt=prompt, **given)]
+    shown = response_options.of_chat(body)
+    form = partial(ChatFormat, new_reader=plan.new_reader)
+    try:
+        return await _answer(engine, request, asked, shown, form, make_stream)
+    except PagewireError as error:
+        raise plan.named(error) from error.__cause__
+
+
+async def _completion(
+    engine: Engine, request: Request, body: CompletionBody, streams: Streams
+) -> Response:
+    make_stream = _maker(request, body, streams)
+    model = engine.models.find(body.model)
+    params = options.completion_params(body, model.defaults)
+    prompts = options.completion_prompts(body)
+    asked = [_request(body, model, prompt=prompt, params=params) for prompt in prompts]
+    shown = response_options.of_completion(body)
+    return await _answer(engine, request, asked, shown, CompletionFormat, make_stream)
+
+
+def _maker(request: Request, body: GenerationBody, streams: Streams) -> MakeStream | None:
+    """Return what makes the stream of an answer; None where it is not streamed."""
+    is_streamed = bool(body.stream)
+    if goes_on(request, is_streamed=is_streamed, keeps_any=streams.keeps_any):
+        return streams.of_kept
+    return streams.of_answer if is_streamed else None
 
 
 def _request(body: GenerationBody, model: LoadedModel, **rest: Any) -> GenerationRequest:
@@ -112,14 +136,14 @@ async def _answer(
     asked: list[GenerationRequest],
     shown: ResponseOptions,
     format_class: FormatClass,
-    streams: Streams | None,
+    make_stream: MakeStream | None,
 ) -> Response:
     opening = open_answer(engine, asked, has_echo=shown.has_echo, has_output=shown.has_output)
-    if streams is not None:
+    if make_stream is not None:
         answer = await while_connected(request, _begun(opening))
         try:
             form = format_class(_parts(answer, asked[0].model, shown))
-            return streams.of_answer(request, answer, form, shown)
+            return make_stream(request, answer, form, shown)
         except BaseException:
             answer.close()
             raise

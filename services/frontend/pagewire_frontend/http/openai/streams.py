@@ -7,6 +7,9 @@ from typing import Any, TypeVar
 
 from fastapi import Request, Response
 
+from pagewire_frontend.access.api_keys import current_tenant
+from pagewire_frontend.http.kept_streams.endpoints import stream_response
+from pagewire_frontend.http.kept_streams.local_streams import LocalStreams
 from pagewire_frontend.http.openai.answer import Answer
 from pagewire_frontend.http.openai.answer_head import AnswerFormat
 from pagewire_frontend.http.openai.response_options import ResponseOptions
@@ -69,8 +72,31 @@ Shape = TypeVar("Shape")
 class Streams:
     """Makes streaming responses; one per process."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: LocalStreams) -> None:
+        """Create it.
+
+        Args:
+            kept: Keeps streams that go on without their client.
+        """
         self._rounds = FlushRounds()
+        self._kept = kept
+
+    @property
+    def keeps_any(self) -> bool:
+        """Whether streams can go on without their client."""
+        return self._kept.keeps_any
+
+    def of_kept(
+        self, request: Request, answer: Answer, form: AnswerFormat, shown: ResponseOptions
+    ) -> Response:
+        """Return the response that streams an answer which goes on without it."""
+        if shown.scores_prompt:
+            events = _event_bytes(_chunks(answer, form, shown))
+        else:
+            source = ChunkSource(answer, form, has_usage_chunk=shown.has_usage_chunk)
+            events = _source_bytes(source)
+        stream = self._kept.keep(events, answer.close, current_tenant())
+        return stream_response(request, self._kept.reading(stream, 0), stream.stream_id)
 
     def of_answer(
         self, request: Request, answer: Answer, form: AnswerFormat, shown: ResponseOptions
@@ -80,6 +106,22 @@ class Streams:
             return EventStream(request, _chunks(answer, form, shown), answer.close)
         source = ChunkSource(answer, form, has_usage_chunk=shown.has_usage_chunk)
         return LiveStream(request, source, answer.close, self._rounds)
+
+
+async def _source_bytes(source: ChunkSource) -> AsyncIterator[bytes]:
+    """Yield the events of a source, those that are ready together."""
+    turn = asyncio.Event()
+    source.listen(turn.set, lambda _: False)
+    while not source.is_over:
+        await turn.wait()
+        turn.clear()
+        yield source.take()
+
+
+async def _event_bytes(chunks: AsyncIterator[list[dict[str, Any]]]) -> AsyncIterator[bytes]:
+    async for ready in chunks:
+        yield b"".join(map(event_bytes, ready))
+    yield DONE
 
 
 async def _chunks(

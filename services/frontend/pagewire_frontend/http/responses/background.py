@@ -5,9 +5,10 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from pagewire_frontend.http.responses.event_log import ResponseEventLog, frames
+from pagewire_frontend.http.responses.frames import frames
 from pagewire_frontend.http.responses.output import Event
 from pagewire_frontend.http.responses.run import ResponseRun
+from pagewire_frontend.http.streaming.frame_log import FrameLog
 from pagewire_shared.errors import InternalError, OverloadedError, PagewireError
 
 _logger = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ class BackgroundRun:
         self.run = run
         self._hold = hold
         self._num_held = 0
-        self.log = ResponseEventLog()
+        self.log = FrameLog()
         self._on_end = on_end
         self._is_asked = asyncio.Event()
         self._log_events(run.created())

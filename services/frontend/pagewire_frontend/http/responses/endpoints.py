@@ -16,7 +16,7 @@ from pagewire_frontend.http.openai.bodies import Bodies
 from pagewire_frontend.http.openai.schemas import body_of, body_schema
 from pagewire_frontend.http.responses import options
 from pagewire_frontend.http.responses.directory import ResponseDirectory
-from pagewire_frontend.http.responses.event_log import frames
+from pagewire_frontend.http.responses.frames import frames
 from pagewire_frontend.http.responses.ids import mint_response_id
 from pagewire_frontend.http.responses.input import input_items
 from pagewire_frontend.http.responses.items import Item, turns

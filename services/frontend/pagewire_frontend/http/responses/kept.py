@@ -10,6 +10,7 @@ from pagewire_frontend.http.responses.directory import ResponseDirectory
 from pagewire_frontend.http.responses.endpoints import response_stream
 from pagewire_frontend.http.responses.items import Item
 from pagewire_frontend.http.server.errors import json_response
+from pagewire_frontend.http.server.query import truth, whole_number
 from pagewire_shared.errors import InvalidRequestError
 
 DEFAULT_PAGE: Final = 20
@@ -99,22 +100,3 @@ def page(items: Sequence[Item], query: Mapping[str, str]) -> dict[str, Any]:
         "last_id": data[-1]["id"] if data else "",
         "has_more": len(data) < len(listed),
     }
-
-
-def whole_number(query: Mapping[str, str], name: str, *, least: int, most: int) -> int | None:
-    """Return a number of the query, or None. Raises InvalidRequestError naming it."""
-    text = query.get(name)
-    if text is None:
-        return None
-    is_number = text.isascii() and text.isdigit() and len(text) < 20
-    if not is_number or not least <= int(text) <= most:
-        raise InvalidRequestError(f"{name} must be a number from {least} to {most}", field=name)
-    return int(text)
-
-
-def truth(query: Mapping[str, str], name: str) -> bool:
-    """Return a boolean of the query. Raises InvalidRequestError naming it."""
-    text = query.get(name, "false").lower()
-    if text not in ("true", "false"):
-        raise InvalidRequestError(f"{name} must be true or false", field=name)
-    return text == "true"

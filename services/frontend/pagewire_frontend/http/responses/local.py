@@ -10,12 +10,12 @@ import orjson
 
 from pagewire_frontend.engine.engine import Engine
 from pagewire_frontend.http.responses.background import BackgroundRun
-from pagewire_frontend.http.responses.event_log import ResponseEventLog
 from pagewire_frontend.http.responses.ids import not_found
 from pagewire_frontend.http.responses.items import Item, is_whole
 from pagewire_frontend.http.responses.pending_response import Body, PendingResponse
 from pagewire_frontend.http.responses.run import ResponseRun
 from pagewire_frontend.http.responses.store import ResponseStore, StoredResponse, StoreLimits
+from pagewire_frontend.http.streaming.frame_log import FrameLog
 from pagewire_shared.errors import InvalidRequestError
 
 
@@ -131,7 +131,7 @@ class LocalResponses:
         """Return the events from number `first` on; see ResponseDirectory."""
         found = self._find(response_id, tenant)
         if isinstance(found, StoredResponse) and found.events is not None:
-            log = ResponseEventLog()
+            log = FrameLog()
             log.append(found.events)
             log.end()
             return log.follow(first)

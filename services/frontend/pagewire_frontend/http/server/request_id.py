@@ -9,6 +9,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pagewire_frontend.request_label import LABEL, parse_label
 
 REQUEST_ID = "x-request-id"
+STREAM_ID = "x-pagewire-stream"
+"""Of an answer whose stream is kept: the id of the stream."""
 
 
 def label_of(headers: Iterable[tuple[bytes, bytes]]) -> str:

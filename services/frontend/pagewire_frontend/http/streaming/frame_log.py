@@ -1,23 +1,11 @@
-"""Logs the events of one response for any number of readers, which may be at different places."""
+"""Logs the events of one stream for any number of readers, which may be at different places."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-import orjson
 
-from pagewire_frontend.http.responses.output import Event
-
-
-def frames(events: Sequence[Event]) -> list[bytes]:
-    """Return each event with its type in front, as OpenAI's streams of responses have it."""
-    return [
-        b"event: " + event["type"].encode() + b"\ndata: " + orjson.dumps(event) + b"\n\n"
-        for event in events
-    ]
-
-
-class ResponseEventLog:
-    """Events of a response up to the last. Bounded by the output of its response."""
+class FrameLog:
+    """Events up to the last. Its owner bounds them."""
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []

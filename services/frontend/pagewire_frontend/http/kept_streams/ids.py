@@ -1,0 +1,61 @@
+"""Mints the ids of kept streams and of their events. A stream's id holds the tag of the frontend
+process that made it, and nothing else; that of an event also its number."""
+
+import os
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from pagewire_shared.errors import InvalidRequestError, PagewireError
+
+_STREAM_ID: Final = re.compile(r"stream_([0-9a-f]{8})_[0-9a-f]{32}")
+_MAX_DIGITS: Final = 12
+
+
+def mint_stream_id(tag: str) -> str:
+    """Return the id of a new stream of the process `tag`."""
+    return f"stream_{tag}_{os.urandom(16).hex()}"
+
+
+def tag_of_stream(stream_id: str) -> str | None:
+    """Return the tag of the process that made a stream; None for a malformed id."""
+    match = _STREAM_ID.fullmatch(stream_id)
+    return match[1] if match else None
+
+
+def frame_of(stream_id: str, number: int, event: bytes) -> bytes:
+    """Return an event, which ends with an empty line, with its id in front."""
+    return b"id: %b:%d\n%b" % (stream_id.encode(), number, event)
+
+
+def parse_event_id(text: str) -> tuple[str, int]:
+    """Return the stream and the number of an event. Raises InvalidRequestError."""
+    stream_id, _, number = text.rpartition(":")
+    is_number = number.isascii() and number.isdecimal() and len(number) <= _MAX_DIGITS
+    if tag_of_stream(stream_id) is None or not is_number:
+        raise InvalidRequestError(
+            f"last-event-id: {text[:100]!r} is not the id of an event of a kept stream",
+            field="last-event-id",
+        )
+    return stream_id, int(number)
+
+
+@dataclass
+class StreamNotFoundError(PagewireError):
+    """No stream of that id is kept, or it is another tenant's."""
+
+    field: str | None = "stream_id"
+    code: str = "stream_not_found"
+    status_name = "NOT_FOUND"
+    __str__ = PagewireError.__str__
+
+
+def stream_not_found(stream_id: str) -> StreamNotFoundError:
+    """Return the error for an id without a stream."""
+    shown = repr(stream_id[:64])
+    if tag_of_stream(stream_id) is None:
+        return StreamNotFoundError(f"{shown} is no id of a stream")
+    return StreamNotFoundError(
+        f"the stream {shown} is gone: it had no reader for --stream-retention-seconds, or it "
+        "was dropped for newer ones"
+    )

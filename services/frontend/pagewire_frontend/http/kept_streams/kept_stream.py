@@ -1,0 +1,117 @@
+"""One stream that goes on without its client: the task that takes its events, and their log."""
+
+import asyncio
+import enum
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+from pagewire_frontend.http.kept_streams.ids import frame_of
+from pagewire_frontend.http.server.errors import error_body
+from pagewire_frontend.http.streaming.event_stream import event_bytes
+from pagewire_frontend.http.streaming.frame_log import FrameLog
+from pagewire_shared.errors import InternalError, OverloadedError, PagewireError
+
+_logger = logging.getLogger(__name__)
+
+_EVENT_END: Final = b"\n\n"
+EVENT_BYTES: Final = 64
+"""Memory of an event beside its text, about."""
+
+
+class KeptState(enum.Enum):
+    """State of a kept stream."""
+
+    RUNNING = "running"
+    """More events come."""
+    ENDED = "ended"
+    """All events are in the log."""
+    DROPPED = "dropped"
+    """It is not found any more."""
+
+
+LEGAL_MOVES: dict[KeptState, frozenset[KeptState]] = {
+    KeptState.RUNNING: frozenset({KeptState.ENDED, KeptState.DROPPED}),
+    KeptState.ENDED: frozenset({KeptState.DROPPED}),
+    KeptState.DROPPED: frozenset(),
+}
+
+
+class KeptStream:
+    """The events of one answer from its beginning."""
+
+    def __init__(
+        self,
+        stream_id: str,
+        tenant: str | None,
+        *,
+        events: AsyncIterator[bytes],
+        close: Callable[[], None],
+        hold: Callable[["KeptStream", int], bool],
+    ) -> None:
+        """Create the stream; it takes its events at once.
+
+        Args:
+            events: Whole events as they are sent, several together.
+            close: Called once, when no more are taken.
+            hold: Counts bytes of its events; returns whether they fit.
+        """
+        self.stream_id = stream_id
+        self.tenant = tenant
+        self.log = FrameLog()
+        self.state = KeptState.RUNNING
+        self.num_readers = 0
+        self.num_held = 0
+        """Bytes that it is counted with."""
+        self.expiry: asyncio.TimerHandle | None = None
+        """Drops it unless it is read; its table sets and cancels it."""
+        self._close = close
+        self._hold = hold
+        self._task = asyncio.create_task(self._take(events))
+        # Not in the task: a task that is cancelled before its first step never runs.
+        self._task.add_done_callback(self._end)
+
+    def advance(self, state: KeptState) -> None:
+        """Move to `state`; a move that LEGAL_MOVES lacks is a fault of the caller."""
+        assert state in LEGAL_MOVES[self.state], f"{self.state.value} -> {state.value}"
+        self.state = state
+
+    def drop(self) -> None:
+        """Take no more events, and free what the answer holds."""
+        self.advance(KeptState.DROPPED)
+        self._task.cancel()
+
+    async def _take(self, events: AsyncIterator[bytes]) -> None:
+        try:
+            async for ready in events:
+                self._append(ready)
+        except PagewireError as error:
+            self._append_error(error)
+
+    def _append(self, ready: bytes) -> None:
+        parts = ready.split(_EVENT_END)[:-1]
+        first = len(self.log.frames)
+        frames = [
+            frame_of(self.stream_id, first + index, part + _EVENT_END)
+            for index, part in enumerate(parts)
+        ]
+        if not self._hold(self, sum(map(len, frames)) + EVENT_BYTES * len(frames)):
+            raise OverloadedError(
+                "the events of kept streams fill --stream-journal-bytes; this one ends"
+            )
+        self.log.append(frames)
+
+    def _append_error(self, error: PagewireError) -> None:
+        # Not counted: an answer has one at most, and it is short.
+        event = event_bytes(error_body(error))
+        self.log.append([frame_of(self.stream_id, len(self.log.frames), event)])
+
+    def _end(self, task: "asyncio.Task[None]") -> None:
+        fault = None if task.cancelled() else task.exception()
+        if fault is not None:
+            _logger.error("the stream %s failed", self.stream_id, exc_info=fault)
+            self._append_error(InternalError("the server failed on this request"))
+        if self.state is KeptState.RUNNING:
+            self.advance(KeptState.ENDED)
+        self._close()
+        self.log.end()

@@ -1,0 +1,149 @@
+"""The kept streams of this process, within their bounds."""
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from pagewire_frontend.http.kept_streams.directory import StreamReading
+from pagewire_frontend.http.kept_streams.ids import mint_stream_id, stream_not_found
+from pagewire_frontend.http.kept_streams.kept_stream import KeptState, KeptStream
+from pagewire_shared.errors import OverloadedError
+
+STREAM_BYTES: Final = 8192
+"""Memory of a stream beside its events, about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalLimits:
+    """Bounds of the kept streams of a process.
+
+    Attributes:
+        retention_seconds: How long a stream without readers is kept; 0 keeps none.
+        max_bytes: Most bytes of all; a tenant has at most half of them.
+    """
+
+    retention_seconds: float
+    max_bytes: int
+
+
+class LocalStreams:
+    """A StreamDirectory of the streams that this process made. `close` it at the end."""
+
+    def __init__(self, tag: str, limits: JournalLimits) -> None:
+        """Create the table.
+
+        Args:
+            tag: Tag of this process in the ids of its streams.
+        """
+        self._tag = tag
+        self._limits = limits
+        self._streams: OrderedDict[str, KeptStream] = OrderedDict()
+        self._num_bytes: Counter[str | None] = Counter()
+
+    @property
+    def keeps_any(self) -> bool:
+        """Whether streams are kept at all."""
+        return self._limits.retention_seconds > 0
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all streams."""
+        return self._num_bytes.total()
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def keep(
+        self, events: AsyncIterator[bytes], close: Callable[[], None], tenant: str | None
+    ) -> KeptStream:
+        """Return a new stream of these events; see KeptStream.
+
+        Raises:
+            OverloadedError: There is no room; nothing was taken.
+        """
+        stream_id = mint_stream_id(self._tag)
+        if not self._make_room(tenant, STREAM_BYTES):
+            raise OverloadedError("kept streams fill --stream-journal-bytes")
+        stream = KeptStream(stream_id, tenant, events=events, close=close, hold=self._hold)
+        self._streams[stream_id] = stream
+        self._count(stream, STREAM_BYTES)
+        self._leave(stream)
+        return stream
+
+    async def read(self, stream_id: str, tenant: str | None, first: int) -> StreamReading:
+        """Begin to read a stream; see StreamDirectory."""
+        stream = self._streams.get(stream_id)
+        # The error does not show whether another tenant has a stream of this id.
+        if stream is None or stream.tenant != tenant:
+            raise stream_not_found(stream_id)
+        return self.reading(stream, first)
+
+    def reading(self, stream: KeptStream, first: int) -> StreamReading:
+        """Begin to read a stream from event number `first` on."""
+        stream.num_readers += 1
+        if stream.expiry is not None:
+            stream.expiry.cancel()
+            stream.expiry = None
+        is_open = True
+
+        def close() -> None:
+            nonlocal is_open
+            if is_open:
+                is_open = False
+                stream.num_readers -= 1
+                self._leave(stream)
+
+        return StreamReading(stream.log.follow(first), close)
+
+    def close(self) -> None:
+        """Drop all streams."""
+        for stream in list(self._streams.values()):
+            self._drop(stream)
+
+    def _leave(self, stream: KeptStream) -> None:
+        """Drop a stream after a while without readers."""
+        if not stream.num_readers and stream.state is not KeptState.DROPPED:
+            loop = asyncio.get_running_loop()
+            seconds = self._limits.retention_seconds
+            stream.expiry = loop.call_later(seconds, partial(self._drop, stream))
+
+    def _drop(self, stream: KeptStream) -> None:
+        if self._streams.pop(stream.stream_id, None) is None:
+            return
+        if stream.expiry is not None:
+            stream.expiry.cancel()
+        self._count(stream, -stream.num_held)
+        stream.drop()
+
+    def _hold(self, stream: KeptStream, num_bytes: int) -> bool:
+        if stream.state is KeptState.DROPPED or not self._make_room(stream.tenant, num_bytes):
+            return False
+        self._count(stream, num_bytes)
+        return True
+
+    def _count(self, stream: KeptStream, num_bytes: int) -> None:
+        stream.num_held += num_bytes
+        self._num_bytes[stream.tenant] += num_bytes
+        if not self._num_bytes[stream.tenant]:
+            del self._num_bytes[stream.tenant]
+
+    def _make_room(self, tenant: str | None, num_bytes: int) -> bool:
+        """Drop ended streams without readers, oldest first, until `num_bytes` fit."""
+        share = self._limits.max_bytes // 2
+        while self._num_bytes[tenant] + num_bytes > share:
+            if not self._drop_one(lambda one: one.tenant == tenant):
+                return False
+        while self.num_bytes + num_bytes > self._limits.max_bytes:
+            if not self._drop_one(lambda _: True):
+                return False
+        return True
+
+    def _drop_one(self, is_meant: Callable[[KeptStream], bool]) -> bool:
+        for stream in self._streams.values():
+            if stream.state is KeptState.ENDED and not stream.num_readers and is_meant(stream):
+                self._drop(stream)
+                return True
+        return False
