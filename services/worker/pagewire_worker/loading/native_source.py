@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from pagewire_shared.errors import StartupError
 from pagewire_worker.attention.registry import AUTO, make_attentions, pick_attention
@@ -257,6 +258,12 @@ class NativeSource:
                 block_size=settings.block_size,
             )
         return NativeModel(decoder, attentions, loader.kind, head, table, scales)
+
+    def read_embedding(self, settings: LoadSettings) -> Tensor:
+        """Read the embedding, [vocab, hidden], once more. Raises StartupError."""
+        shape = (self.plan.vocab_size, self.plan.hidden_size)
+        reader = self._decoder_weights(self._open(settings))
+        return reader.take(f"{self.plan.embedding}.weight", shape)
 
     def _attentions(
         self,

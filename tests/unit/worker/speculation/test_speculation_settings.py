@@ -46,8 +46,9 @@ def test_speculation_is_off(text):
         ("[1]", "not a JSON object"),
         ("ngram", "not JSON"),
         (
-            '{"method": "eagle"}',
-            "method 'eagle' is not there yet; there are ngram, suffix, draft_model, grammar, none",
+            '{"method": "medusa"}',
+            "method 'medusa' is not there yet; there are ngram, suffix, draft_model, eagle, eagle3,"
+            " grammar, none",
         ),
         ('{"num_speculative_tokens": 3}', "no method is named"),
         ('{"method": "ngram", "model": "x"}', "model is not for method ngram"),
@@ -58,6 +59,11 @@ def test_speculation_is_off(text):
         (
             '{"method": "grammar", "prompt_lookup_min": 2}',
             "prompt_lookup_min is not for method grammar",
+        ),
+        ('{"method": "eagle3"}', "model is needed for method eagle3"),
+        (
+            '{"method": "eagle3", "model": "x", "quantization": "int8"}',
+            "quantization is not for method eagle3",
         ),
         ('{"method": "grammar", "model": "x"}', "model is not for method grammar"),
         ('{"model": 3}', "model must be a text"),
