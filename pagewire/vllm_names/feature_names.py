@@ -70,7 +70,7 @@ PARALLEL: Final = (
 )
 
 _LORA: Final = "adapters are applied as PEFT publishes them; docs/adapters.md"
-_METHODS: Final = "ngram, suffix, draft_model, eagle, eagle3 and grammar"
+_METHODS: Final = "ngram, suffix, draft_model, eagle, eagle3, mtp and grammar"
 _SPECULATION: Final = f"use --speculative-config; its methods are {_METHODS}"
 
 ADAPTERS: Final = (

@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from pagewire_shared.errors import StartupError
@@ -16,6 +17,7 @@ from pagewire_worker.backend.state_tap import TapsStates, no_states
 from pagewire_worker.batch.slots import SlotTable
 from pagewire_worker.checkpoint.weights import SafetensorsReader
 from pagewire_worker.config import WorkerConfig
+from pagewire_worker.families.plan import ModelPlan
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.layers.linear import pick_linear
 from pagewire_worker.loading.draft_model import draft_folder, num_cache_blocks
@@ -26,13 +28,14 @@ from pagewire_worker.loading.head_tensors import (
     head_plan,
     tapped_layers,
 )
+from pagewire_worker.loading.mtp_tensors import load_mtp, mtp_plan
 from pagewire_worker.loading.native_source import NativeSource
 from pagewire_worker.loading.replica_shape import ReplicaShape
 from pagewire_worker.models.draft_head import DraftHead
 from pagewire_worker.speculation.draft_blocks import DraftBlocks
 from pagewire_worker.speculation.draft_model import Sample
 from pagewire_worker.speculation.head_drafts import HeadDrafts
-from pagewire_worker.speculation.settings import HEADS, SpeculationSettings, read_speculation
+from pagewire_worker.speculation.settings import HEADS, MTP, SpeculationSettings, read_speculation
 
 _logger: Final = logging.getLogger(__name__)
 
@@ -100,37 +103,23 @@ def _load(
     source = shape.source
     if not isinstance(source, NativeSource):
         raise StartupError(f"{shape.model.architecture} has no native decoder, which it needs")
-    folder = draft_folder(config, shape, asked)
-    check_weights(folder, str(folder))
-    data, model = read_config(folder), source.plan
-    target = HeadTarget(
-        num_layers=len(model.layers),
-        hidden_size=model.hidden_size,
-        vocab_size=model.vocab_size,
-        embedding=lambda: source.read_embedding(settings),
-    )
-    plan = head_plan(data, asked.method, target)
-    loader = HeadLoader(
-        data=data,
-        plan=plan,
-        target=target,
-        weights=SafetensorsReader(folder, settings.device, settings.dtype, names=HeadNames()),
-        kind=pick_linear(settings.linear_backend, settings.device, settings.dtype),
-        dtype=settings.dtype,
-        num_positions=settings.max_model_len,
-    )
-    head = loader.load(asked.method, tapped_layers(data, asked.method, target.num_layers))
+    if asked.method == MTP:
+        plan, head = _read_mtp(source, settings)
+    else:
+        folder = draft_folder(config, shape, asked)
+        plan, head = _read_published(folder, asked.method, source, settings)
     longest, size = settings.max_model_len, settings.block_size
-    num_blocks = num_cache_blocks(plan.cache_shape, settings, asked, longest, shape.max_num_seqs)
+    cache_shape = replace(plan.cache_shape, groups=())
+    num_blocks = num_cache_blocks(cache_shape, settings, asked, longest, shape.max_num_seqs)
     cache = KvCache(
-        shape=plan.cache_shape,
+        shape=cache_shape,
         num_blocks=num_blocks,
         block_size=size,
         device=settings.device,
         dtype=settings.dtype,
     )
     _logger.info(
-        "an %s head makes drafts, with %s of KV cache",
+        "a head of method %s makes drafts, with %s of KV cache",
         asked.method,
         format_size(num_blocks * cache.bytes_per_block),
     )
@@ -140,3 +129,43 @@ def _load(
         num_slots=shape.max_num_seqs, num_blocks=num_blocks, block_size=size, longest=longest
     )
     return LoadedHead(head, cache, attention, blocks)
+
+
+def _read_published(
+    folder: Path, method: str, source: NativeSource, settings: LoadSettings
+) -> tuple[ModelPlan, DraftHead]:
+    """Return a head that has a folder of its own, and its plan."""
+    check_weights(folder, str(folder))
+    data, model = read_config(folder), source.plan
+    target = HeadTarget(
+        num_layers=len(model.layers),
+        hidden_size=model.hidden_size,
+        vocab_size=model.vocab_size,
+        embedding=lambda: source.read_embedding(settings),
+    )
+    plan = head_plan(data, method, target)
+    loader = HeadLoader(
+        data=data,
+        plan=plan,
+        target=target,
+        weights=SafetensorsReader(folder, settings.device, settings.dtype, names=HeadNames()),
+        kind=pick_linear(settings.linear_backend, settings.device, settings.dtype),
+        dtype=settings.dtype,
+        num_positions=settings.max_model_len,
+    )
+    return plan, loader.load(method, tapped_layers(data, method, target.num_layers))
+
+
+def _read_mtp(source: NativeSource, settings: LoadSettings) -> tuple[ModelPlan, DraftHead]:
+    """Return the head that lies behind the layers of the model, and its plan."""
+    plan = mtp_plan(read_config(source.folder), source.plan)
+    head = load_mtp(
+        plan,
+        f"model.layers.{len(source.plan.layers)}",
+        source.open_decoder(settings),
+        pick_linear(settings.linear_backend, settings.device, settings.dtype),
+        settings.dtype,
+        settings.max_model_len,
+        lambda: source.read_embedding(settings),
+    )
+    return plan, head

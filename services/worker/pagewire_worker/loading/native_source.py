@@ -262,8 +262,11 @@ class NativeSource:
     def read_embedding(self, settings: LoadSettings) -> Tensor:
         """Read the embedding, [vocab, hidden], once more. Raises StartupError."""
         shape = (self.plan.vocab_size, self.plan.hidden_size)
-        reader = self._decoder_weights(self._open(settings))
-        return reader.take(f"{self.plan.embedding}.weight", shape)
+        return self.open_decoder(settings).take(f"{self.plan.embedding}.weight", shape)
+
+    def open_decoder(self, settings: LoadSettings) -> WeightReader:
+        """Return the tensors of the decoder, none of them read yet."""
+        return self._decoder_weights(self._open(settings))
 
     def _attentions(
         self,

@@ -13,9 +13,11 @@ from pagewire_shared.process.sizes import parse_size
 
 DRAFT_MODEL: Final = "draft_model"
 GRAMMAR: Final = "grammar"
-EAGLE, EAGLE3 = "eagle", "eagle3"
-HEADS: Final = (EAGLE, EAGLE3)
+EAGLE, EAGLE3, MTP = "eagle", "eagle3", "mtp"
+HEADS: Final = (EAGLE, EAGLE3, MTP)
 """Methods of a head over the hidden states of the model."""
+ALIASES: Final = {"deepseek_mtp": MTP, "glm4_moe_mtp": MTP}
+"""Names that vLLM has for a method."""
 METHODS: Final = ("ngram", "suffix", DRAFT_MODEL, *HEADS, GRAMMAR, "none")
 MAX_DRAFTS: Final = 64
 
@@ -65,7 +67,13 @@ _OF_ALL: Final = {"method", "num_speculative_tokens", "adaptive"}
 _OF_HEADS: Final = {"model", "kv_cache_memory"}
 _OF_DRAFT_MODEL: Final = {*_OF_HEADS, "quantization"}
 _OF_LOOKUPS: Final = set(_NAMES) - _OF_ALL - _OF_DRAFT_MODEL
-_OF: Final = {DRAFT_MODEL: _OF_DRAFT_MODEL, EAGLE: _OF_HEADS, EAGLE3: _OF_HEADS, GRAMMAR: set()}
+_OF: Final[Mapping[str, set[str]]] = {
+    DRAFT_MODEL: _OF_DRAFT_MODEL,
+    EAGLE: _OF_HEADS,
+    EAGLE3: _OF_HEADS,
+    MTP: {"kv_cache_memory"},
+    GRAMMAR: set(),
+}
 """Settings of single methods, beside those of all."""
 _LONGEST_LOOKUP: Final = 64
 
@@ -93,6 +101,7 @@ def read_speculation(text: str) -> SpeculationSettings:
         return SpeculationSettings()
     # As in vLLM, a model alone names the method.
     method = given.setdefault("method", DRAFT_MODEL if "model" in given else None)
+    given["method"] = method = ALIASES.get(str(method), method)
     if method not in METHODS:
         shown = "no method is named" if method is None else f"method {method!r} is not there yet"
         raise StartupError(f"{shown}; there are {', '.join(METHODS)}")
@@ -127,7 +136,7 @@ def _models(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
     for name in sorted(given.keys() - _OF_ALL) if method != "none" else ():
         if name not in _OF.get(method, _OF_LOOKUPS):
             raise StartupError(f"{name} is not for method {method}")
-    if method in HEADS and not given.get("model"):
+    if method in (EAGLE, EAGLE3) and not given.get("model"):
         raise StartupError(f"model is needed for method {method}: a folder or a hub id")
     for name in ("model", "quantization"):
         if not isinstance(given.get(name, ""), str):
