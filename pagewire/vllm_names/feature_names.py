@@ -70,9 +70,8 @@ PARALLEL: Final = (
 )
 
 _LORA: Final = "adapters are applied as PEFT publishes them; docs/adapters.md"
-_SPECULATION: Final = (
-    "use --speculative-config; its methods are ngram, suffix, grammar and draft_model"
-)
+_METHODS: Final = "ngram, suffix, draft_model, eagle, eagle3, mtp and grammar"
+_SPECULATION: Final = f"use --speculative-config; its methods are {_METHODS}"
 
 ADAPTERS: Final = (
     *works(
@@ -106,7 +105,7 @@ SPECULATION: Final = (
     ForeignName(
         name="speculative_config",
         here="speculative_config",
-        text="a JSON object or a dict, on CPUs; methods are ngram, suffix, grammar and draft_model",
+        text=f"a JSON object or a dict, on CPUs; methods are {_METHODS}",
         meanings={"none": "", "{}": ""},
         convert=json_text,
     ),

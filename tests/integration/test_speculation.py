@@ -15,6 +15,7 @@ import pytest
 
 from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
 from support.cells.clusters import Cluster, start_cluster
+from support.checkpoints.draft_heads import head_config, knowing_head, write_head
 from support.kernels.fused_kernels import needs_kernels
 from support.processes.processes import free_ports
 from support.traffic.mixed_requests import ask_mixed, assert_equal, make_requests
@@ -35,12 +36,30 @@ def first_port() -> int:
     return free_ports(NUM_PROCESSES)
 
 
-@pytest.fixture(scope="module", params=["ngram", pytest.param("draft", marks=pytest.mark.long)])
+def head_of(folder: Path) -> Path:
+    """A head that guesses what the model would say of an embedding alone, right at times."""
+    return write_head(folder, head_config("eagle"), knowing_head("eagle", {}))
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        "ngram",
+        pytest.param("draft", marks=pytest.mark.long),
+        pytest.param("head", marks=(pytest.mark.long, pytest.mark.whole)),
+    ],
+)
 def speculative(
-    request: pytest.FixtureRequest, tiny_checkpoint: Path, first_port: int
+    request: pytest.FixtureRequest,
+    tiny_checkpoint: Path,
+    first_port: int,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Cluster]:
     """A worker for prompts and two for tokens, all of which verify drafts."""
     drafted = {"model": str(tiny_checkpoint), "num_speculative_tokens": 4, "adaptive": False}
+    if request.param == "head":
+        head = head_of(tmp_path_factory.mktemp("head"))
+        drafted |= {"method": "eagle", "model": str(head)}
     cluster = start_cluster(
         tiny_checkpoint,
         prefill_workers=1,

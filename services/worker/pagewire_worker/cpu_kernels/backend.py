@@ -2,6 +2,8 @@
 
 import ctypes
 import hashlib
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -11,6 +13,7 @@ from pagewire_worker.backend.attention import Int64Array
 from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.backend.expert_counts import ExpertCounts
 from pagewire_worker.backend.sampled_tokens import SampledTokens
+from pagewire_worker.backend.state_tap import StateTap
 from pagewire_worker.cpu_kernels import abi
 from pagewire_worker.cpu_kernels.adapter_store import FusedAdapterStore
 from pagewire_worker.cpu_kernels.library import TYPES, KernelPool, pointer
@@ -66,6 +69,7 @@ class FusedBackend:
         self._work = LayerWork.of(decoder.layers[-1])
         # Held while the kernels write them.
         self._expert_counts: ExpertCounts | None = None
+        self._tap = StateTap(())
 
     @property
     def kv_cache(self) -> KvCache:
@@ -102,10 +106,7 @@ class FusedBackend:
             (len(batch.output_rows), self.embedding_size), dtype=self._decoder.dtype
         )
         arrays = BatchArrays(batch)
-        num_layers = len(self._decoder.layers)
-        most = 1 if self._on_layer.is_awaited else self._layers_per_call(num_tokens)
-        for first in range(0, num_layers, most):
-            last = min(first + most, num_layers)
+        for first, last in self._calls(num_tokens):
             self._pool.step(
                 self._model,
                 arrays.structure,
@@ -116,7 +117,14 @@ class FusedBackend:
             )
             for _ in range(first, last):
                 self._on_layer()
+            if self._tap.wants(last):
+                self._tap.put(last, self._states_into(last, num_tokens))
         return states
+
+    def tap(self, layers: Sequence[int]) -> StateTap:
+        """Return a tap of the states that come into `layers`; steps make a call up to each."""
+        self._tap = StateTap(layers)
+        return self._tap
 
     def count_experts(self) -> ExpertCounts:
         """Count the tokens of each expert from now on."""
@@ -168,8 +176,33 @@ class FusedBackend:
             self._prepared_states = torch.empty(needed, dtype=torch.uint8)
         return pointer(self._prepared_states) if needed else None
 
-    def _layers_per_call(self, num_tokens: int) -> int:
-        return max(1, int(CALL_SECONDS / self._work.seconds(num_tokens)))
+    def _calls(self, num_tokens: int) -> Iterator[tuple[int, int]]:
+        """Return the first layer and the end of each call of a step."""
+        most, num_layers = 1, len(self._decoder.layers)
+        if not self._on_layer.is_awaited:
+            most = max(1, int(CALL_SECONDS / self._work.seconds(num_tokens)))
+        if self._tap.wants(0):
+            yield 0, 0
+        ends = sorted({*(one for one in self._tap.layers if one), num_layers})
+        for begin, end in pairwise((0, *ends)):
+            for first in range(begin, end, most):
+                yield first, min(first + most, end)
+
+    def _states_into(self, layer: int, num_tokens: int) -> Tensor:
+        """Return a copy of the states of all tokens, after the last norm behind all layers."""
+        decoder = self._decoder
+        residual = self._scratch.residual(num_tokens, self.embedding_size)
+        if layer < len(decoder.layers):
+            return residual.to(decoder.dtype, copy=True)
+        states = torch.empty_like(residual, dtype=decoder.dtype)
+        self._pool.norm(
+            TYPES[decoder.dtype],
+            pointer(residual),
+            decoder.norm.structure(),
+            num_tokens,
+            pointer(states),
+        )
+        return states
 
 
 class BatchArrays:

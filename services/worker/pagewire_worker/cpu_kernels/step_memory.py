@@ -68,6 +68,10 @@ class StepScratch:
         found = (self._tensors.get(buffer) for buffer in range(abi.NUM_BUFFERS))
         self.structure = abi.Scratch(tuple(map(pointer, found)))
 
+    def residual(self, num_tokens: int, size: int) -> torch.Tensor:
+        """Return the residual stream of the last step, float32 [num_tokens, size], as a view."""
+        return self._tensors[abi.RESIDUAL][: num_tokens * size].view(num_tokens, size)
+
 
 def _routers(decoder: FusedDecoder) -> list[PackedWeights]:
     mlps = (layer.mlp for layer in decoder.layers)

@@ -31,4 +31,6 @@ def _read(data: Data) -> ModelPlan:
     return model_plan(data, layers, norm("model.norm"))
 
 
-FAMILIES = (Family(architecture="LlamaForCausalLM", read=_read, gguf=("llama",)),)
+LLAMA = Family(architecture="LlamaForCausalLM", read=_read, gguf=("llama",))
+
+FAMILIES = (LLAMA,)

@@ -75,7 +75,7 @@ def _load(
     asked: SpeculationSettings,
     on_layer: Callable[[], None],
 ) -> LoadedDraft:
-    folder = _folder(config, shape, asked)
+    folder = draft_folder(config, shape, asked)
     if config.load_format == "auto":
         check_weights(folder, str(folder))
     source = choose_source(folder, "native", config.load_format)
@@ -84,7 +84,7 @@ def _load(
     loaded = source.load(_own_settings(settings, asked, longest))
     # Its sequences keep all their blocks, so windows need no groups.
     cache_shape = replace(loaded.cache_shape, groups=())
-    num_blocks = _num_blocks(cache_shape, settings, asked, longest, shape.max_num_seqs)
+    num_blocks = num_cache_blocks(cache_shape, settings, asked, longest, shape.max_num_seqs)
     cache = KvCache(
         shape=cache_shape,
         num_blocks=num_blocks,
@@ -128,7 +128,7 @@ def _own_settings(settings: LoadSettings, asked: SpeculationSettings, longest: i
     )
 
 
-def _folder(config: WorkerConfig, shape: ReplicaShape, asked: SpeculationSettings) -> Path:
+def draft_folder(config: WorkerConfig, shape: ReplicaShape, asked: SpeculationSettings) -> Path:
     """Return the folder of the draft model: of the built-in model, there is one by default."""
     name = asked.model
     if not name:
@@ -139,7 +139,7 @@ def _folder(config: WorkerConfig, shape: ReplicaShape, asked: SpeculationSetting
     return resolve_model(name, has_weights=True, cache=cache)
 
 
-def _num_blocks(
+def num_cache_blocks(
     shape: CacheShape,
     settings: LoadSettings,
     asked: SpeculationSettings,

@@ -35,6 +35,7 @@ from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_watch import LayerCalls
 from pagewire_worker.layers.fp8 import device_capability
 from pagewire_worker.loading.cache_sizing import CacheSettings, make_cache
+from pagewire_worker.loading.draft_head import LoadedHead, load_head
 from pagewire_worker.loading.draft_model import LoadedDraft, load_draft
 from pagewire_worker.loading.encoder_cache import encoder_cache, without_blocks
 from pagewire_worker.loading.load_settings import load_settings
@@ -163,11 +164,11 @@ def _load_models(
     shape: ReplicaShape,
     on_progress: Callable[[float, str], None],
     on_layer: Callable[[], None],
-) -> tuple[LoadedReplicaModel, LoadedDraft | None]:
-    """Return the model, and its draft model if it has one."""
+) -> tuple[LoadedReplicaModel, LoadedDraft | LoadedHead | None]:
+    """Return the model, and its draft model or head if it has one."""
     settings = load_settings(config, shape, on_progress)
     model = shape.source.load(settings)
-    draft = load_draft(config, shape, settings, on_layer)
+    draft = load_draft(config, shape, settings, on_layer) or load_head(config, shape, settings)
     on_progress(0.9, "allocating the KV cache")
     return model, draft
 

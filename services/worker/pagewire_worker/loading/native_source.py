@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from pagewire_shared.errors import StartupError
 from pagewire_worker.attention.registry import AUTO, make_attentions, pick_attention
@@ -257,6 +258,15 @@ class NativeSource:
                 block_size=settings.block_size,
             )
         return NativeModel(decoder, attentions, loader.kind, head, table, scales)
+
+    def read_embedding(self, settings: LoadSettings) -> Tensor:
+        """Read the embedding, [vocab, hidden], once more. Raises StartupError."""
+        shape = (self.plan.vocab_size, self.plan.hidden_size)
+        return self.open_decoder(settings).take(f"{self.plan.embedding}.weight", shape)
+
+    def open_decoder(self, settings: LoadSettings) -> WeightReader:
+        """Return the tensors of the decoder, none of them read yet."""
+        return self._decoder_weights(self._open(settings))
 
     def _attentions(
         self,

@@ -11,6 +11,7 @@ from pagewire_shared.errors import StartupError
 from pagewire_worker.backend.backend import ModelBackend
 from pagewire_worker.batch.slots import SlotTable
 from pagewire_worker.config import WorkerConfig
+from pagewire_worker.loading.draft_head import LoadedHead
 from pagewire_worker.loading.draft_model import LoadedDraft
 from pagewire_worker.loading.replica_shape import ReplicaShape
 from pagewire_worker.loading.token_budget import probe_batch
@@ -40,13 +41,13 @@ class Drafting:
 
     Attributes:
         sampler: Chooses the tokens of the model.
-        draft: The draft model; None for drafts that are looked up.
+        draft: The draft model or head; None for drafts that are looked up.
         most_rows: Rows of a step that several sequences share, at most.
     """
 
     slots: SlotTable
     sampler: Sampler
-    draft: LoadedDraft | None
+    draft: LoadedDraft | LoadedHead | None
     most_rows: int
 
 
@@ -84,7 +85,7 @@ def make_speculator(
         costs = measured_costs(backend, most_rows, time.perf_counter)
     predictions = PredictionFinder(slots.limits.vocab_size)
     return Speculator(
-        proposer=make_proposer(settings, drafting, predictions, grammars),
+        proposer=make_proposer(settings, backend, drafting, predictions, grammars),
         table=slots,
         costs=costs,
         most=settings.num_speculative_tokens,
@@ -94,22 +95,31 @@ def make_speculator(
 
 def make_proposer(
     settings: SpeculationSettings,
+    backend: ModelBackend,
     drafting: Drafting,
     predictions: PredictionFinder,
     grammars: DraftGrammars,
 ) -> DraftProposer:
-    """Return the proposer of a method, behind the predictions of requests and their grammars."""
+    """Return the proposer of a method, behind the predictions of requests and their grammars.
+
+    Raises:
+        StartupError: `backend` does not hand out what a head reads.
+    """
     draft = drafting.draft
     if draft is None:
         return Lookups([predictions, *make_finders(settings)], grammars)
-    model = DraftModel(
-        backend=draft.backend,
-        blocks=draft.blocks,
-        table=drafting.slots,
-        sampler=drafting.sampler,
-        draft_seconds=measured_costs(draft.backend, 1, time.perf_counter).seconds(1),
-    )
-    return LookupsFirst(Lookups([predictions], grammars), model, grammars)
+    computing: DraftProposer
+    if isinstance(draft, LoadedHead):
+        computing = draft.proposer(backend, drafting.slots, drafting.sampler)
+    else:
+        computing = DraftModel(
+            backend=draft.backend,
+            blocks=draft.blocks,
+            table=drafting.slots,
+            sampler=drafting.sampler,
+            draft_seconds=measured_costs(draft.backend, 1, time.perf_counter).seconds(1),
+        )
+    return LookupsFirst(Lookups([predictions], grammars), computing, grammars)
 
 
 def make_finders(settings: SpeculationSettings) -> list[DraftFinder]:

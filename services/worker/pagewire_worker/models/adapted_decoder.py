@@ -8,6 +8,7 @@ from torch import Tensor
 from pagewire_worker.backend.attention import StepAttention
 from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.backend.expert_counts import CountsExperts, ExpertCounts, no_expert_counts
+from pagewire_worker.backend.state_tap import StateTap, TapsStates, no_states
 from pagewire_worker.families.plan import ModelPlan
 from pagewire_worker.kv.kv_cache import LayerCache
 from pagewire_worker.models.adapter_tensors import StepAdapters
@@ -60,3 +61,9 @@ class AdaptedDecoder:
         if not isinstance(self.inner, CountsExperts):
             raise no_expert_counts(self.name)
         return self.inner.count_experts()
+
+    def tap(self, layers: Sequence[int]) -> StateTap:
+        """Return a tap of the states that come into `layers`. Raises StartupError if it cannot."""
+        if not isinstance(self.inner, TapsStates):
+            raise no_states(self.name)
+        return self.inner.tap(layers)

@@ -13,6 +13,7 @@ from torch.nn import functional
 from pagewire_worker.backend.attention import AttentionKind, StepAttention
 from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.backend.expert_counts import ExpertCounts
+from pagewire_worker.backend.state_tap import StateTap
 from pagewire_worker.checkpoint.weights import WeightReader
 from pagewire_worker.families.plan import (
     AttentionSpec,
@@ -163,6 +164,7 @@ class Decoder:
         self._layers = layers
         self._norm = norm
         self._output = output
+        self._tap = StateTap(())
 
     def forward(
         self,
@@ -186,12 +188,21 @@ class Decoder:
         rotations = _rotations([layer.rotary for layer in self._layers], batch.positions)
         groups = batch.groups
         parts = zip(self._layers, caches, attends, rotations, strict=True)
-        for layer, cache, attend, rotation in parts:
+        for index, (layer, cache, attend, rotation) in enumerate(parts):
+            if self._tap.wants(index):
+                self._tap.put(index, hidden)
             slot_mapping = groups[cache.group].slot_mapping
             inputs = LayerInputs(rotation, slot_mapping, cache, attend, batch.faults)
             hidden = layer(hidden, inputs)
             on_layer()
+        if self._tap.wants(len(self._layers)):
+            self._tap.put(len(self._layers), self._norm(hidden))
         return self._norm(hidden.index_select(0, batch.output_rows))
+
+    def tap(self, layers: Sequence[int]) -> StateTap:
+        """Return a tap of the states that come into `layers`."""
+        self._tap = StateTap(layers)
+        return self._tap
 
     def count_experts(self) -> ExpertCounts:
         """Count the tokens of each expert from now on."""
@@ -231,24 +242,26 @@ def load_decoder(
         lambda rope: RotaryTable(rope, num_positions, device, embedding.dtype),
     )
     layers = [
-        _load_layer(plan, spec, weights, linears, table)
+        load_layer(plan, spec, weights, linears, table)
         for spec, table in zip(plan.layers, tables, strict=True)
     ]
-    norm = _load_norm(plan.norm, weights)
+    norm = load_norm(plan.norm, weights)
     output = linears.load_output(plan, embedding)
     return Decoder(plan=plan, embedding=embedding, layers=layers, norm=norm, output=output)
 
 
-def _load_layer(
+def load_layer(
     plan: ModelPlan,
     spec: LayerSpec,
     weights: WeightReader,
     linears: LinearLoader,
     rotary: RotaryTable | None,
 ) -> DecoderLayer:
+    """Load one layer. Raises StartupError naming the tensor at fault."""
+
     def branch(norms: BranchNorms) -> ResidualBranch:
         before, after = (
-            None if one is None else _load_norm(one, weights) for one in (norms.before, norms.after)
+            None if one is None else load_norm(one, weights) for one in (norms.before, norms.after)
         )
         return ResidualBranch(before, after, plan.residual_multiplier)
 
@@ -272,11 +285,11 @@ def _load_attention(
             spec=spec,
             linears=parts,
             tensors=load_latent(spec, weights),
-            norm=_load_norm(latent.norm, weights),
-            query_norm=None if low is None else _load_norm(low, weights),
+            norm=load_norm(latent.norm, weights),
+            query_norm=None if low is None else load_norm(low, weights),
         )
     query_norm, key_norm = (
-        None if one is None else _load_norm(one, weights, spec.order_of(one.size))
+        None if one is None else load_norm(one, weights, spec.order_of(one.size))
         for one in (spec.query_norm, spec.key_norm)
     )
     return SelfAttention(
@@ -301,7 +314,8 @@ def _load_mlp(spec: MlpSpec | ExpertsSpec, linears: LinearLoader) -> Mlp | Exper
     )
 
 
-def _load_norm(spec: NormSpec, weights: WeightReader, order: Sequence[int] | None = None) -> Norm:
+def load_norm(spec: NormSpec, weights: WeightReader, order: Sequence[int] | None = None) -> Norm:
+    """Load a norm. Raises StartupError naming the tensor at fault."""
     tensors = load_norm_tensors(spec, weights, order)
     if tensors.bias is not None:
         return LayerNorm(tensors.weight, tensors.bias, spec.epsilon)

@@ -9,6 +9,7 @@ from pagewire_worker.backend.attention import AttentionBackend, AttentionKind, S
 from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.backend.expert_counts import CountsExperts, ExpertCounts, no_expert_counts
 from pagewire_worker.backend.sampled_tokens import SampledTokens
+from pagewire_worker.backend.state_tap import StateTap, TapsStates, no_states
 from pagewire_worker.checkpoint.dtypes import CACHE_DTYPES
 from pagewire_worker.families.plan import ModelPlan
 from pagewire_worker.kv.kv_cache import KvCache, LayerCache
@@ -134,6 +135,12 @@ class TorchBackend:
         if not isinstance(self._model, CountsExperts):
             raise no_expert_counts(self.kernel_set)
         return self._model.count_experts()
+
+    def tap(self, layers: Sequence[int]) -> StateTap:
+        """Return a tap of the states that come into `layers`. Raises StartupError if it cannot."""
+        if not isinstance(self._model, TapsStates):
+            raise no_states(self.kernel_set)
+        return self._model.tap(layers)
 
     def greedy(self, hidden: Tensor) -> SampledTokens:
         """Return the most likely token per row of [rows, hidden], the lowest id of equal ones."""

@@ -104,6 +104,9 @@ class DraftModel:
         """Forget all sequences."""
         self._blocks.clear()
 
+    def observe(self, slots: Int64Array, positions: Int64Array) -> None:
+        """Follow nothing: tokens are read when drafts are wanted."""
+
     def prepare(self, asked: Sequence[DraftRequest], most: int, seconds: float) -> list[int]:
         """Read a chunk of what is unseen of `asked` [n]; return how many drafts each may have, [n].
 

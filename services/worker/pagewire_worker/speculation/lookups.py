@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from pagewire_shared.kv.arrays import Int64Array
 from pagewire_worker.speculation.draft_grammars import DraftGrammars, NoGrammars
 from pagewire_worker.speculation.proposer import (
     NOTHING,
@@ -66,6 +67,9 @@ class Lookups:
         """Forget all sequences."""
         for finder in self._finders:
             finder.clear()
+
+    def observe(self, slots: Int64Array, positions: Int64Array) -> None:
+        """Follow nothing: tokens are read when drafts are wanted."""
 
     def prepare(self, asked: Sequence[DraftRequest], most: int, seconds: float) -> list[int]:
         """Find drafts for `asked` [n] and return how many, [n]."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from pagewire_shared.kv.arrays import Int64Array
 from pagewire_worker.speculation.draft_grammars import DraftGrammars, NoGrammars
 from pagewire_worker.speculation.proposer import (
     DraftProposer,
@@ -52,6 +53,10 @@ class LookupsFirst:
         """Forget all sequences."""
         self._lookups.clear()
         self._other.clear()
+
+    def observe(self, slots: Int64Array, positions: Int64Array) -> None:
+        """Follow a step of tokens at `positions` of `slots`, [tokens] each."""
+        self._other.observe(slots, positions)
 
     def prepare(self, asked: Sequence[DraftRequest], most: int, seconds: float) -> list[int]:
         """Return how many drafts each of `asked` [n] could have, [n]."""

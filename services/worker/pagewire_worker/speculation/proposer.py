@@ -12,6 +12,7 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from pagewire_shared.kv.arrays import Int64Array
 from pagewire_shared.steps.columns import Ints
 
 Tokens = npt.NDArray[np.int32]
@@ -77,6 +78,10 @@ class DraftProposer(Protocol):
 
     def clear(self) -> None:
         """Forget all sequences."""
+        ...
+
+    def observe(self, slots: Int64Array, positions: Int64Array) -> None:
+        """Follow a step that is committed, of tokens at `positions` of `slots`, [tokens] each."""
         ...
 
     def prepare(self, asked: Sequence[DraftRequest], most: int, seconds: float) -> list[int]:

@@ -13,7 +13,12 @@ from pagewire_shared.process.sizes import parse_size
 
 DRAFT_MODEL: Final = "draft_model"
 GRAMMAR: Final = "grammar"
-METHODS: Final = ("ngram", "suffix", DRAFT_MODEL, GRAMMAR, "none")
+EAGLE, EAGLE3, MTP = "eagle", "eagle3", "mtp"
+HEADS: Final = (EAGLE, EAGLE3, MTP)
+"""Methods of a head over the hidden states of the model."""
+ALIASES: Final = {"deepseek_mtp": MTP, "glm4_moe_mtp": MTP}
+"""Names that vLLM has for a method."""
+METHODS: Final = ("ngram", "suffix", DRAFT_MODEL, *HEADS, GRAMMAR, "none")
 MAX_DRAFTS: Final = 64
 
 
@@ -32,8 +37,9 @@ class SpeculationSettings:
         suffix_decoding_max_spec_factor: Its drafts per token that matches.
         suffix_decoding_min_token_prob: Chance that its drafts are right, at least.
         adaptive: Whether drafts are verified only as far as they are worth their time.
-        model: Of draft_model: folder or hub id; "" for that of the built-in model.
-        quantization: Type that its weights are turned into; None for that of --quantization.
+        model: Of draft_model and of heads: folder or hub id; "" for that of the built-in model.
+        quantization: Type that the weights of a draft model are turned into; None for that of
+            --quantization.
         kv_cache_memory: Bytes of its keys and values, at most; None for a share of what is free.
     """
 
@@ -58,7 +64,17 @@ class SpeculationSettings:
 
 _NAMES: Final = tuple(one.name for one in fields(SpeculationSettings))
 _OF_ALL: Final = {"method", "num_speculative_tokens", "adaptive"}
-_OF_DRAFT_MODEL: Final = {"model", "quantization", "kv_cache_memory"}
+_OF_HEADS: Final = {"model", "kv_cache_memory"}
+_OF_DRAFT_MODEL: Final = {*_OF_HEADS, "quantization"}
+_OF_LOOKUPS: Final = set(_NAMES) - _OF_ALL - _OF_DRAFT_MODEL
+_OF: Final[Mapping[str, set[str]]] = {
+    DRAFT_MODEL: _OF_DRAFT_MODEL,
+    EAGLE: _OF_HEADS,
+    EAGLE3: _OF_HEADS,
+    MTP: {"kv_cache_memory"},
+    GRAMMAR: set(),
+}
+"""Settings of single methods, beside those of all."""
 _LONGEST_LOOKUP: Final = 64
 
 
@@ -85,10 +101,11 @@ def read_speculation(text: str) -> SpeculationSettings:
         return SpeculationSettings()
     # As in vLLM, a model alone names the method.
     method = given.setdefault("method", DRAFT_MODEL if "model" in given else None)
+    given["method"] = method = ALIASES.get(str(method), method)
     if method not in METHODS:
         shown = "no method is named" if method is None else f"method {method!r} is not there yet"
         raise StartupError(f"{shown}; there are {', '.join(METHODS)}")
-    given |= _draft_model(method, given)
+    given |= _models(method, given)
     lookup = {"prompt_lookup_min", "prompt_lookup_max"}
     # As in vLLM, one of the two alone stands for both.
     if len(alone := lookup & given.keys()) == 1:
@@ -114,12 +131,13 @@ def read_speculation(text: str) -> SpeculationSettings:
     return settings
 
 
-def _draft_model(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a draft model as they are read. Raises StartupError."""
-    is_drafted = method == DRAFT_MODEL
+def _models(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a draft model or a head as they are read. Raises StartupError."""
     for name in sorted(given.keys() - _OF_ALL) if method != "none" else ():
-        if is_drafted != (name in _OF_DRAFT_MODEL) or method == GRAMMAR:
+        if name not in _OF.get(method, _OF_LOOKUPS):
             raise StartupError(f"{name} is not for method {method}")
+    if method in (EAGLE, EAGLE3) and not given.get("model"):
+        raise StartupError(f"model is needed for method {method}: a folder or a hub id")
     for name in ("model", "quantization"):
         if not isinstance(given.get(name, ""), str):
             raise StartupError(f"{name} must be a text, got {given[name]!r}")

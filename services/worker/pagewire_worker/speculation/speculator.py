@@ -138,6 +138,7 @@ class Speculator:
             predicted = self._learn(step, verified)
             if predicted:
                 result = replace(result, num_predicted=_by_slot(result, predicted))
+        self._proposer.observe(step.token_slots, step.token_positions)
         self._note_time(began, result, step)
         offered = self._offer_in_time(began, result, len(step.slots))
         self._was_held, self._is_held = self._is_held, bool(offered)

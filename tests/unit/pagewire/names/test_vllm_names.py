@@ -168,7 +168,10 @@ def test_neutral_values_of_refused_names_are_silent(row: ForeignName) -> None:
         ({"max_model_len": 1}, "at least 2"),
         ({"hf_overrides": lambda config: config}, "give a dict"),
         ({"hf_overrides": "[1]"}, "JSON object"),
-        ({"speculative_config": {"method": "eagle"}}, "'eagle' is not there yet; there are ngram"),
+        (
+            {"speculative_config": {"method": "medusa"}},
+            "'medusa' is not there yet; there are ngram",
+        ),
         ({"speculative_model": "draft"}, "use --speculative-config"),
         ({"allowed_origins": '{"a": 1}'}, "list of origins"),
         ({"data_parallel_size": 2, "num_workers": 3}, "says the same"),

@@ -11,7 +11,7 @@ from transformers.models.olmo2.modeling_olmo2 import Olmo2RMSNorm
 
 from pagewire_worker.families.plan import LogitsSpec, NormSpec
 from pagewire_worker.layers.logits import finish_logits
-from pagewire_worker.models.decoder import _load_norm
+from pagewire_worker.models.decoder import load_norm
 from pagewire_worker.models.load_parts import embedding_factor
 
 DTYPE = torch.bfloat16
@@ -46,9 +46,9 @@ def test_norms(published, options):
     spec = NormSpec(name="norm", size=SIZE, epsilon=1e-5, **options)
     x = (torch.randn(50, SIZE) * 3).to(DTYPE)
     expected = norm(x)
-    assert torch.equal(_load_norm(spec, Stored(norm))(x), expected)
+    assert torch.equal(load_norm(spec, Stored(norm))(x), expected)
     other = NormSpec(name="norm", size=SIZE, epsilon=1e-5, rounds_late=not spec.rounds_late)
-    assert spec.is_centered or not torch.equal(_load_norm(other, Stored(norm))(x), expected)
+    assert spec.is_centered or not torch.equal(load_norm(other, Stored(norm))(x), expected)
 
 
 def test_logits():

@@ -73,13 +73,16 @@ def test_verified_drafts_of_a_prediction_are_counted(right, is_predicted):
     table.num_tokens[1] = 8
     result = StepResult(1, 1, 1, slots=[1], counts=[1], model_time_us=100)
     slots, rows = np.array([1]), np.arange(4)
-    step = SimpleNamespace(slots=slots, token_slots=slots, sampling_slots=slots, drafts=None)
+    step = SimpleNamespace(
+        slots=slots, token_slots=slots, token_positions=slots, sampling_slots=slots, drafts=None
+    )
     assert speculator.take(result, step, None).num_drafts.tolist() == [3]
     assert list(speculator.drafts(1, 8)) == [11, 12, 13]
     step = SimpleNamespace(
         slots=slots,
         ends=np.array([8]),
         token_slots=rows,
+        token_positions=rows,
         sampling_slots=rows,
         drafts=DraftRows(np.array([3]), rows, rows),
         num_accepted=lambda verified: verified.counts - 1,

@@ -25,6 +25,11 @@ def test_suffixes_give_as_many_drafts_as_they_compare():
     assert read_speculation(deep).num_speculative_tokens == 8
 
 
+@pytest.mark.parametrize("name", ["mtp", "deepseek_mtp", "glm4_moe_mtp"])
+def test_names_of_vllm_for_one_method(name):
+    assert read_speculation(f'{{"method": "{name}"}}').method == "mtp"
+
+
 def test_a_model_alone_names_the_method():
     text = '{"model": "some/draft", "num_speculative_tokens": 2, "kv_cache_memory": "1MiB"}'
     assert read_speculation(text) == SpeculationSettings(
@@ -46,8 +51,9 @@ def test_speculation_is_off(text):
         ("[1]", "not a JSON object"),
         ("ngram", "not JSON"),
         (
-            '{"method": "eagle"}',
-            "method 'eagle' is not there yet; there are ngram, suffix, draft_model, grammar, none",
+            '{"method": "medusa"}',
+            "method 'medusa' is not there yet; there are ngram, suffix, draft_model, eagle, eagle3,"
+            " mtp, grammar, none",
         ),
         ('{"num_speculative_tokens": 3}', "no method is named"),
         ('{"method": "ngram", "model": "x"}', "model is not for method ngram"),
@@ -58,6 +64,13 @@ def test_speculation_is_off(text):
         (
             '{"method": "grammar", "prompt_lookup_min": 2}',
             "prompt_lookup_min is not for method grammar",
+        ),
+        ('{"method": "mtp", "model": "x"}', "model is not for method mtp"),
+        ('{"method": ["mtp"]}', "is not there yet"),
+        ('{"method": "eagle3"}', "model is needed for method eagle3"),
+        (
+            '{"method": "eagle3", "model": "x", "quantization": "int8"}',
+            "quantization is not for method eagle3",
         ),
         ('{"method": "grammar", "model": "x"}', "model is not for method grammar"),
         ('{"model": 3}', "model must be a text"),

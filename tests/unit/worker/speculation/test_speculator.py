@@ -33,6 +33,8 @@ class CountedProposer:
     def begin(self, slot, start):
         self.slot = slot
 
+    def observe(self, slots, positions): ...
+
     def prepare(self, asked, most, seconds):
         self.num_asked += len(asked)
         return [min(self.num_drafts, most)] * len(asked)
@@ -90,6 +92,7 @@ class MadeUpSteps:
             slots=np.zeros(1, np.int64),
             ends=np.zeros(1, np.int64),
             token_slots=rows,
+            token_positions=rows,
             sampling_slots=rows,
             drafts=drafts,
             num_accepted=lambda verified: verified.counts - 1,

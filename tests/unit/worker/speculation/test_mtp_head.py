@@ -1,0 +1,121 @@
+"""The layer behind those of DeepSeek V3 and GLM-4.5 drafts, as transformers computes its parts."""
+
+import json
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+from pagewire_shared.errors import StartupError
+from pagewire_worker.models.draft_head import DraftHead
+from support.cells.worker_driver import GREEDY, Driver, Running, load
+from support.checkpoints.fallback_checkpoints import make_fallback_checkpoint
+from support.kernels.fused_kernels import needs_kernels
+from support.oracles.family_checkpoints import FAMILY_CHECKPOINTS, make_family_checkpoint
+
+PROMPT = [(7 * at) % 200 for at in range(30)]
+CONFIG = json.dumps({"method": "deepseek_mtp", "num_speculative_tokens": 3, "adaptive": False})
+
+
+def make_checkpoint_with_mtp(folder, name):
+    """A checkpoint of 2 layers, and of a third one that drafts."""
+    model_type, fields = FAMILY_CHECKPOINTS[name]
+    make_fallback_checkpoint(folder, model_type, {**fields, "num_hidden_layers": 3})
+    path = folder / "model.safetensors"
+    tensors, generator = load_file(path), torch.Generator().manual_seed(3)
+    hidden = tensors["model.norm.weight"].shape[0]
+    for end, shape in (
+        ("eh_proj", (hidden, 2 * hidden)),
+        ("enorm", (hidden,)),
+        ("hnorm", (hidden,)),
+    ):
+        tensors[f"model.layers.2.{end}.weight"] = 0.2 * torch.randn(shape, generator=generator)
+    tensors["model.layers.2.shared_head.norm.weight"] = tensors["model.norm.weight"] + 0.5
+    tensors["model.layers.2.shared_head.head.weight"] = tensors["lm_head.weight"].clone()
+    tensors["model.layers.2.embed_tokens.weight"] = tensors["model.embed_tokens.weight"].clone()
+    save_file(tensors, path, metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"num_hidden_layers": 2, "num_nextn_predict_layers": 1}
+    for field in ("layer_types", "mlp_layer_types"):
+        config.pop(field, None)
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder, tensors
+
+
+class PlainMtp:
+    """The layer by transformers' parts, over a whole sequence."""
+
+    def __init__(self, folder, tensors):
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            folder, num_hidden_layers=3, dtype=torch.float32
+        )
+        self.model, self.tensors = model.eval(), tensors
+
+    def states(self, tokens):
+        """The states of the target after its last norm."""
+        found = self.model(torch.tensor([tokens]), output_hidden_states=True).hidden_states[2]
+        return self.model.model.norm(found)[0]
+
+    def __call__(self, tokens, states):
+        embedded = self.model.model.embed_tokens(torch.tensor(tokens))
+        both = (self._norm("enorm", embedded), self._norm("hnorm", states))
+        merged = torch.cat(both, dim=1) @ self.tensors["model.layers.2.eh_proj.weight"].T
+        length = len(tokens)
+        positions = torch.arange(length)[None]
+        rotation = self.model.model.rotary_emb(merged[None], positions)
+        mask = torch.full((1, 1, length, length), -torch.inf).triu(1)
+        found = self.model.model.layers[2](
+            merged[None], attention_mask=mask, position_ids=positions, position_embeddings=rotation
+        )
+        found = found[0] if isinstance(found, tuple) else found
+        return self._norm("shared_head.norm", found.view(length, -1))
+
+    def _norm(self, name, x):
+        scale = (x.pow(2).mean(dim=1, keepdim=True) + self.model.config.rms_norm_eps).rsqrt()
+        return x * scale * self.tensors[f"model.layers.2.{name}.weight"]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [
+        ("deepseek-v3", "torch"),
+        pytest.param("glm4-moe", "fused", marks=needs_kernels),
+    ],
+)
+def test_the_logits_of_drafts_are_those_of_its_parts(tmp_path, monkeypatch, name, backend):
+    folder, tensors = make_checkpoint_with_mtp(tmp_path / name, name)
+    driver = Driver.of(load(folder, cpu_backend=backend, speculative_config=CONFIG))
+    found, logits_of = [], DraftHead.logits
+
+    def kept(head, hidden, target):
+        found.append(logits_of(head, hidden, target).clone())
+        return found[-1]
+
+    monkeypatch.setattr(DraftHead, "logits", kept)
+    sequence = Running(0, PROMPT, GREEDY, 12)
+    while not sequence.output:
+        driver.step([sequence], 16)
+    plain = PlainMtp(folder, tensors)
+    tokens, states = [*PROMPT, *sequence.output], plain.states(PROMPT)
+    for logits in found[:3]:
+        own = plain(tokens[1:], states)
+        expected = own[-1:] @ tensors["lm_head.weight"].T
+        torch.testing.assert_close(logits, expected, atol=1e-3, rtol=1e-3)
+        tokens.append(int(expected.argmax()))
+        states = torch.cat((states, own[-1:]))
+    assert len(found) == 3
+    driver.finish([sequence], budget=64)
+    without = Driver.of(load(folder, cpu_backend=backend))
+    assert without.generate([PROMPT], max_tokens=12) == [sequence.output]
+
+
+def test_a_checkpoint_without_the_layer_is_refused(tmp_path, checkpoint):
+    reason = r"the mtp head: config.json: num_nextn_predict_layers is missing"
+    with pytest.raises(StartupError, match=reason):
+        load(checkpoint("llama"), speculative_config=CONFIG)
+    # Published without it: config.json has the field, and the tensors were left out.
+    with pytest.raises(StartupError, match=r"the mtp head: .* lacks the tensor model.layers.2."):
+        load(make_family_checkpoint(tmp_path, "deepseek-v3"), speculative_config=CONFIG)
