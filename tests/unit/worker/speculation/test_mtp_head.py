@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from pagewire_shared.errors import StartupError
+from pagewire_shared.sampling.params import SamplingParams
 from pagewire_worker.models.draft_head import DraftHead
 from support.cells.worker_driver import GREEDY, Driver, Running, load
 from support.checkpoints.fallback_checkpoints import make_fallback_checkpoint
@@ -110,6 +111,29 @@ def test_the_logits_of_drafts_are_those_of_its_parts(tmp_path, monkeypatch, name
     driver.finish([sequence], budget=64)
     without = Driver.of(load(folder, cpu_backend=backend))
     assert without.generate([PROMPT], max_tokens=12) == [sequence.output]
+
+
+def let_the_last_token_decide(folder, tensors):
+    """Change the model so that the last token alone decides the next, and the layer knows it."""
+    for name, one in tensors.items():
+        if name.endswith(("o_proj.weight", "o_proj.bias", "down_proj.weight")):
+            tensors[name] = torch.zeros_like(one)
+        if name.endswith(("model.norm.weight", "enorm.weight", "shared_head.norm.weight")):
+            tensors[name] = torch.ones_like(one)
+    hidden = len(tensors["model.norm.weight"])
+    tensors["model.layers.2.eh_proj.weight"] = torch.eye(hidden, 2 * hidden)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SamplingParams(seed=1, max_tokens=None)])
+def test_a_layer_that_knows_the_model_is_right(tmp_path, sampling):
+    folder, tensors = make_checkpoint_with_mtp(tmp_path, "glm4-moe")
+    let_the_last_token_decide(folder, tensors)
+    driver = Driver.of(load(folder, cpu_backend="torch", speculative_config=CONFIG))
+    plain, prompts = Driver.of(load(folder, cpu_backend="torch")), [PROMPT, PROMPT[3:20]]
+    assert driver.generate(prompts, sampling) == plain.generate(prompts, sampling)
+    counts = driver.model_runner._speculator.counts
+    assert counts.right_at.sum() > 0.9 * counts.num_tokens > 4
 
 
 def test_a_checkpoint_without_the_layer_is_refused(tmp_path, checkpoint):
