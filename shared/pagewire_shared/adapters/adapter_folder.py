@@ -85,7 +85,8 @@ def check_adapter(
     with _open(folder, CONFIG_NAME, root) as (file, size):
         config_bytes = _read_config(file, size)
     config = read_adapter_config(config_bytes, max_rank=bounds.max_rank)
-    if not (folder / WEIGHTS_NAME).exists() and (folder / _PICKLE).exists():
+    # Unlike those of Path, these raise nothing.
+    if not os.path.exists(folder / WEIGHTS_NAME) and os.path.exists(folder / _PICKLE):
         raise AdapterError(f"{_PICKLE} is a pickle: only {WEIGHTS_NAME} is read", _PICKLE)
     with _open(folder, WEIGHTS_NAME, root) as (file, size):
         modules = pair_tensors(config, read_tensor_header(file, size, bounds))

@@ -2,6 +2,7 @@
 whatever is loaded, unloaded or killed meanwhile."""
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,14 @@ from integration.adapters.adapter_cells import answer, load, stream, unload
 
 from pagewire import LLM, LoRARequest, SamplingParams
 from pagewire_shared.errors import PagewireError
-from support.adapters.adapter_files import CONFIG, ENTRIES, weights_of, write_adapter
+from support.adapters.hostile.besiege import (
+    GOOD,
+    Besieged,
+    GoodStreams,
+    Siege,
+    grown,
+    holdings,
+)
 from support.adapters.model_adapters import make_adapter
 from support.cells.clusters import TINY, Cluster, start_cluster
 
@@ -122,33 +130,39 @@ def test_more_adapters_than_slots(pair: Cluster, folders: list[Path]) -> None:
     assert len({tuple(one[0]) for one in alone}) > NUM_ADAPTERS // 2
 
 
+@pytest.fixture(scope="module")
+def besieged(
+    pair: Cluster, folders: list[Path], tmp_path_factory: pytest.TempPathFactory
+) -> Besieged:
+    """The two workers, with a good adapter, and one that calls may not load."""
+    root = folders[0].parent.resolve()
+    outside = tmp_path_factory.mktemp("outside").resolve() / "good"
+    for folder in (root / GOOD, outside):
+        shutil.copytree(folders[0], folder)
+    assert load(pair, GOOD, root / GOOD).status_code == 200
+    return Besieged(pair, root, outside)
+
+
+def test_hostile_adapters_are_refused(besieged: Besieged) -> None:
+    streams, siege = GoodStreams(besieged.cluster), Siege(besieged)
+    cases = besieged.cases()
+    with streams.running():
+        siege.send([*cases[::31], *[one for one in cases if one.needs_model][::4]])
+    assert siege.faults + streams.faults == []
+    assert streams.num_whole > 2
+
+
 @pytest.mark.long
-def test_hostile_adapters_are_refused_one_by_one(pair: Cluster, folders: list[Path]) -> None:
-    root = folders[0].parent
-    good = weights_of(ENTRIES)
-    for number in range(NUM_HOSTILE):
-        data = bytearray(good)
-        config = {**CONFIG}
-        match number % 5:
-            case 0:  # a byte of the length or of the header
-                data[number // 5 % 120] ^= 0x81
-            case 1:
-                del data[number * 3 % len(data) :]
-            case 2:
-                config[("use_dora", "bias", "r", "peft_type")[number % 4]] = ("x", -1, 10**9)[
-                    number % 3
-                ]
-            case 3:
-                data += bytes(number)
-            case _:
-                config["target_modules"] = [f"unknown{number}"]
-        folder = write_adapter(root / "hostile", config, bytes(data))
-        refused = load(pair, f"hostile{number}", folder)
-        assert refused.status_code == 400, (number, refused.text)
-        error = refused.json()["error"]
-        assert error["param"]
-        assert 0 < len(error["message"]) < 500
-    assert answer(pair, "own0")
+@pytest.mark.whole
+def test_hundreds_of_hostile_adapters_leave_no_trace(besieged: Besieged) -> None:
+    streams, siege = GoodStreams(besieged.cluster), Siege(besieged)
+    cases = besieged.cases()
+    assert len({one.title for one in cases}) == len(cases) >= NUM_HOSTILE
+    with streams.running():
+        siege.send(cases)
+        before = holdings(besieged.cluster)
+        siege.send(cases)
+    assert siege.faults + streams.faults + grown(before, holdings(besieged.cluster)) == []
 
 
 def test_errors_of_calls(pair: Cluster, folders: list[Path]) -> None:
