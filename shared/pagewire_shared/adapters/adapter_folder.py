@@ -112,16 +112,25 @@ def read_adapter_files(
             raise AdapterError(
                 f"{WEIGHTS_NAME}: {size} bytes are more than {bounds.max_bytes}", WEIGHTS_NAME
             )
-        return AdapterContent(config, b"".join(_pieces(file, size)))
+        weights = file.read(size)
+    if len(weights) != size:
+        raise AdapterError("a file became shorter while it was read", WEIGHTS_NAME)
+    return AdapterContent(config, weights)
 
 
-def check_content(content: AdapterContent, bounds: AdapterBounds) -> AdapterSummary:
-    """Return what the adapter with this content is made of. Raises AdapterError."""
+def check_content(
+    content: AdapterContent, bounds: AdapterBounds, *, adapter_id: bytes | None = None
+) -> AdapterSummary:
+    """Return what the adapter with this content is made of. Raises AdapterError.
+
+    Args:
+        adapter_id: Its identity; None where it is not known yet.
+    """
     config, weights = content.config, content.weights
     settings = read_adapter_config(config, max_rank=bounds.max_rank)
     header = read_tensor_header(BytesIO(weights), len(weights), bounds)
     return AdapterSummary(
-        adapter_id=adapter_id_of(config, weights),
+        adapter_id=adapter_id or adapter_id_of(config, weights),
         config=settings,
         modules=pair_tensors(settings, header),
         num_bytes=content.num_bytes,

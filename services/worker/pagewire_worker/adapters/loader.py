@@ -137,7 +137,9 @@ class AdapterLoader:
             found = await self._in_thread(partial(adapter_id_of, content.config, content.weights))
             if found == order.adapter_id:
                 # Other sources have the same content, so that a fault of it is final.
-                summary = await self._in_thread(partial(check_content, content, self._bounds))
+                summary = await self._in_thread(
+                    partial(check_content, content, self._bounds, adapter_id=found)
+                )
                 return WarmAdapter(content, summary)
             faults[source] = AdapterError(
                 f"its content has the hash {found.hex()[:16]}", "adapter_id"
