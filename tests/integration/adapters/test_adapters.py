@@ -1,6 +1,7 @@
 """Adapters in a running deployment: each request has the answer of the content that it began with,
 whatever is loaded, unloaded or killed meanwhile."""
 
+import asyncio
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ import pytest
 from integration.adapters.adapter_cells import answer, load, stream, unload
 
 from pagewire import LLM, LoRARequest, SamplingParams
+from pagewire.client.topology_client import topology
 from pagewire_shared.errors import PagewireError
 from support.adapters.hostile.besiege import (
     GOOD,
@@ -24,8 +26,11 @@ from support.adapters.hostile.besiege import (
 )
 from support.adapters.model_adapters import make_adapter
 from support.cells.clusters import TINY, Cluster, start_cluster
+from support.cells.more_workers import MoreWorker
+from support.processes.processes import wait_until
 
 NUM_SLOTS = 2
+PATIENCE_SECONDS = 60.0
 NUM_ADAPTERS = 33
 NUM_HOSTILE = 300
 SCALE = 3.0
@@ -107,6 +112,26 @@ def test_a_stream_keeps_its_content_through_reload_unload_and_kill(
                 num_killed += 1
     assert num_killed == 2
     assert got == whole
+
+
+@pytest.mark.long
+def test_a_worker_that_joins_serves_what_it_has_never_seen(
+    pair: Cluster, folders: list[Path], expected: list[list[int]], tmp_path: Path
+) -> None:
+    def is_alone(worker: MoreWorker) -> bool:
+        [cell] = asyncio.run(topology(pair.grpc_address))
+        return [one.kv_endpoint for one in cell.workers] == [worker.address]
+
+    assert load(pair, "unseen", folders[5]).status_code == 200
+    with MoreWorker(pair, tmp_path) as joined:
+        joined.wait_ready()
+        for pid in pair.processes["worker"]:
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: is_alone(joined), PATIENCE_SECONDS, "only the new worker is there")
+        answers = [answer(pair, name) for name in ("unseen", "own1")]
+        assert joined.process.poll() is None, joined.log
+    assert answers == [answer(pair, "unseen"), [expected[1]]]
+    assert answers[0][0] not in expected
 
 
 def test_choices_and_beams_use_the_adapter(pair: Cluster, expected: list[list[int]]) -> None:
