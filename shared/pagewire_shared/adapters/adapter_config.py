@@ -4,7 +4,6 @@ and is not computed here.
 The fields are those of `LoraConfig` in peft/tuners/lora/config.py of PEFT 0.21.
 """
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any, Final
 
 from pagewire_shared.adapters.adapter_error import AdapterError
 from pagewire_shared.adapters.content_id import CONFIG_NAME
+from pagewire_shared.adapters.json_object import parse_object
 
 MAX_RANK: Final = 256
 """Largest rank of an adapter."""
@@ -149,13 +149,7 @@ def read_adapter_config(data: bytes, *, max_rank: int = MAX_RANK) -> AdapterConf
 def _parse(data: bytes) -> dict[str, Any]:
     if len(data) > MAX_CONFIG_BYTES:
         raise AdapterError(f"{CONFIG_NAME} has more than {MAX_CONFIG_BYTES} bytes", CONFIG_NAME)
-    try:
-        fields = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise AdapterError(f"{CONFIG_NAME} is not JSON: {error}", CONFIG_NAME) from error
-    if not isinstance(fields, dict):
-        raise AdapterError(f"{CONFIG_NAME} is not a JSON object", CONFIG_NAME)
-    return fields
+    return parse_object(data, CONFIG_NAME, CONFIG_NAME)
 
 
 def _refuse_other_kinds(fields: Mapping[str, Any]) -> None:
@@ -210,7 +204,7 @@ def _version(value: object) -> tuple[int, int] | None:
 def _targets(value: object, *, has_others: bool) -> tuple[tuple[str, ...] | None, bool]:
     if has_others and not value:
         return (), False
-    if isinstance(value, str):
+    if isinstance(value, str) and value:
         # A pattern is not run: a bad one can take forever. The tensors of the file decide, also
         # for "all-linear".
         return None, True

@@ -86,7 +86,8 @@ def check_adapter(
     with _open(folder, CONFIG_NAME, root) as (file, size):
         config_bytes = _read_config(file, size)
     config = read_adapter_config(config_bytes, max_rank=bounds.max_rank)
-    if not (folder / WEIGHTS_NAME).exists() and (folder / _PICKLE).exists():
+    # Unlike those of Path, these raise nothing.
+    if not os.path.exists(folder / WEIGHTS_NAME) and os.path.exists(folder / _PICKLE):
         raise AdapterError(f"{_PICKLE} is a pickle: only {WEIGHTS_NAME} is read", _PICKLE)
     with _open(folder, WEIGHTS_NAME, root) as (file, size):
         modules = pair_tensors(config, read_tensor_header(file, size, bounds))
@@ -112,16 +113,25 @@ def read_adapter_files(
             raise AdapterError(
                 f"{WEIGHTS_NAME}: {size} bytes are more than {bounds.max_bytes}", WEIGHTS_NAME
             )
-        return AdapterContent(config, b"".join(_pieces(file, size)))
+        weights = file.read(size)
+    if len(weights) != size:
+        raise AdapterError("a file became shorter while it was read", WEIGHTS_NAME)
+    return AdapterContent(config, weights)
 
 
-def check_content(content: AdapterContent, bounds: AdapterBounds) -> AdapterSummary:
-    """Return what the adapter with this content is made of. Raises AdapterError."""
+def check_content(
+    content: AdapterContent, bounds: AdapterBounds, *, adapter_id: bytes | None = None
+) -> AdapterSummary:
+    """Return what the adapter with this content is made of. Raises AdapterError.
+
+    Args:
+        adapter_id: Its identity; None where it is not known yet.
+    """
     config, weights = content.config, content.weights
     settings = read_adapter_config(config, max_rank=bounds.max_rank)
     header = read_tensor_header(BytesIO(weights), len(weights), bounds)
     return AdapterSummary(
-        adapter_id=adapter_id_of(config, weights),
+        adapter_id=adapter_id or adapter_id_of(config, weights),
         config=settings,
         modules=pair_tensors(settings, header),
         num_bytes=content.num_bytes,

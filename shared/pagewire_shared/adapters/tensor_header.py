@@ -4,7 +4,6 @@ The format: 8 bytes with the length of a JSON object, little-endian, the object,
 the tensors without gaps (https://github.com/huggingface/safetensors, "Format").
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
@@ -12,10 +11,13 @@ from typing import Any, BinaryIO, Final
 
 from pagewire_shared.adapters.adapter_error import AdapterError
 from pagewire_shared.adapters.content_id import WEIGHTS_NAME
+from pagewire_shared.adapters.json_object import parse_object
 
 DTYPE_BYTES: Final[Mapping[str, int]] = {"F32": 4, "F16": 2, "BF16": 2}
 """Types of the tensors of adapters, with their bytes per value."""
 
+MOST_PER_TENSOR: Final[Mapping[bytes, int]] = {b"{": 2, b"[": 4, b",": 16}
+"""Most of these characters in a header: twice what tensors have, so that texts may have some."""
 
 MAX_WEIGHT_BYTES: Final = 4 << 30
 """Most bytes of the tensors of an adapter."""
@@ -79,7 +81,7 @@ def read_tensor_header(
     content = file.read(size)
     if len(content) != size:
         raise _broken("it is truncated")
-    entries = _parse(content)
+    entries = _parse(content, bounds.max_tensors)
     entries.pop("__metadata__", None)
     if len(entries) > bounds.max_tensors:
         raise _broken(f"{len(entries)} tensors are more than {bounds.max_tensors}")
@@ -89,21 +91,12 @@ def read_tensor_header(
     return tuple(tensors)
 
 
-def _parse(content: bytes) -> dict[str, Any]:
-    try:
-        entries = json.loads(content, object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
-        raise _broken(f"the header is not JSON: {error}") from error
-    if not isinstance(entries, dict):
-        raise _broken("the header is not a JSON object")
-    return entries
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        raise ValueError("a name occurs twice")
-    return result
+def _parse(content: bytes, max_tensors: int) -> dict[str, Any]:
+    # Small values become objects of many times their bytes, so they are counted before.
+    for character, most in MOST_PER_TENSOR.items():
+        if content.count(character) > most * (max_tensors + 2):
+            raise _broken(f"the header has too many values for {max_tensors} tensors")
+    return parse_object(content, WEIGHTS_NAME, f"{WEIGHTS_NAME}: the header")
 
 
 def _tensor(name: str, entry: object, start: int) -> StoredTensor:

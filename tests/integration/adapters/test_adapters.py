@@ -1,7 +1,9 @@
 """Adapters in a running deployment: each request has the answer of the content that it began with,
 whatever is loaded, unloaded or killed meanwhile."""
 
+import asyncio
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,12 +14,23 @@ import pytest
 from integration.adapters.adapter_cells import answer, load, stream, unload
 
 from pagewire import LLM, LoRARequest, SamplingParams
+from pagewire.client.topology_client import topology
 from pagewire_shared.errors import PagewireError
-from support.adapters.adapter_files import CONFIG, ENTRIES, weights_of, write_adapter
+from support.adapters.hostile.besiege import (
+    GOOD,
+    Besieged,
+    GoodStreams,
+    Siege,
+    grown,
+    holdings,
+)
 from support.adapters.model_adapters import make_adapter
 from support.cells.clusters import TINY, Cluster, start_cluster
+from support.cells.more_workers import MoreWorker
+from support.processes.processes import wait_until
 
 NUM_SLOTS = 2
+PATIENCE_SECONDS = 60.0
 NUM_ADAPTERS = 33
 NUM_HOSTILE = 300
 SCALE = 3.0
@@ -101,6 +114,26 @@ def test_a_stream_keeps_its_content_through_reload_unload_and_kill(
     assert got == whole
 
 
+@pytest.mark.long
+def test_a_worker_that_joins_serves_what_it_has_never_seen(
+    pair: Cluster, folders: list[Path], expected: list[list[int]], tmp_path: Path
+) -> None:
+    def is_alone(worker: MoreWorker) -> bool:
+        [cell] = asyncio.run(topology(pair.grpc_address))
+        return [one.kv_endpoint for one in cell.workers] == [worker.address]
+
+    assert load(pair, "unseen", folders[5]).status_code == 200
+    with MoreWorker(pair, tmp_path) as joined:
+        joined.wait_ready()
+        for pid in pair.processes["worker"]:
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: is_alone(joined), PATIENCE_SECONDS, "only the new worker is there")
+        answers = [answer(pair, name) for name in ("unseen", "own1")]
+        assert joined.process.poll() is None, joined.log
+    assert answers == [answer(pair, "unseen"), [expected[1]]]
+    assert answers[0][0] not in expected
+
+
 def test_choices_and_beams_use_the_adapter(pair: Cluster, expected: list[list[int]]) -> None:
     choices = answer(pair, "own1", n=3)
     assert choices == [expected[1]] * 3
@@ -122,33 +155,39 @@ def test_more_adapters_than_slots(pair: Cluster, folders: list[Path]) -> None:
     assert len({tuple(one[0]) for one in alone}) > NUM_ADAPTERS // 2
 
 
+@pytest.fixture(scope="module")
+def besieged(
+    pair: Cluster, folders: list[Path], tmp_path_factory: pytest.TempPathFactory
+) -> Besieged:
+    """The two workers, with a good adapter, and one that calls may not load."""
+    root = folders[0].parent.resolve()
+    outside = tmp_path_factory.mktemp("outside").resolve() / "good"
+    for folder in (root / GOOD, outside):
+        shutil.copytree(folders[0], folder)
+    assert load(pair, GOOD, root / GOOD).status_code == 200
+    return Besieged(pair, root, outside)
+
+
+def test_hostile_adapters_are_refused(besieged: Besieged) -> None:
+    streams, siege = GoodStreams(besieged.cluster), Siege(besieged)
+    cases = besieged.cases()
+    with streams.running():
+        siege.send([*cases[::31], *[one for one in cases if one.needs_model][::4]])
+    assert siege.faults + streams.faults == []
+    assert streams.num_whole > 2
+
+
 @pytest.mark.long
-def test_hostile_adapters_are_refused_one_by_one(pair: Cluster, folders: list[Path]) -> None:
-    root = folders[0].parent
-    good = weights_of(ENTRIES)
-    for number in range(NUM_HOSTILE):
-        data = bytearray(good)
-        config = {**CONFIG}
-        match number % 5:
-            case 0:  # a byte of the length or of the header
-                data[number // 5 % 120] ^= 0x81
-            case 1:
-                del data[number * 3 % len(data) :]
-            case 2:
-                config[("use_dora", "bias", "r", "peft_type")[number % 4]] = ("x", -1, 10**9)[
-                    number % 3
-                ]
-            case 3:
-                data += bytes(number)
-            case _:
-                config["target_modules"] = [f"unknown{number}"]
-        folder = write_adapter(root / "hostile", config, bytes(data))
-        refused = load(pair, f"hostile{number}", folder)
-        assert refused.status_code == 400, (number, refused.text)
-        error = refused.json()["error"]
-        assert error["param"]
-        assert 0 < len(error["message"]) < 500
-    assert answer(pair, "own0")
+@pytest.mark.whole
+def test_hundreds_of_hostile_adapters_leave_no_trace(besieged: Besieged) -> None:
+    streams, siege = GoodStreams(besieged.cluster), Siege(besieged)
+    cases = besieged.cases()
+    assert len({one.title for one in cases}) == len(cases) >= NUM_HOSTILE
+    with streams.running():
+        siege.send(cases)
+        before = holdings(besieged.cluster)
+        siege.send(cases)
+    assert siege.faults + streams.faults + grown(before, holdings(besieged.cluster)) == []
 
 
 def test_errors_of_calls(pair: Cluster, folders: list[Path]) -> None:

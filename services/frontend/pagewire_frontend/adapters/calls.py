@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -57,9 +58,11 @@ class AdapterCalls:
                 field="lora_name",
             )
         folder, root = await asyncio.to_thread(self._paths.find, path)
-        if not await asyncio.to_thread((folder / CONFIG_NAME).exists):
+        # Unlike Path.exists, it raises nothing: not for a path that is too long, either.
+        if not await asyncio.to_thread(os.path.exists, folder / CONFIG_NAME):
             raise ModelNotFoundError(
-                f"Loading lora {name[:255]} failed: No adapter found for {path}", field="lora_path"
+                f"Loading lora {name[:255]} failed: No adapter found for {path[:1024]}",
+                field="lora_path",
             )
         adapter = await self.adapters.load(name, folder, root, base_model=base_model)
         await self._pass_on(name, str(folder), str(root), adapter.base_model)

@@ -17,6 +17,7 @@ from typing import Final
 from pagewire_shared.adapters.adapter_error import AdapterError
 from pagewire_shared.adapters.adapter_folder import AdapterSummary, check_adapter
 from pagewire_shared.adapters.content_id import CONFIG_NAME, WEIGHTS_NAME
+from pagewire_shared.adapters.finite_values import check_finite
 from pagewire_shared.adapters.tensor_header import AdapterBounds
 from pagewire_shared.errors import OverloadedError, StartupError
 
@@ -121,7 +122,7 @@ class ContentFolder:
         """Copy the content, once what leaves for it is removed. It blocks.
 
         Raises:
-            AdapterError: It has changed since `check`.
+            AdapterError: It has changed since `check`, or has values that are not finite.
         """
         while self._leaving:
             self._remove(self._leaving.pop())
@@ -133,6 +134,7 @@ class ContentFolder:
                 _copy_file(source / name, copied / name, root or source)
             if check_adapter(copied, bounds).adapter_id != adapter_id:
                 raise AdapterError("the adapter changed while it was read", WEIGHTS_NAME)
+            check_finite(copied, summary)
             shutil.rmtree(target, ignore_errors=True)
             copied.rename(target)
 

@@ -143,6 +143,10 @@ class StepLoop:
             )
             self._plan_soon()
 
+    def watch_adapters(self, peer: WorkerPeer, on_wait: Callable[[float], None]) -> None:
+        """Call `on_wait` with the seconds that each sequence there has waited for its adapter."""
+        self.core.workers[peer.info.worker_id].aside.adapting.watch(self.clock, on_wait)
+
     def note_adapter(self, peer: WorkerPeer, load_id: int, error: PagewireError | None) -> None:
         """Take the answer to the load of an adapter."""
         worker_id = peer.info.worker_id

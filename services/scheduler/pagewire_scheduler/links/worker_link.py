@@ -85,6 +85,7 @@ class WorkerLink:
     ) -> AsyncIterator[pb.AttachWorkerResponse]:
         """Attach, and yield messages to send until the stream ends."""
         generation = self._loop.attach_worker(self)
+        self._loop.watch_adapters(self, self._adapter_meter.waited)
         welcome = pb.WorkerWelcome(
             protocol=self._protocol,
             generation=generation,

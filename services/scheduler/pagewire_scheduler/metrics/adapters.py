@@ -9,11 +9,20 @@ OUTCOMES: Final = ("warm", "cold", "failed")
 _LOADS = Counter(
     "pagewire_scheduler_adapter_loads", "Loads of adapters by workers", ["model", "outcome"]
 )
+_BUCKETS: Final = (
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0),
+)
 _SECONDS = Histogram(
     "pagewire_scheduler_adapter_load_seconds",
     "Time from the order to load an adapter to its answer",
     ["model"],
-    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0),
+    buckets=_BUCKETS,
+)
+_WAITS = Histogram(
+    "pagewire_scheduler_adapter_wait_seconds",
+    "Time that sequences waited for a slot with their adapter, of those that got it",
+    ["model"],
+    buckets=_BUCKETS,
 )
 
 
@@ -23,7 +32,12 @@ class AdapterMeter:
     def __init__(self, model: str) -> None:
         self._loads = {outcome: _LOADS.labels(model, outcome) for outcome in OUTCOMES}
         self._seconds = _SECONDS.labels(model)
+        self._waits = _WAITS.labels(model)
         self._ordered: dict[int, float] = {}
+
+    def waited(self, seconds: float) -> None:
+        """Note the wait of a sequence whose adapter is loaded."""
+        self._waits.observe(seconds)
 
     def ordered(self, now: float, load_id: int) -> None:
         """Note a load that was ordered; there are as many as adapter slots at most."""

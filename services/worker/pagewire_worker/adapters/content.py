@@ -11,6 +11,7 @@ from pagewire_shared.adapters.adapter_config import AdapterConfig
 from pagewire_shared.adapters.adapter_error import AdapterError
 from pagewire_shared.adapters.adapter_folder import AdapterContent, AdapterSummary
 from pagewire_shared.adapters.content_id import WEIGHTS_NAME
+from pagewire_shared.adapters.finite_values import are_finite
 from pagewire_shared.adapters.modules import AdapterModule
 from pagewire_shared.adapters.tensor_header import StoredTensor
 from pagewire_worker.adapters.stacked_experts import stack_of, stacked_experts
@@ -18,6 +19,7 @@ from pagewire_worker.adapters.targets import AdapterTargets
 from pagewire_worker.backend.adapters import AdapterLimits
 
 _DTYPES: Final = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_NAMES: Final = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,9 @@ def _tensor(content: AdapterContent, stored: StoredTensor, dtype: torch.dtype) -
     # A copy: the content itself is not aligned, and read-only.
     data = bytearray(memoryview(content.weights)[stored.begin : stored.end])
     values = torch.frombuffer(data, dtype=_DTYPES[stored.dtype]).view(stored.shape).to(dtype)
-    if not bool(values.isfinite().all()):
+    # By their bits: torch's isfinite takes longer than all else that a load does.
+    bits = values.view(torch.uint8).numpy()
+    if not are_finite(bits.data, _NAMES[dtype]):
         shown = str(dtype).removeprefix("torch.")
         raise AdapterError(
             f"{WEIGHTS_NAME}: tensor {stored.name}: not all values are finite in {shown}",

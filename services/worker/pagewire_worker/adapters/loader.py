@@ -86,12 +86,18 @@ class AdapterLoader:
         try:
             async with asyncio.timeout(order.timeout_seconds), self._turns:
                 return await self._load(order, fetch)
+        except PagewireError:
+            raise
         except TimeoutError:
             raise DeadlineError(
                 f"adapter {order.adapter_id.hex()[:16]} was not loaded in "
                 f"{order.timeout_seconds:g} s",
                 field="timeout_ms",
             ) from None
+        except Exception as error:
+            # An order without an answer would keep its slot, and its requests, for ever.
+            _logger.exception("loading an adapter failed")
+            raise InternalError(f"loading an adapter failed: {error}") from error
 
     async def _load(self, order: AdapterOrder, fetch: Fetch) -> bool:
         found = self._warm.find(order.adapter_id)
@@ -113,13 +119,7 @@ class AdapterLoader:
         )
         self._filling[slot] = job
         job.add_done_callback(lambda done: self._end(slot, done))
-        try:
-            await asyncio.shield(job)
-        except (PagewireError, asyncio.CancelledError):
-            raise
-        except Exception as error:
-            _logger.exception("loading an adapter failed")
-            raise InternalError(f"loading an adapter failed: {error}") from error
+        await asyncio.shield(job)
 
     def _end(self, slot: int, job: "asyncio.Future[None]") -> None:
         del self._filling[slot]
@@ -137,7 +137,9 @@ class AdapterLoader:
             found = await self._in_thread(partial(adapter_id_of, content.config, content.weights))
             if found == order.adapter_id:
                 # Other sources have the same content, so that a fault of it is final.
-                summary = await self._in_thread(partial(check_content, content, self._bounds))
+                summary = await self._in_thread(
+                    partial(check_content, content, self._bounds, adapter_id=found)
+                )
                 return WarmAdapter(content, summary)
             faults[source] = AdapterError(
                 f"its content has the hash {found.hex()[:16]}", "adapter_id"

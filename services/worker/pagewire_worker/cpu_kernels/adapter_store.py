@@ -127,8 +127,8 @@ def _num_panels(piece: MatrixPiece) -> int:
 
 def _panels(part: AdapterPart, pieces: tuple[MatrixPiece, ...], tensor: int) -> Tensor:
     """Return `up` of a tensor as panels [panels, rank, 16]."""
-    rows = []
-    for piece in (one for one in pieces if one.tensor == tensor):
-        values = piece.values(part.up)
-        rows.append(functional.pad(values, (0, 0, 0, -len(values) % PANEL)))
-    return torch.cat(rows).view(-1, PANEL, part.rank).transpose(1, 2).contiguous()
+    rows = [piece.values(part.up) for piece in pieces if piece.tensor == tensor]
+    if any(len(values) % PANEL for values in rows):
+        rows = [functional.pad(values, (0, 0, 0, -len(values) % PANEL)) for values in rows]
+    all_rows = rows[0] if len(rows) == 1 else torch.cat(rows)
+    return all_rows.view(-1, PANEL, part.rank).transpose(1, 2).contiguous()

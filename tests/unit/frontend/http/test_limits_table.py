@@ -26,7 +26,11 @@ from pagewire_scheduler.core.data.stream_limits import StreamLimits
 from pagewire_scheduler.core.state.capacity import MAX_VECTOR_BYTES
 from pagewire_shared.adapters.adapter_config import MAX_CONFIG_BYTES
 from pagewire_shared.adapters.flag_values import MAX_NAME_CHARS
-from pagewire_shared.adapters.tensor_header import MAX_WEIGHT_BYTES
+from pagewire_shared.adapters.tensor_header import (
+    MAX_WEIGHT_BYTES,
+    MOST_PER_TENSOR,
+    AdapterBounds,
+)
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.rpc import options as rpc_options
 from pagewire_shared.sampling import beam, checks, pooling, priority, structured_outputs
@@ -149,6 +153,11 @@ NUMBERS: dict[str, list[float]] = {
     "adapters by name": [registry.MAX_ADAPTERS],
     "loads of adapters that wait": [registry.MAX_LOADS],
     "weights of an adapter": [MAX_WEIGHT_BYTES],
+    "header of these weights": [
+        AdapterBounds().max_header_bytes,
+        AdapterBounds().max_tensors,
+        *(MOST_PER_TENSOR[character] for character in (b",", b"[", b"{")),
+    ],
     "experts of an adapter that a router chooses": [
         default(WorkerConfig, "lora_memory") // default(WorkerConfig, "max_loras")
     ],

@@ -68,6 +68,24 @@ def test_it_waits_for_the_load_and_others_do_not() -> None:
     assert started(one.planned()) == [(1, 0)]
 
 
+def test_waits_for_adapters_are_measured() -> None:
+    one = cell(max_adapters=1)
+    now, waits = [5.0], list[float]()
+    one.submit(1, [1, 2, 3], adapter=A)
+    one.core.workers[one.info.worker_id].aside.adapting.watch(lambda: now[0], waits.append)
+    (order,) = ordered(one)
+    now[0] = 7.0
+    one.submit(2, [1, 2, 3], adapter=A)
+    one.submit(3, [1, 2, 3], adapter=B)
+    now[0] = 8.0
+    loaded(one, order)
+    assert waits == [3.0, 1.0]
+    one.run()
+    (order,) = ordered(one)
+    loaded(one, order, InternalError("no"))
+    assert waits == [3.0, 1.0], "of those that got it"
+
+
 def test_requests_with_one_adapter_share_a_slot_and_a_load() -> None:
     one = cell()
     for number in (1, 2, 3):

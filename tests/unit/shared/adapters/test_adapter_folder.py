@@ -132,6 +132,10 @@ HOSTILE: dict[str, tuple[str, bytes]] = {
             (UP[0].replace("q_proj", "k_proj"), "F32", (10, 4)),
         ),
     ),
+    "half of a pair": ("ud800", entries((f"{Q}\ud800", "F32", (4, 6)))),
+    "many objects": (WEIGHTS, framed(b'{"a": [' + b"{}," * 200_000 + b"{}]}", 0)),
+    "many lists": (WEIGHTS, framed(b'{"a": [' + b"[]," * 300_000 + b"[]]}", 0)),
+    "many numbers": (WEIGHTS, framed(b'{"a": [' + b"0," * 1_100_000 + b"0]}", 0)),
     "a long name": ("xxxx", entries(("x" * 100_000, "F32", (4, 6)))),
 }
 

@@ -138,6 +138,6 @@ def _members(worker: WorkerState, adapter: bytes) -> Iterator[Sequence]:
 def _let_wait(worker: WorkerState, adapter: bytes) -> None:
     wanted = worker.aside.adapting.wanted[adapter]
     for sequence in sorted(wanted.waiting, key=lambda sequence: sequence.key):
-        worker.aside.adapting.remove(sequence)
+        worker.aside.adapting.end_wait(sequence)
         sequence.advance(State.WAITING)
         wait_for_room(worker, sequence)

@@ -3,7 +3,7 @@ out of it."""
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from pagewire_scheduler.core.state.accounts import count_waiting
@@ -95,11 +95,11 @@ class WantedAdapter:
     """An adapter that is in no slot.
 
     Attributes:
-        waiting: Sequences that wait for it; a dictionary for its order.
+        waiting: Sequences that wait for it, in their order, and since when.
         num_passed: Sequences with other adapters that were started while it came first.
     """
 
-    waiting: dict[Sequence, None] = field(default_factory=dict)
+    waiting: dict[Sequence, float] = field(default_factory=dict)
     num_passed: int = 0
 
 
@@ -110,17 +110,31 @@ class AdapterQueue(WaitingQueue):
         wanted: By adapter, in the order of turns: who began to wait first comes first.
     """
 
-    __slots__ = ("wanted",)
+    __slots__ = ("_clock", "_on_wait", "wanted")
 
     def __init__(self, sums: QueueSums) -> None:
         super().__init__(sums)
         self.wanted: dict[bytes, WantedAdapter] = {}
+        self._clock: Callable[[], float] = lambda: 0.0
+        self._on_wait: Callable[[float], None] = lambda seconds: None
+
+    def watch(self, clock: Callable[[], float], on_wait: Callable[[float], None]) -> None:
+        """Call `on_wait` with the seconds of each wait that ends from now on with its adapter."""
+        self._clock, self._on_wait = clock, on_wait
+        for wanted in self.wanted.values():
+            wanted.waiting = dict.fromkeys(wanted.waiting, clock())
+
+    def end_wait(self, sequence: Sequence) -> None:
+        """Take out a sequence whose adapter is loaded."""
+        began_at = self.wanted[sequence.request.submission.adapter].waiting[sequence]
+        self.remove(sequence)
+        self._on_wait(self._clock() - began_at)
 
     def push(self, sequence: Sequence) -> None:
         """Enter a sequence; its adapter gets a turn if it has none."""
         super().push(sequence)
         adapter = sequence.request.submission.adapter
-        self.wanted.setdefault(adapter, WantedAdapter()).waiting[sequence] = None
+        self.wanted.setdefault(adapter, WantedAdapter()).waiting[sequence] = self._clock()
 
     def remove(self, sequence: Sequence) -> None:
         """Take a sequence out; the last one takes the turn of its adapter along."""
