@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import torch
+
 from pagewire_shared.errors import StartupError
 from pagewire_shared.model_files.config import read_config
 from pagewire_shared.model_files.folder import check_weights
@@ -40,14 +42,15 @@ from pagewire_worker.speculation.settings import HEADS, MTP, SpeculationSettings
 _logger: Final = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedHead:
-    """A head over its cache; `blocks` says what lies in it."""
+    """A head over its cache; `blocks` says what lies in it, and `dtype` is that of the target."""
 
     head: DraftHead
     cache: KvCache
     attention: AttentionBackend
     blocks: DraftBlocks
+    dtype: torch.dtype
 
     def proposer(self, target: ModelBackend, table: SlotTable, sampler: Sample) -> HeadDrafts:
         """Return what drafts for `target`, from its hidden states.
@@ -64,6 +67,7 @@ class LoadedHead:
             blocks=self.blocks,
             target=target,
             tap=target.tap(self.head.taps),
+            dtype=self.dtype,
             table=table,
             sampler=sampler,
         )
@@ -85,12 +89,23 @@ def load_head(
     if asked.method not in HEADS or not is_possible:
         return None  # make_speculator explains what is not possible
     try:
-        return _load(config, shape, replace(settings, on_progress=_unheard), asked)
+        dtype = _fast_dtype(settings)
+        settings = replace(settings, dtype=dtype, on_progress=_unheard)
+        return _load(config, shape, settings, asked)
     except StartupError as error:
         text = error.message.removeprefix("--model: ")
         raise StartupError(
             f"--speculative-config: the {asked.method} head: {text}", field="speculative_config"
         ) from error
+
+
+def _fast_dtype(settings: LoadSettings) -> torch.dtype:
+    """Return the type that torch computes a head in: bfloat16 where the processor multiplies it.
+
+    Elsewhere torch multiplies bfloat16 without instructions for it.
+    """
+    is_fast = pick_linear("auto", settings.device, settings.dtype).name != "torch"
+    return settings.dtype if is_fast else torch.float32
 
 
 def _unheard(fraction: float) -> None:
@@ -128,7 +143,7 @@ def _load(
     blocks = DraftBlocks(
         num_slots=shape.max_num_seqs, num_blocks=num_blocks, block_size=size, longest=longest
     )
-    return LoadedHead(head, cache, attention, blocks)
+    return LoadedHead(head=head, cache=cache, attention=attention, blocks=blocks, dtype=shape.dtype)
 
 
 def _read_published(

@@ -96,6 +96,7 @@ class DraftHead:
 
     def fused(self, states: Tensor) -> Tensor:
         """Return the states that rows read, [tokens, hidden], of [tokens, taps * hidden]."""
+        states = states.to(self.embedding.dtype)
         return states if self.fuse is None else self.fuse(states)
 
     def forward(

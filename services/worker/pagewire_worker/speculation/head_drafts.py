@@ -50,6 +50,7 @@ class HeadDrafts:
         cache, attention: Of the layer of the head.
         blocks: What lies in the cache; a slot's first block begins with its run.
         target, tap: What it drafts for, and the states of that which it reads.
+        dtype: Of the states of the target.
         table: The slots; their tokens lie on the host.
         sampler: That of the target.
         clock: Seconds, as time.perf_counter.
@@ -64,6 +65,7 @@ class HeadDrafts:
         blocks: DraftBlocks,
         target: ModelBackend,
         tap: StateTap,
+        dtype: torch.dtype,
         table: SlotTable,
         sampler: Sample,
         clock: Callable[[], float] = time.perf_counter,
@@ -73,6 +75,7 @@ class HeadDrafts:
         self._attention = attention
         self._target = target
         self._tap = tap
+        self._dtype = dtype
         self._blocks = blocks
         self._tokens = torch.from_numpy(blocks.tokens)
         self._table = table
@@ -235,7 +238,7 @@ class HeadDrafts:
         prompt_lens = self._table.prompt_lens[slots]
         history = TokenHistory(self._tokens, slots, prompt_lens, ends)
         rows = self._table.sampling.rows(slots, ends - prompt_lens, history)
-        logits = self._head.logits(hidden, self._target.logits)
+        logits = self._head.logits(hidden, self._target_logits)
         target_ids = self._head.target_ids
         if rows.is_plain:
             token_ids = logits.argmax(dim=1)
@@ -282,6 +285,9 @@ class HeadDrafts:
         )
         return self._head.forward(batch, states, self._cache, self._attention)
 
+    def _target_logits(self, hidden: Tensor) -> Tensor:
+        return self._target.logits(hidden.to(self._dtype))
+
     def _measured(self) -> float:
         """Return the seconds of one draft of one sequence; the first place is overwritten."""
         one = np.zeros(1, dtype=np.int64)
@@ -289,6 +295,6 @@ class HeadDrafts:
         for _ in range(3):
             began = self._clock()
             states = self._forward(one, one, one + 1, one.astype(np.int32), self._last[:1])
-            self._head.logits(states, self._target.logits).argmax(dim=1)
+            self._head.logits(states, self._target_logits).argmax(dim=1)
             seconds.append(self._clock() - began)
         return min(seconds)

@@ -117,6 +117,22 @@ def test_a_head_that_knows_the_target_is_right(tmp_path, method, backend):
     assert proposer.blocks.num_free == proposer.blocks.capacity
 
 
+@needs_kernels
+def test_the_head_of_a_narrow_target_may_be_wide(tmp_path, monkeypatch):
+    """Where the processor does not multiply bfloat16, torch computes the head in float32."""
+    monkeypatch.setattr("pagewire_worker.layers.linear._can_pack", lambda *where: False)
+    folder = make_checkpoint(tmp_path / "target", layers=6, with_tokenizer=False)
+    head = knowing_head("eagle", make_chained(folder))
+    head = write_head(tmp_path / "head", head_config("eagle"), head)
+    spoken = config("eagle", head)
+    driver = Driver.of(load(folder, dtype="bfloat16", speculative_config=spoken))
+    (found,) = run(driver, [PROMPT])
+    assert [found] == run(Driver.of(load(folder, dtype="bfloat16")), [PROMPT])
+    counts, proposer = counts_of(driver), driver.model_runner._speculator._proposer.other
+    assert counts.right_at.sum() > 0.5 * counts.num_tokens > 0
+    assert proposer._head.embedding.dtype == torch.float32
+
+
 def test_sampled_tokens_are_drafted_with_their_seeds(tmp_path):
     folder = make_checkpoint(tmp_path / "target", layers=6, with_tokenizer=False)
     head = knowing_head("eagle", make_chained(folder))
