@@ -39,7 +39,7 @@ class GrammarChecker:
 
     Args:
         num_processes: Most processes at once; each checks one grammar at a time.
-        limit_seconds: How long one check may take.
+        limit_seconds: Processor time that one check may take, as Patience counts it.
         max_under_way: Most different grammars checked or waiting, half of them for one tenant.
     """
 

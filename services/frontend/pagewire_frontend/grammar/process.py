@@ -6,10 +6,10 @@ import selectors
 import subprocess
 import sys
 import threading
-import time
 from typing import Any
 
 from pagewire_frontend.grammar.frames import LENGTH, pack, unpack
+from pagewire_frontend.grammar.patience import Patience
 from pagewire_frontend.models.model_registry import LoadedModel
 from pagewire_shared.errors import InternalError
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
@@ -69,7 +69,7 @@ class CheckerProcess:
 
         Raises:
             CheckerEndedError: The process ended before it answered.
-            TimeoutError: The process has not answered after `seconds`.
+            TimeoutError: The process has not answered after `seconds` of its processor time.
             InternalError: The tokenizer could not be loaded in time.
         """
         try:
@@ -115,14 +115,14 @@ class CheckerProcess:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
-        deadline = time.monotonic() + seconds
         with self._lock:
             if stdin.closed:
                 raise CheckerEndedError("killed")
             try:
+                patience = Patience(self.pid, seconds)
                 _send(stdin.fileno(), pack(question))
-                (length,) = LENGTH.unpack(_receive(stdout.fileno(), LENGTH.size, deadline))
-                answer = unpack(_receive(stdout.fileno(), length, deadline))
+                (length,) = LENGTH.unpack(_receive(stdout.fileno(), LENGTH.size, patience))
+                answer = unpack(_receive(stdout.fileno(), length, patience))
             except BrokenPipeError as error:
                 raise CheckerEndedError(str(error)) from error
         message: str | None = answer["error"]
@@ -136,14 +136,15 @@ def _send(pipe: int, data: bytes) -> None:
         rest = rest[os.write(pipe, rest) :]
 
 
-def _receive(pipe: int, num_bytes: int, deadline: float) -> bytes:
+def _receive(pipe: int, num_bytes: int, patience: Patience) -> bytes:
     """Return exactly `num_bytes`. Raises CheckerEndedError or TimeoutError."""
     parts: list[bytes] = []
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
         while num_bytes:
-            if not selector.select(max(0.0, deadline - time.monotonic())):
-                raise TimeoutError
+            while not selector.select(left := patience.left()):
+                if not left:
+                    raise TimeoutError
             part = os.read(pipe, num_bytes)
             if not part:
                 raise CheckerEndedError("it closed its output")

@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 
 from pagewire_frontend.grammar import check as grammar_check
 from pagewire_frontend.grammar.check import GrammarChecker
+from pagewire_frontend.grammar.patience import MOST_WAITS
 from pagewire_frontend.grammar.process import CheckerProcess
 from pagewire_frontend.models.model_registry import ModelSpec, load_model
 from pagewire_shared.errors import InternalError, InvalidRequestError, OverloadedError
@@ -327,3 +330,26 @@ async def test_one_tenant_does_not_keep_all_others_from_their_checks(monkeypatch
     # Tenants take turns: the other one did not wait for all that were before it.
     assert began.index("b0") <= 3
     checker.close()
+
+
+def test_a_process_that_gets_no_processor_is_waited_for(model):
+    """As on a machine that is busy: it is slow, and the grammar is not."""
+    process = CheckerProcess(grammar_check.MEMORY_BYTES)
+    assert process.check(model, FINE, WAIT_SECONDS) is None
+    os.kill(process.pid, signal.SIGSTOP)
+    goes_on = threading.Timer(1.5, os.kill, (process.pid, signal.SIGCONT))
+    goes_on.start()
+    assert process.check(model, Params(json={"type": "boolean"}), 0.5) is None
+    goes_on.join()
+    process.kill()
+
+
+def test_a_process_that_never_computes_is_given_up(model):
+    process = CheckerProcess(grammar_check.MEMORY_BYTES)
+    assert process.check(model, FINE, WAIT_SECONDS) is None
+    os.kill(process.pid, signal.SIGSTOP)
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        process.check(model, Params(json={"type": "null"}), 0.1)
+    assert time.monotonic() - began > 0.1 * MOST_WAITS
+    assert not process.is_running
