@@ -9,16 +9,19 @@ from pagewire_shared.adapters.content_id import CONFIG_NAME, WEIGHTS_NAME
 from support.adapters.hostile.case import GoodAdapter, HostileCase, pack
 
 
-def hostile_places(good: GoodAdapter, root: Path, outside: Path) -> Iterator[HostileCase]:
+def hostile_places(
+    good: GoodAdapter, root: Path, outside: Path, model: str
+) -> Iterator[HostileCase]:
     """Yield cases whose files are no files, or whose path or name is at fault.
 
     Args:
         root: The folder below which calls may load.
         outside: A whole good adapter that is not below it.
+        model: Name of the model.
     """
     yield from _files(good, outside)
     yield from _paths(good, root, outside)
-    names = ("", "model", "x" * 256, "x" * 100_000, "half\ud800", "\ud800" * 10)
+    names = ("", model, "x" * 256, "x" * 100_000, "half\ud800", "\ud800" * 10)
     for number, name in enumerate(names):
         yield HostileCase(f"name {number}", good.case("").write, name=name)
 

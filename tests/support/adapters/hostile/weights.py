@@ -129,7 +129,8 @@ def _described(good: GoodAdapter) -> Iterator[HostileCase]:
         "places of the last": header[good.names[-1]]["data_offsets"],
     }.items():
         yield _with(good, title, second, {"data_offsets": place})
-    for number, entry in enumerate((None, 5, [], "x", {})):
+    entries: tuple[Any, ...] = (None, 5, [], "x", {})
+    for number, entry in enumerate(entries):
         other = {**header, first: entry}
         yield good.case(f"described by {number}", weights=pack(good.entries, other))
     for number, text in enumerate((b"", b"{}", b"[]", b"null", b"{" * 1000, b"\xff" * 100)):
