@@ -1,5 +1,5 @@
-"""Decides how long a process is waited for: by its processor time, since a busy machine makes a good
-question slow, too."""
+"""Decides how long a process is waited for: by its processor time, since a busy machine makes a
+good question slow, too."""
 
 import os
 import time
