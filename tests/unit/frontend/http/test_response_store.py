@@ -7,7 +7,7 @@ import pytest
 
 from pagewire_frontend.http.responses.ids import gone, not_found
 from pagewire_frontend.http.responses.store import ResponseStore, StoredResponse, StoreLimits
-from pagewire_frontend.http.streaming.frame_log import FrameLog
+from pagewire_frontend.http.streaming.frame_log import BATCH_BYTES, FrameLog
 
 LIMITS = StoreLimits(max_responses=3, max_bytes=100, max_seconds=10.0)
 
@@ -87,6 +87,13 @@ async def test_readers_of_a_log_see_all_of_it():
     log.end()
     assert await asyncio.gather(*readers) == [[b"0", b"1", b"2", b"3"], [b"1", b"2", b"3"], []]
     assert await read(2) == [b"2", b"3"]
+
+
+async def test_a_reader_of_a_log_gets_a_part_at_a_time():
+    log = FrameLog()
+    log.append([b"x" * (BATCH_BYTES // 4)] * 10 + [b"y" * (3 * BATCH_BYTES)] * 2)
+    log.end()
+    assert [len(frames) async for frames in log.follow(0)] == [4, 4, 3, 1]
 
 
 def test_why_a_response_is_not_to_be_had():

@@ -2,6 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+BATCH_BYTES: Final = 64 * 1024
+"""A reader gets about so many bytes at a time: a slow one holds no copy of the whole log."""
 
 
 class FrameLog:
@@ -25,11 +29,17 @@ class FrameLog:
         self._wake()
 
     async def follow(self, first: int) -> AsyncIterator[list[bytes]]:
-        """Yield the events from number `first` on, ready ones together, to the last."""
+        """Yield the events from number `first` on, ready ones together, to the last.
+
+        Together are as many as fit in BATCH_BYTES, and one at least.
+        """
         while True:
             if first < len(self.frames):
-                ready = self.frames[first:]
-                first += len(ready)
+                end, num_bytes = first, 0
+                while end < len(self.frames) and num_bytes < BATCH_BYTES:
+                    num_bytes += len(self.frames[end])
+                    end += 1
+                ready, first = self.frames[first:end], end
                 yield ready
             elif self._is_ended:
                 return
