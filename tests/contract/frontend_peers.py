@@ -244,7 +244,12 @@ class RunningFrontend:
 async def running_frontend(
     checkpoint: Path, scheduler_ports: Sequence[int], **settings: Any
 ) -> AsyncIterator[RunningFrontend]:
-    """Run a frontend in this event loop, on ports of its own."""
+    """Run a frontend in this event loop, on ports of its own.
+
+    A scripted scheduler sends nothing by itself, so it is silent for as long as a test takes to
+    answer: seconds on a busy machine. Only a test that is about silence says how long it may be.
+    """
+    settings.setdefault("silence_seconds", 10 * WAIT_SECONDS)
     config = FrontendConfig(
         port=0,
         grpc_port=0,
