@@ -74,7 +74,13 @@ def pair_tensors(
         raise _fault(f"{_PREFIX}{name}{end}", "it is missing")
     if not downs:
         raise AdapterError(f"{WEIGHTS_NAME}: it has no tensors of an adapter", WEIGHTS_NAME)
-    return tuple(_module(config, name, downs[name], ups[name]) for name in sorted(downs))
+    found = tuple(_module(config, name, downs[name], ups[name]) for name in sorted(downs))
+    if config.stacks and all(one.num_experts is None for one in found):
+        raise AdapterError(
+            f"{WEIGHTS_NAME}: it has no tensors of the parameters that target_parameters select",
+            WEIGHTS_NAME,
+        )
+    return found
 
 
 def _split(

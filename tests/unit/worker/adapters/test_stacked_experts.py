@@ -112,6 +112,12 @@ def renamed(tensors: Tensors, old: str, new: str) -> None:
             id="layer",
         ),
         pytest.param(
+            lambda one: [one.pop(name) for name in [*one] if ".experts" in name],
+            {},
+            "it has no tensors of the parameters that target_parameters select",
+            id="no-experts",
+        ),
+        pytest.param(
             len,
             {"target_parameters": ["mlp.experts.gate_up_proj"]},
             "map 32 inputs to 64 outputs, as no parameter of target_parameters does",
