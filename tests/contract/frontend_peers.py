@@ -59,6 +59,12 @@ class Attach:
             assert found == kind, f"got {found}, waited for {kind}: {message}"
             return getattr(message, found)
 
+    def unread(self) -> list[str | None]:
+        """Take all that has come; return the kinds. Heartbeats come at any time, and are none."""
+        came = [self.received.get_nowait() for _ in range(self.received.qsize())]
+        kinds = [message.WhichOneof("message") for message in came]
+        return [kind for kind in kinds if kind != "heartbeat"]
+
     def send(self, **fields: Any) -> None:
         """Send one message."""
         self.to_send.put_nowait(wire.AttachFrontendResponse(**fields))

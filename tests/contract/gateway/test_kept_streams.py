@@ -39,14 +39,6 @@ async def asked(client, attach, body=CHAT, **headers):
         await response.aclose()
 
 
-def messages_of(attach):
-    """Return what came of the frontend beside heartbeats."""
-    found = []
-    while not attach.received.empty():
-        found.append(attach.received.get_nowait().WhichOneof("message"))
-    return [one for one in found if one != "heartbeat"]
-
-
 async def events_of(response):
     """Yield pairs of the id and the data of an event."""
     event_id = None
@@ -142,7 +134,7 @@ async def test_a_stream_that_nobody_reads_is_dropped(checkpoint):
         async with asked(client, attach) as (response, submit):
             stream_id = response.headers["x-pagewire-stream"]
             await asyncio.sleep(0.6)  # it is read all the time
-            assert not messages_of(attach)
+            assert not attach.unread()
         assert (await attach.next("abort")).handle == submit.handle
         gone = await client.get(f"/v1/streams/{stream_id}")
         assert (gone.status_code, gone.json()["error"]["code"]) == (404, "stream_not_found")
@@ -200,7 +192,7 @@ async def test_headers_that_cannot_be_met(checkpoint, settings, body, headers, p
     body = {name: value for name, value in body.items() if name != "stream_options"}
     async with gateway(checkpoint, **settings) as (client, attach, _):
         refused = await client.post(URL, json=body, headers=headers)
-        assert not messages_of(attach)
+        assert not attach.unread()
     assert refused.status_code in (400, 404)
     error = refused.json()["error"]
     assert error["param"] == param
