@@ -10,12 +10,17 @@ CLIENTS := .venv-clients
 WHEEL_TOOLS := $(VENV)/.wheel-tools
 # Programs that tests need and that the package index carries: helm, redis-server, node, npm.
 TOOLS := .tools
+# Tests start hundreds of processes: each compiles all modules where nothing may keep them.
+unexport PYTHONDONTWRITEBYTECODE
 # Found after those of the machine.
 export PATH := $(PATH):$(CURDIR)/$(TOOLS)/bin
 # More arguments for pip, such as another index for a CPU or CUDA build of torch.
 PIP_ARGS ?=
 # Two at a time, file by file: what one file sets up is used by all its tests.
 PARALLEL ?= -n 2 --dist loadfile
+# How often a test that failed runs again. The summary lists it as RERUN: it depends on time or chance.
+RERUNS ?= 0
+PYTEST := $(BIN)/python -m pytest $(PARALLEL) --reruns $(RERUNS) --rerun-show-tracebacks -rR
 # The worker's kernels for CPUs, compiled by the installation and whenever their sources change.
 KERNELS := $(VENV)/.kernels
 # Arguments for `pagewire serve` in `make run`.
@@ -126,10 +131,10 @@ format: $(STAMP) ## rewrite Python and proto files in the house format
 # TESTS: files and folders, when not all.
 TESTS ?= tests
 test: test-setup ## every test but those marked long
-	$(BIN)/python -m pytest $(TESTS) -m "not long" $(PARALLEL)
+	$(PYTEST) $(TESTS) -m "not long"
 
 test-unit: $(KERNELS) ## unit and architecture tests
-	$(BIN)/python -m pytest tests/unit tests/architecture -m "not long" $(PARALLEL)
+	$(PYTEST) tests/unit tests/architecture -m "not long"
 
 SEEDS ?= 1000
 simulate: $(STAMP) ## random histories of a whole cell, SEEDS=n of them
@@ -140,10 +145,10 @@ mutants: $(STAMP) ## plant bugs one by one; the simulation and the tests of kern
 	cd tests && ../$(BIN)/python -m support.poison.hunt
 
 test-long: test-setup ## the tests marked long, but those marked whole
-	$(BIN)/python -m pytest tests -m "long and not whole" $(PARALLEL)
+	$(PYTEST) tests -m "long and not whole"
 
 test-whole: test-setup ## whole products of models, backends and formats, of which others run pairs
-	$(BIN)/python -m pytest tests -m whole $(PARALLEL)
+	$(PYTEST) tests -m whole
 
 test-floor: $(STAMP) ## the stubs on the oldest grpcio and protobuf they allow
 	$(BIN)/python -m pytest tests/integration/test_runtime_floor.py

@@ -27,6 +27,9 @@ STOP = sampling_pb2.FINISH_REASON_STOP
 LENGTH = sampling_pb2.FINISH_REASON_LENGTH
 # A busy machine takes seconds for what is a moment elsewhere.
 WAIT_SECONDS = 60.0
+# A scripted scheduler sends nothing by itself: it is silent while a test thinks of its answer.
+# Only a test that is about silence says how long it may be.
+SILENCE_SECONDS = 10 * WAIT_SECONDS
 FIRST_BYTE_ID = 3
 
 
@@ -250,12 +253,8 @@ class RunningFrontend:
 async def running_frontend(
     checkpoint: Path, scheduler_ports: Sequence[int], **settings: Any
 ) -> AsyncIterator[RunningFrontend]:
-    """Run a frontend in this event loop, on ports of its own.
-
-    A scripted scheduler sends nothing by itself, so it is silent for as long as a test takes to
-    answer: seconds on a busy machine. Only a test that is about silence says how long it may be.
-    """
-    settings.setdefault("silence_seconds", 10 * WAIT_SECONDS)
+    """Run a frontend in this event loop, on ports of its own."""
+    settings.setdefault("silence_seconds", SILENCE_SECONDS)
     config = FrontendConfig(
         port=0,
         grpc_port=0,

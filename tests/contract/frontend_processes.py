@@ -8,7 +8,14 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 import httpx
-from contract.frontend_peers import WAIT_SECONDS, Attach, ScriptedScheduler, listening, served
+from contract.frontend_peers import (
+    SILENCE_SECONDS,
+    WAIT_SECONDS,
+    Attach,
+    ScriptedScheduler,
+    listening,
+    served,
+)
 from prometheus_client.parser import text_string_to_metric_families
 
 from pagewire.local.port_reservation import PortReservation
@@ -104,6 +111,7 @@ async def process_group(checkpoint, folder, names=("a", "b"), *flags):
                 command += ["--scheduler", f"{HOST}:{scheduler_port}", "--shared-ports"]
                 command += ["--port", str(http.port), "--grpc-port", str(grpc.port)]
                 command += ["--model", f"tiny={checkpoint}", "--log-level", "warning"]
+                command += ["--silence-seconds", str(SILENCE_SECONDS)]
                 command += ["--frontend-name", name, "--peer-listen", f"unix:{folder}/{name}.sock"]
                 for peer in names:
                     if peer != name:

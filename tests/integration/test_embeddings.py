@@ -17,7 +17,7 @@ from support.checkpoints.checkpoints import make_checkpoint
 from support.traffic.streams import audit, eventually_clean
 
 TEXTS = ["a red fox", "", "a red fox jumps over the lazy dog", "42"]
-NUM_INPUTS = 70
+NUM_INPUTS = 30
 LAST, MEAN = PoolingParams(), PoolingParams(pooling="mean", normalize=False)
 
 

@@ -19,7 +19,7 @@ from support.cells.clusters import Cluster, start_cluster
 from support.checkpoints.encoder_checkpoints import MAX_POSITIONS, WORDS, make_encoder
 from support.traffic.streams import audit, eventually_clean
 
-NUM_DOCUMENTS = 60
+NUM_DOCUMENTS = 30
 QUERY = "which city is the capital of germany"
 
 

@@ -191,7 +191,7 @@ async def test_a_resumed_stream_outlives_an_overloaded_scheduler(checkpoint):
 
 
 async def test_a_silent_scheduler_is_dialled_again(checkpoint):
-    async with attached_frontend(checkpoint, silence_seconds=0.5) as (frontend, attach):
+    async with attached_frontend(checkpoint, silence_seconds=3.0) as (frontend, attach):
         reader = Reader(frontend, completion())
         await attach.next("submit")
         second = await attach.next_attach()

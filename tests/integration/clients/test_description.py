@@ -44,7 +44,7 @@ def test_schemathesis_finds_nothing(short: Cluster, clients_python: str, tmp_pat
     options = {
         "--checks": ",".join(CHECKS),
         "--phases": "coverage,fuzzing",
-        "--max-examples": "20",
+        "--max-examples": "8",
         "--seed": "1",
         "--request-timeout": "20",
         "--warnings": "off",

@@ -62,7 +62,7 @@ def test_overload(small: Cluster) -> None:
     pids = [pid for role in ("frontend", "scheduler") for pid in small.processes[role]]
     asyncio.run(storm(small.http_url))
     before = [memory_of(pid) for pid in pids]
-    for _ in range(4):
+    for _ in range(2):
         responses = asyncio.run(storm(small.http_url))
         accepted = [one for one in responses if one.status_code == 200]
         refused = [one for one in responses if one.status_code == 429]

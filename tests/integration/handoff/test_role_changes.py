@@ -24,10 +24,10 @@ from support.traffic.streams import Stream, completion, eventually_clean, follow
 
 PATIENCE_SECONDS = 60.0
 GRACE_SECONDS = 30
-NUM_FLIPS = 50
+NUM_FLIPS = 24
 REQUESTS_PER_FLIP = 4
 MOST_AT_ONCE = 24
-NUM_STREAMS = 32
+NUM_STREAMS = 16
 NUM_PROMPT = 200
 NUM_TOKENS = 1500
 

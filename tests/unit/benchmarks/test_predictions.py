@@ -1,5 +1,6 @@
 """Predictions for a card: bounds where nothing is lost, what they grow with, and their sources."""
 
+import functools
 import json
 import os
 import subprocess
@@ -29,13 +30,18 @@ from .conftest import BENCHMARKS
 SMALL, LARGE = SHAPES["qwen3-0.6b"], SHAPES["qwen3-8b"]
 H200 = CARDS["h200"]
 FIGURES = load()
-PREDICTED = {name: predict(card, FIGURES) for name, card in CARDS.items()}
 PAGE = BENCHMARKS.parent / "docs" / "gpu" / "predictions.md"
 HIGHER_IS_BETTER = ("1", "2", "4", "5")
 LOWER_IS_BETTER = ("6", "7", "8")
 
 NUM_PRODUCTS = 4
 """Of a layer."""
+
+
+@functools.cache
+def predicted(name):
+    """Return the rows of a card. Some seconds: not while tests are collected."""
+    return predict(CARDS[name], FIGURES)
 
 
 def faster(card, copy=1.0, products=1.0):
@@ -47,7 +53,7 @@ def faster(card, copy=1.0, products=1.0):
 
 @pytest.mark.parametrize("name", CARDS)
 def test_every_row_is_there_and_no_row_beats_its_limit(name):
-    found = PREDICTED[name]
+    found = predicted(name)
     assert list(found) == [str(number) for number in range(1, 13)]
     for row in found.values():
         assert 0 <= row.low <= row.expected <= row.high
@@ -62,14 +68,14 @@ def test_every_row_is_there_and_no_row_beats_its_limit(name):
 
 
 def test_limits_and_goals_are_those_of_the_goals():
-    found = PREDICTED["h200"]
+    found = predicted("h200")
     assert found["1"].limit == pytest.approx(36_409, rel=1e-4)
     assert found["2"].limit == pytest.approx(13_008, rel=1e-4)
     assert found["6"].limit == pytest.approx(4.93, rel=2e-3)
     assert found["8"].limit == pytest.approx(37.7, rel=2e-3)
     assert found["12"].limit == pytest.approx(1.93, rel=2e-3)
     assert [found[number].goal for number in ("1", "4", "6")] == [26_000, 240, 6.2]
-    slower = PREDICTED["l40s"]
+    slower = predicted("l40s")
     assert slower["1"].goal / slower["1"].limit == pytest.approx(26_000 / found["1"].limit)
 
 
@@ -104,7 +110,7 @@ def test_without_overheads_the_job_takes_its_bound():
 
 
 def test_faster_memory_and_products_help():
-    usual = PREDICTED["h200"]
+    usual = predicted("h200")
     for card in (faster(H200, copy=1.5), faster(H200, products=1.5)):
         found = predict(card, FIGURES)
         assert all(found[n].expected >= usual[n].expected for n in HIGHER_IS_BETTER)
@@ -120,16 +126,16 @@ def test_a_slow_host_decides_short_prompts_and_not_large_steps():
         name: replace(step, python_us=step.python_us * 4, layer_us=step.layer_us * 4)
         for name, step in FIGURES.steps.items()
     }
-    usual, slow = PREDICTED["h200"], predict(H200, replace(FIGURES, steps=steps))
+    usual, slow = predicted("h200"), predict(H200, replace(FIGURES, steps=steps))
     assert slow["7"].expected > 1.5 * usual["7"].expected
     assert slow["6"].expected == usual["6"].expected
 
 
 def test_cards_say_what_they_cannot():
-    found = PREDICTED["4090"]
+    found = predicted("4090")
     assert "sequences would wait" in found["2"].note
     assert "wait" not in found["1"].note
-    assert PREDICTED["a100-80g"]["12"].expected == 1
+    assert predicted("a100-80g")["12"].expected == 1
 
 
 def test_the_host_pays_for_layers_that_are_launched_one_by_one():
@@ -210,13 +216,13 @@ def test_figures_of_the_host_are_those_of_this_code(name, counted):
 def test_the_page_has_what_is_predicted():
     page = PAGE.read_text()
     assert source(H200, FIGURES) in page
-    assert markdown(PREDICTED["h200"]) in page
+    assert markdown(predicted("h200")) in page
     assert host_table(FIGURES) in page
-    assert all_cards({card.name: PREDICTED[name] for name, card in CARDS.items()}) in page
+    assert all_cards({card.name: predicted(name) for name, card in CARDS.items()}) in page
 
 
 def test_what_was_seen_stands_beside_what_was_expected():
-    found = PREDICTED["h200"]
+    found = predicted("h200")
     seen = {"1": found["1"].expected, "6": 2 * found["6"].high}
     lines = against(found, seen).splitlines()
     assert len(lines) == 4

@@ -34,11 +34,10 @@ def captured(checkpoint):
     return make
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3"])
-def test_batches_of_every_size_give_the_tokens_of_torch(driver, captured, name):
-    one, graphs = captured(name)
+def test_batches_of_every_size_give_the_tokens_of_torch(driver, captured):
+    one, graphs = captured("qwen3")
     for count in (1, 4):
-        expected = driver(name, **SETTINGS).generate(PROMPTS[:count], max_tokens=3)
+        expected = driver("qwen3", **SETTINGS).generate(PROMPTS[:count], max_tokens=3)
         assert one.generate(PROMPTS[:count], max_tokens=3) == expected
     assert graphs.num_steps >= 4
 
