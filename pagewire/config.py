@@ -216,6 +216,9 @@ class ServeConfig:
     api_key_file: str | None = forwarded(FrontendConfig, "api_key_file", default=None)
     cors_origin: tuple[str, ...] = forwarded(FrontendConfig, "cors_origin")
     protect_metrics: bool = forwarded(FrontendConfig, "protect_metrics")
+    otlp_traces_endpoint: str = forwarded(FrontendConfig, "otlp_traces_endpoint")
+    trace_ratio: float = forwarded(FrontendConfig, "trace_ratio")
+    trace_slow_seconds: float = forwarded(FrontendConfig, "trace_slow_seconds")
     metrics_port: int | None = setting(
         None, "First of consecutive ports for /metrics, one per process", parse=_PORT
     )

@@ -114,9 +114,9 @@ OBSERVABILITY: Final = (
         "uvicorn_log_level disable_uvicorn_access_log log_error_stack",
     ),
     *refused("use --log-level and --log-format", log_config_file="none|"),
+    *works("", "needs pagewire[otel]; also --trace-ratio and more", otlp_traces_endpoint=""),
     *refused(
-        "spans come later; usage.timeline of each answer says where its time went",
-        otlp_traces_endpoint="none",
+        "a trace has the stages of its request; forward passes have metrics at the workers",
         collect_detailed_traces="none",
     ),
     *no_effect("/metrics shows all", "show_hidden_metrics_for_version cudagraph_metrics"),

@@ -49,6 +49,9 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "metrics_host",
         "protect_metrics",
         "expert_metrics",
+        "otlp_traces_endpoint",
+        "trace_ratio",
+        "trace_slow_seconds",
     ),
 }
 """Group to its settings, in the order of `--help`; a setting is in one group."""

@@ -38,6 +38,7 @@ _NOT_NEGATIVE = (
     "stream_retention_seconds",
     "max_idle_per_address",
     "drain_seconds",
+    "trace_slow_seconds",
     "max_open_per_key",
 )
 
@@ -182,6 +183,15 @@ class FrontendConfig(ModelFilesConfig):
     peer_seconds: float = setting(2.0, "How long another of the group may take to answer")
     shared_ports: bool = setting(False, "Let other frontends listen on the same ports (Linux)")
     vllm_metrics: bool = setting(True, "Show metrics under vLLM's names, too")
+    otlp_traces_endpoint: str = setting(
+        "", "Where a trace of each request goes, by OTLP; needs pagewire[otel]"
+    )
+    trace_ratio: float = setting(
+        1.0, "Share of requests with a trace, of those whose client sends no traceparent"
+    )
+    trace_slow_seconds: float = setting(
+        0.0, "Requests that take so long have a trace in any case, as failed ones; 0 for none"
+    )
     drain_seconds: float = setting(2.0, "How long open requests may go on after SIGTERM")
 
     def __post_init__(self) -> None:
@@ -202,6 +212,8 @@ class FrontendConfig(ModelFilesConfig):
             raise StartupError(
                 f"--max-logprobs must be between 0 and {MAX_LOGPROBS}", field="max_logprobs"
             )
+        if not 0 <= self.trace_ratio <= 1:
+            raise StartupError("--trace-ratio must be between 0 and 1", field="trace_ratio")
         self._check_one_model()
         self._check_adapters()
         if self.shared_ports:

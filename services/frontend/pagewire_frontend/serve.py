@@ -44,6 +44,7 @@ from pagewire_frontend.models.model_registry import ModelRegistry, load_model, p
 from pagewire_frontend.scheduler.link import LinkSettings
 from pagewire_frontend.scheduler.pool import SchedulerPool
 from pagewire_frontend.session.journal import Journal
+from pagewire_frontend.traces.start import make_traces
 from pagewire_shared.identity.ids import mint_id
 from pagewire_shared.identity.model_files import find_files
 from pagewire_shared.process import collector
@@ -67,6 +68,7 @@ async def serve(config: FrontendConfig, context: ProcessContext) -> None:
     membership = parse_membership(config.frontend_name, config.peer)
     engine, pool = _make_engine(config)
     _introduce_metrics(config, engine)
+    engine.on_record, close_traces = make_traces(config)
     responses = _make_responses(config, engine, membership.tag)
     streams = _make_streams(config, membership.tag)
     group = joined(
@@ -92,6 +94,7 @@ async def serve(config: FrontendConfig, context: ProcessContext) -> None:
         streams.close()
         responses.close()
         engine.shutdown()
+        close_traces()
 
 
 def _make_engine(config: FrontendConfig) -> tuple[Engine, SchedulerPool]:

@@ -5,7 +5,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -39,6 +39,7 @@ from pagewire_frontend.session.journal import EntryState, Journal, JournalEntry
 from pagewire_frontend.session.prompt_blocks import name_prompt
 from pagewire_frontend.session.selection import Selection, computed
 from pagewire_frontend.session.session import Session
+from pagewire_frontend.traces.request_record import RequestRecord
 from pagewire_shared.errors import DeadlineError, OverloadedError, UnavailableError
 from pagewire_shared.identity.ids import mint_request_id
 from pagewire_shared.process.logs import FIELDS
@@ -81,6 +82,8 @@ class Engine:
         )
         self.tokenization = Tokenization(self._encoder)
         self._open: set[Session] = set()
+        self.on_record: Callable[[RequestRecord], None] | None = None
+        """Takes what each request leaves behind at its end."""
         # Accepted requests without a session so far.
         self._num_opening = 0
         self._is_draining = False
@@ -237,6 +240,7 @@ class Engine:
             selection=selection,
             marks=request.marks,
         )
+        session.meter.tokenize_began_at = began_at
         session.meter.tokenize_seconds = tokenize_seconds
         return session
 
@@ -323,6 +327,8 @@ class Engine:
         if _logger.isEnabledFor(logging.INFO):
             said = session.summary()
             _logger.info("%s", said.line, extra={FIELDS: said.fields})
+        if self.on_record is not None:
+            self.on_record(session.record())
         session.end_measuring()
         session.ticket.give_back(session.num_tokens)
         self._pool.cancel_wait(session)

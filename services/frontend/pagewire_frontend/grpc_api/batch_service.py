@@ -10,6 +10,7 @@ from pagewire_frontend.grpc_api.batch_call import MAX_BYTES, MAX_ITEMS, BatchCal
 from pagewire_frontend.grpc_api.stall_watch import STALLED, StallWatch
 from pagewire_frontend.request_label import LABEL, label_in
 from pagewire_frontend.session.reader_turns import ReaderTurns
+from pagewire_frontend.traces.parent import PARENT, parent_in
 from pagewire_protos.frontend.v1 import batch_pb2 as pb
 from pagewire_protos.frontend.v1 import batch_pb2_grpc
 from pagewire_shared.errors import DeadlineError, InvalidRequestError
@@ -36,6 +37,7 @@ class BatchService(batch_pb2_grpc.BatchServiceServicer):
     ) -> AsyncIterator[pb.GenerateBatchResponse]:
         """Answer every request of the call."""
         LABEL.set(label_in(context.invocation_metadata()))
+        PARENT.set(parent_in(context.invocation_metadata()))
         num_items = len(request.items)
         if not 1 <= num_items <= MAX_ITEMS:
             raise InvalidRequestError(

@@ -25,6 +25,7 @@ from pagewire_frontend.scheduler.pool import SchedulerPool
 from pagewire_frontend.session.choice_messages import ChoiceMessages
 from pagewire_frontend.session.events import Closed, Delta, Event, Finished
 from pagewire_frontend.session.reader_turns import ReaderTurns
+from pagewire_frontend.traces.parent import PARENT, parent_in
 from pagewire_protos.frontend.v1 import (
     adapters_pb2,
     adapters_pb2_grpc,
@@ -204,6 +205,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
     ) -> AsyncGenerator[tuple[Event, str | None]]:
         """Yield the events to show; the first with the text before the answer if it is wanted."""
         LABEL.set(label_in(context.invocation_metadata()))
+        PARENT.set(parent_in(context.invocation_metadata()))
         try:
             session = await self._engine.open(asked.request)
         except PagewireError as error:

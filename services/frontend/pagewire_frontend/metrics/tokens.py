@@ -40,6 +40,16 @@ class InterTokenLatency:
         """From the first chunk to the last; 0 before there were two."""
         return 0.0 if self._last_at is None else self._last_at - self._first_at
 
+    @property
+    def first_at(self) -> float | None:
+        """Time of the first chunk; None before it."""
+        return None if self._last_at is None else self._first_at
+
+    @property
+    def last_at(self) -> float | None:
+        """Time of the last chunk; None before the first."""
+        return self._last_at
+
     def chunk(self, num_tokens: int, now: float) -> None:
         """Count a chunk that came at `now`, in seconds of one clock. Its tokens count as evenly
         spaced since the chunk before; in the first chunk, as 0 s apart."""

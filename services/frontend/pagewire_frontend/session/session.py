@@ -34,6 +34,7 @@ from pagewire_frontend.session.reader_turns import ReaderTurns
 from pagewire_frontend.session.selection import Selection
 from pagewire_frontend.session.session_meter import SessionMeter
 from pagewire_frontend.session.session_summary import Summary, opened
+from pagewire_frontend.traces.request_record import RequestRecord
 from pagewire_shared.errors import DeadlineError, PagewireError
 
 
@@ -256,6 +257,10 @@ class Session:
     def end_measuring(self) -> None:
         """Count the end of the request in the metrics; it is closed, however far it came."""
         self.meter.closed(self._error)
+
+    def record(self) -> RequestRecord:
+        """Return what the request leaves behind for its trace."""
+        return self.meter.record(self._error)
 
     def summary(self) -> Summary:
         """Return the log record of the request."""

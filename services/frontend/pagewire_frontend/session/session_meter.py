@@ -16,6 +16,8 @@ from pagewire_frontend.session.events import PredictedTokens, Timings, Usage
 from pagewire_frontend.session.journal import JournalEntry
 from pagewire_frontend.session.selection import Selection
 from pagewire_frontend.session.session_summary import Summary, summary
+from pagewire_frontend.traces.parent import PARENT
+from pagewire_frontend.traces.request_record import ChoiceRecord, RequestRecord
 from pagewire_shared.errors import DeadlineError, PagewireError
 from pagewire_shared.sampling.pooling import CACHEABLE
 
@@ -26,7 +28,7 @@ class SessionMeter:
     def __init__(self, entry: JournalEntry, arrived_at: float) -> None:
         self._entry = entry
         self.arrived_at = arrived_at
-        self._label = LABEL.get()
+        self._label, self._parent = LABEL.get(), PARENT.get()
         self.first_at: float | None = None
         """Time of the first output."""
         self._num_cached_tokens = 0
@@ -35,8 +37,10 @@ class SessionMeter:
         self._first_source: tuple[int, int] | None = None
         self._timelines = TimelineKeeper()
         self._predicted: dict[int, PredictedTokens] = {}
-        self.tokenize_seconds = 0.0
-        """Seconds of rendering and tokenizing the prompt."""
+        self.tokenize_began_at, self.tokenize_seconds = arrived_at, 0.0
+        """Rendering and tokenizing the prompt."""
+        self._submitted_at = arrived_at
+        self._reasons: dict[int, str] = {}
         self._stages = stages_of(entry.model)
         counter = TOKEN_COUNTERS.of(entry.model)
         self.latencies = [InterTokenLatency(counter) for _ in entry.choices]
@@ -44,6 +48,7 @@ class SessionMeter:
 
     def opened(self) -> None:
         """Count the accepted request."""
+        self._submitted_at = time.monotonic()
         metrics.generation_opened(self._entry.model)
 
     def first_output(self, now: float, num_cached_tokens: int, epoch: int, choice: int) -> None:
@@ -102,6 +107,7 @@ class SessionMeter:
     def finished(self, choice: int, reason: str) -> None:
         """Count the end of a choice."""
         metrics.choices_finished(self._entry.model, reason)
+        self._reasons[choice] = reason
         cell = self._timelines.of(choice)
         if cell is not None:
             num_tokens = self._entry.choices[choice].next_position
@@ -186,6 +192,44 @@ class SessionMeter:
             num_recoveries=self.num_recoveries,
             first_token_seconds=None if first is None else first - self.arrived_at,
             total_seconds=time.monotonic() - self.arrived_at,
+        )
+
+    def record(self, error: PagewireError | None) -> RequestRecord:
+        """Return what the request leaves behind for its trace."""
+        entry = self._entry
+        is_text = entry.pooling is None
+        return RequestRecord(
+            request_id=entry.request_id,
+            label=self._label,
+            model=entry.model,
+            adapter=None if entry.adapter is None else entry.adapter.name,
+            parent=self._parent,
+            arrived_at=self.arrived_at,
+            tokenize_began_at=self.tokenize_began_at,
+            tokenize_seconds=self.tokenize_seconds,
+            submitted_at=self._submitted_at,
+            first_at=self.first_at,
+            ended_at=time.monotonic(),
+            num_prompt=len(entry.prompt_token_ids),
+            num_cached=self._num_cached_tokens,
+            num_resubmits=entry.num_resubmits,
+            max_tokens=entry.params.max_tokens if is_text else None,
+            temperature=entry.params.temperature if is_text else None,
+            top_p=entry.params.top_p if is_text else None,
+            error=str(error) if error else "",
+            is_finished=entry.is_finished,
+            choices=tuple(map(self._choice_record, range(len(entry.choices)))),
+        )
+
+    def _choice_record(self, choice: int) -> ChoiceRecord:
+        latency = self.latencies[choice]
+        return ChoiceRecord(
+            cell=self._timelines.of(choice),
+            # A vector has no chunks.
+            first_at=latency.first_at or self.first_at,
+            last_at=latency.last_at or self.first_at,
+            num_tokens=self._entry.choices[choice].next_position,
+            reason=self._reasons.get(choice, ""),
         )
 
 

@@ -7,6 +7,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pagewire_frontend.request_label import LABEL, parse_label
+from pagewire_frontend.traces.parent import PARENT, parent_in
 
 REQUEST_ID = "x-request-id"
 STREAM_ID = "x-pagewire-stream"
@@ -34,6 +35,7 @@ class RequestIdMiddleware:
             return
         label = label_of(scope["headers"])
         LABEL.set(label)
+        PARENT.set(parent_in(scope["headers"]))
 
         async def send_labelled(message: Message) -> None:
             if message["type"] == "http.response.start":
