@@ -44,7 +44,7 @@ from pagewire_frontend.models.model_registry import ModelRegistry, load_model, p
 from pagewire_frontend.scheduler.link import LinkSettings
 from pagewire_frontend.scheduler.pool import SchedulerPool
 from pagewire_frontend.session.journal import Journal
-from pagewire_frontend.traces.start import make_traces
+from pagewire_frontend.trace_start import make_traces
 from pagewire_shared.identity.ids import mint_id
 from pagewire_shared.identity.model_files import find_files
 from pagewire_shared.process import collector

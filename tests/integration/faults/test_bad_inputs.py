@@ -21,6 +21,8 @@ from support.traffic.streams import completion, eventually_clean, follow_all
 
 NUM_CONNECTIONS = 16
 ANSWER_SECONDS = 30.0
+
+pytestmark = pytest.mark.timeout(300)
 CONTEXT = 256
 NEIGHBOUR_TOKENS = 200
 STREAMED = ("Chat", "Complete")

@@ -1,1 +1,1 @@
-"""Spans of requests, made when a request has ended from what was measured, and sent by OTLP."""
+"""Makes the spans of a request from what was measured, when it has ended, and sends them by OTLP."""

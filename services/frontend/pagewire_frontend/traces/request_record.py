@@ -1,4 +1,4 @@
-"""What a request leaves behind when it has ended: its times and counts, without any content."""
+"""Holds the times and counts of a request that has ended, without any of its content."""
 
 from dataclasses import dataclass
 
