@@ -1,1 +1,1 @@
-"""Makes the spans of a request from what was measured, when it has ended, and sends them by OTLP."""
+"""Makes the spans of a request that has ended, from what was measured, and sends them by OTLP."""
