@@ -24,9 +24,9 @@ DOCUMENTS = sorted(
     [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "helm" / "pagewire" / "README.md"]
     + [
         path
-        for pattern in ("*.md", "gpu/*.md", "start/*.md")
+        for pattern in ("*.md", "*/*.md")
         for path in (ROOT / "docs").glob(pattern)
-        if path.name != "compile-table.md"
+        if path.name != "compile-table.md" and path.parent.name != "adr"
     ]
     + list((ROOT / "services").glob("*/README.md"))
 )

@@ -109,6 +109,7 @@ def _make_engine(config: FrontendConfig) -> tuple[Engine, SchedulerPool]:
     )
     pool = SchedulerPool(addresses, settings, journal, max_waiting=config.max_waiting)
     models.adapters.known_rank = pool.known_rank
+    models.adapters.fits.known_shapes = pool.known_shapes
     models.adapters.on_load = note_load
     limits = EngineLimits(
         max_open_requests=config.max_open_requests,
@@ -164,6 +165,7 @@ async def _serve_until_stopped(
         works = [
             _watch_readiness(engine, pool, rpc, context),
             show_loads(pool, names, lambda: engine.why_not_ready() is None),
+            engine.models.adapters.check_late(pool.wait_until),
             show_adapters(engine.models.adapters, engine.used_adapters, pool.num_adapter_slots),
         ]
         if http is not None:

@@ -70,11 +70,16 @@ class AdapterSummary:
 
 
 def check_adapter(
-    folder: Path, bounds: AdapterBounds, *, root: Path | None = None
+    folder: Path,
+    bounds: AdapterBounds,
+    *,
+    root: Path | None = None,
+    adapter_id: bytes | None = None,
 ) -> AdapterSummary:
     """Return what the adapter in `folder` is made of; its data is hashed, and not kept.
 
     Args:
+        adapter_id: Its identity where it is known: its data is not read then.
         root: Folder that symbolic links may lead to, such as that of a hub's cache; None for
             `folder` alone.
 
@@ -91,8 +96,9 @@ def check_adapter(
         raise AdapterError(f"{_PICKLE} is a pickle: only {WEIGHTS_NAME} is read", _PICKLE)
     with _open(folder, WEIGHTS_NAME, root) as (file, size):
         modules = pair_tensors(config, read_tensor_header(file, size, bounds))
-        file.seek(0)
-        adapter_id = adapter_id_of(config_bytes, _pieces(file, size))
+        if adapter_id is None:
+            file.seek(0)
+            adapter_id = adapter_id_of(config_bytes, _pieces(file, size))
     return AdapterSummary(
         adapter_id=adapter_id,
         config=config,

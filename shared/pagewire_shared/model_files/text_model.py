@@ -4,6 +4,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 _TOWERS: Final = frozenset(["audio_tower", "multi_modal_projector", "vision_tower", "visual"])
+_TEXT_PREFIXES: Final[Mapping[str, str]] = {
+    "language_model.model.": "model.",
+    "language_model.lm_head.": "lm_head.",
+    "model.language_model.": "model.",
+}
+"""Begin of the names of a text model's tensors, by version of transformers, and of the same names
+where the text model stands alone. Names that begin in another way are the same in both."""
 
 DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "gemma3_text": {
@@ -33,3 +40,11 @@ def text_settings(data: Mapping[str, Any]) -> dict[str, Any]:
 def is_of_tower(name: str) -> bool:
     """Return whether a tensor belongs to a part that text does not pass through."""
     return name.removeprefix("model.").partition(".")[0] in _TOWERS
+
+
+def own_name(name: str) -> str:
+    """Return the name that a tensor of a text model has where it stands alone."""
+    for prefix, own in _TEXT_PREFIXES.items():
+        if name.startswith(prefix):
+            return own + name.removeprefix(prefix)
+    return name

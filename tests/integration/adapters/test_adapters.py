@@ -172,7 +172,7 @@ def test_hostile_adapters_are_refused(besieged: Besieged) -> None:
     streams, siege = GoodStreams(besieged.cluster), Siege(besieged)
     cases = besieged.cases()
     with streams.running():
-        siege.send([*cases[::31], *[one for one in cases if one.needs_model][::4]])
+        siege.send(cases[::23])
     assert siege.faults + streams.faults == []
     assert streams.num_whole > 2
 

@@ -4,12 +4,13 @@ stands for the new content, and open streams keep what they began with."""
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from pagewire_frontend.adapters.adapter_use import AdapterUse
+from pagewire_frontend.adapters.fits import AdapterFits, AdapterKey, check_late
 from pagewire_frontend.adapters.store import ContentFolder
 from pagewire_shared.adapters.adapter_folder import AdapterSummary
 from pagewire_shared.adapters.flag_values import MAX_NAME_CHARS
@@ -60,6 +61,7 @@ class AdapterRegistry:
         on_load: Called after every load, with whether it succeeded.
         known_rank: Returns the largest rank that the workers of a model take; None while it has
             no worker.
+        fits: Which adapters fit the models.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class AdapterRegistry:
         self.version = 0
         self.on_load: Callable[[bool], None] = lambda is_loaded: None
         self.known_rank: Callable[[str], int | None] = lambda model: None
+        self.fits = AdapterFits()
         self._models = list(models)
         self._taken = set(taken_names)
         self._address = address
@@ -173,6 +176,7 @@ class AdapterRegistry:
         try:
             summary = await asyncio.to_thread(store.check, path, self._bounds, root)
             check_rank(base_model, summary.rank, self.known_rank(base_model))
+            await self.fits.check(base_model, summary)
             if store.reserve(summary):
                 await asyncio.to_thread(store.copy, path, summary, self._bounds, root)
                 store.enter(summary)
@@ -211,6 +215,20 @@ class AdapterRegistry:
         """Let the content go for a request that has ended."""
         if use is not None and self.store is not None:
             self.store.unpin(use.adapter_id)
+
+    async def check_late(self, wait_until: Callable[[Callable[[], bool]], Awaitable[None]]) -> None:
+        """Check all adapters again when workers send other shapes, until cancelled.
+
+        Args:
+            wait_until: Waits for a state that workers bring about.
+        """
+        await check_late(self.fits, self._folders, self._bounds, wait_until)
+
+    def _folders(self) -> dict[AdapterKey, Path]:
+        if self.store is None:
+            return {}
+        keys = ((one.base_model, one.use.adapter_id) for one in self._adapters.values())
+        return {key: folder for key in keys if (folder := self.store.find(key[1])) is not None}
 
     async def wait_changed(self, version: int) -> int:
         """Wait until the version is another one; return it."""

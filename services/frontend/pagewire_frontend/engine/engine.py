@@ -263,7 +263,9 @@ class Engine:
         token_ids, params = fit(request, token_ids, limit)
         adapter = request.model.adapter
         if adapter is not None:
-            check_rank(request.model.name, adapter.rank, self._pool.known_rank(request.model.name))
+            name = request.model.name
+            check_rank(name, adapter.rank, self._pool.known_rank(name))
+            self.models.adapters.fits.require(name, adapter.adapter_id)
         entry = _journal_entry(request, token_ids, params)
         naming = self._pool.known_naming(entry.model)
         if naming is not None:

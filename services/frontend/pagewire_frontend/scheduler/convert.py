@@ -17,7 +17,6 @@ from pagewire_frontend.session.journal_records import (
     SubmitRecord,
     TokenLogprob,
 )
-from pagewire_frontend.session.prompt_blocks import BlockNaming
 from pagewire_protos.common.v1 import audit_pb2, sampling_pb2, timeline_pb2
 from pagewire_protos.scheduler.v1 import admin_pb2, cell_metrics_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
@@ -108,20 +107,6 @@ class PromptPiece:
     epoch: int
     first_position: int
     scores: tuple[Score, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class OfferedModel:
-    """A model that a scheduler's workers serve at the moment."""
-
-    name: str
-    tokenizer_fingerprint: bytes
-    max_model_len: int
-    num_workers: int
-    embedding_size: int = 0
-    namings: tuple[BlockNaming, ...] = ()
-    max_adapter_rank: int = 0
-    max_adapters: int = 0
 
 
 def hello_message(
@@ -259,32 +244,6 @@ def audit_reply_message(
     )
     reply = pb.FrontendAuditReply(query_id=query_id, audit=audit)
     return pb.AttachFrontendRequest(audit_reply=reply)
-
-
-def served_models(message: pb.ServedModels) -> dict[str, OfferedModel]:
-    """Return the models by served name."""
-    return {
-        model.name: OfferedModel(
-            model.name,
-            model.tokenizer_fingerprint,
-            model.max_model_len,
-            model.num_workers,
-            model.embedding_size,
-            tuple(
-                BlockNaming(
-                    model_fingerprint=model.model_fingerprint,
-                    layout_fingerprint=naming.layout_fingerprint,
-                    dtype=naming.dtype,
-                    block_size=naming.block_size,
-                    is_by_tenant=naming.is_by_tenant,
-                )
-                for naming in model.namings
-            ),
-            model.max_adapter_rank,
-            model.max_adapters,
-        )
-        for model in message.models
-    }
 
 
 @dataclass(frozen=True, slots=True)

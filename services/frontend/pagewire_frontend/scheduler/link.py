@@ -11,8 +11,9 @@ from typing import Any
 from pagewire_frontend.metrics.model_load import ModelLoad
 from pagewire_frontend.scheduler import convert as link_messages
 from pagewire_frontend.scheduler.attach_stream import AttachStream, dial
-from pagewire_frontend.scheduler.convert import OfferedModel, model_loads
+from pagewire_frontend.scheduler.convert import model_loads
 from pagewire_frontend.scheduler.link_sessions import LinkSessions
+from pagewire_frontend.scheduler.models_convert import OfferedModel, served_models
 from pagewire_frontend.session.journal_records import HeldResources
 from pagewire_frontend.session.session import Session
 from pagewire_protos.common.v1 import audit_pb2
@@ -252,7 +253,7 @@ class SchedulerLink:
             raise WireError("a second welcome")
 
     def _set_served(self, message: pb.ServedModels) -> None:
-        served = link_messages.served_models(message)
+        served = served_models(message)
         for name, fingerprint in self._settings.fingerprints.items():
             model = served.get(name)
             if model is not None and model.tokenizer_fingerprint != fingerprint:

@@ -12,6 +12,7 @@ from pagewire_frontend.session.journal import Journal
 from pagewire_frontend.session.journal_records import Finding, HeldResources
 from pagewire_frontend.session.prompt_blocks import BlockNaming
 from pagewire_frontend.session.session import Session
+from pagewire_shared.adapters.model_shapes import ModelShapes
 from pagewire_shared.errors import OverloadedError, UnavailableError
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.rpc.address import Address
@@ -143,6 +144,13 @@ class SchedulerPool:
         served = [one for link in self._links if (one := link.served.get(model)) is not None]
         ranks = [one.max_adapter_rank for one in served if one.max_adapter_rank]
         return min(ranks, default=0) if served else None
+
+    def known_shapes(self, model: str) -> tuple[ModelShapes, ...]:
+        """Return what an adapter has to fit on the workers of `model`; nothing while none sends it."""
+        served = (link.served.get(model) for link in self._links)
+        shapes = (shape for one in served if one is not None for shape in one.adapter_shapes)
+        # Equal ones are the same object: this is called for each of many adapters.
+        return tuple({id(shape): shape for shape in shapes}.values())
 
     def num_adapter_slots(self) -> int:
         """Return the adapter slots of a worker, the fewest of those that have any; 0 for none."""

@@ -2,11 +2,14 @@
 
 from typing import Final
 
+from pagewire_protos.common.v1.adapter_shapes_pb2 import AdapterShapes
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2, worker_attach_pb2
+from pagewire_scheduler.core.data.worker_info import ModelInfo
 from pagewire_scheduler.core.queueing.adapter_slots import MAX_SOURCES
 from pagewire_scheduler.core.state.adapters import MAX_WARM, SlotLoad
 from pagewire_shared.adapters.content_id import ADAPTER_ID_BYTES
-from pagewire_shared.errors import InvalidRequestError, PagewireError, PeerRefusedError
+from pagewire_shared.adapters.shapes_convert import shapes_from_message
+from pagewire_shared.errors import InvalidRequestError, PagewireError, PeerRefusedError, WireError
 from pagewire_shared.rpc.errors import from_detail
 
 MAX_ADAPTERS: Final = 1024
@@ -66,6 +69,26 @@ def warm_adapters(packed: bytes) -> tuple[bytes, ...]:
         )
     starts = range(0, min(len(packed), MAX_WARM * ADAPTER_ID_BYTES), ADAPTER_ID_BYTES)
     return tuple(packed[at : at + ADAPTER_ID_BYTES] for at in starts)
+
+
+def adapter_shapes(hello: worker_attach_pb2.WorkerHello) -> bytes:
+    """Return what an adapter has to fit on a worker, as a message; empty without one.
+
+    Raises:
+        PeerRefusedError: It is too large, or makes no sense.
+    """
+    if not hello.HasField("adapter_shapes"):
+        return b""
+    try:
+        shapes_from_message(hello.adapter_shapes)
+    except WireError as error:
+        raise PeerRefusedError(error.message, field=error.field) from error
+    return hello.adapter_shapes.SerializeToString(deterministic=True)
+
+
+def shape_messages(model: ModelInfo) -> list[AdapterShapes]:
+    """Return what an adapter has to fit on the workers of a model."""
+    return [AdapterShapes.FromString(one) for one in model.adapter_shapes]
 
 
 def adapter_message(order: SlotLoad) -> worker_attach_pb2.LoadAdapter:

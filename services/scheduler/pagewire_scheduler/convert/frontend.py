@@ -8,7 +8,7 @@ from typing import Final
 
 from pagewire_protos.common.v1 import audit_pb2, error_pb2, sampling_pb2, usage_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
-from pagewire_scheduler.convert.adapters import adapter_of, adapter_sources
+from pagewire_scheduler.convert.adapters import adapter_of, adapter_sources, shape_messages
 from pagewire_scheduler.convert.given_names import given_names
 from pagewire_scheduler.core.data.events import (
     FinishedEvent,
@@ -170,6 +170,7 @@ def served_models(models: Sequence[tuple[ModelInfo, int]]) -> pb.ServedModels:
                 embedding_size=model.embedding_size,
                 max_adapter_rank=model.max_adapter_rank,
                 max_adapters=model.max_adapters,
+                adapter_shapes=shape_messages(model),
                 namings=[
                     pb.BlockNaming(
                         layout_fingerprint=naming.layout_fingerprint,

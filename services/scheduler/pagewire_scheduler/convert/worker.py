@@ -6,7 +6,7 @@ from typing import Final
 
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as pb
-from pagewire_scheduler.convert.adapters import num_adapter_slots, warm_adapters
+from pagewire_scheduler.convert.adapters import adapter_shapes, num_adapter_slots, warm_adapters
 from pagewire_scheduler.core.blocks.cache_groups import CacheGroups
 from pagewire_scheduler.core.data.stream_limits import StreamLimits
 from pagewire_scheduler.core.data.worker_info import ALL_ROLES, ModelInfo, Role, WorkerInfo
@@ -77,6 +77,7 @@ def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
         takes_prefixes=hello.takes_prefixes,
         max_adapters=num_adapter_slots(capacity),
         max_adapter_rank=capacity.max_adapter_rank,
+        adapter_shapes=adapter_shapes(hello),
         warm_adapters=warm_adapters(hello.warm_adapters),
         max_drafts=min(capacity.max_drafts, MAX_DRAFTS),
     )

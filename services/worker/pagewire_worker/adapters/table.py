@@ -1,13 +1,15 @@
 """The adapter slots of a replica: which adapter is in each, and who computes with them."""
 
 import threading
+from dataclasses import replace
 from typing import Protocol
 
 import torch
 
 from pagewire_shared.adapters.adapter_folder import AdapterContent, AdapterSummary
+from pagewire_shared.adapters.fit import check_fit
 from pagewire_shared.steps.plan import StepPlan
-from pagewire_worker.adapters.content import AdapterParts, check_routed_bytes, read_parts
+from pagewire_worker.adapters.content import AdapterParts, read_parts
 from pagewire_worker.adapters.targets import AdapterTargets
 from pagewire_worker.backend.adapters import AdapterLimits, AdapterSlots
 from pagewire_worker.plan.plan_error import PlanError
@@ -29,6 +31,9 @@ class AdapterTable:
     Args:
         store: The memory of the backend.
         dtype: Type of the model.
+
+    Attributes:
+        shapes: What an adapter has to fit.
     """
 
     def __init__(
@@ -40,6 +45,9 @@ class AdapterTable:
     ) -> None:
         self._targets = targets
         self.limits = limits
+        self.shapes = replace(
+            targets.shapes, slot_bytes=limits.routed_bytes, value_bytes=dtype.itemsize
+        )
         self._store = store
         self._dtype = dtype
         self._lock = threading.Lock()
@@ -61,8 +69,8 @@ class AdapterTable:
         with self._lock:
             epoch = self._epoch
             self._held.pop(slot, None)
-        check_routed_bytes(summary, self._targets, self.limits, self._dtype)
-        parts = read_parts(content, summary, self._targets, self._dtype)
+        modules = check_fit(summary, self.shapes)
+        parts = read_parts(content, modules, self._targets, self._dtype)
         self._store.write(slot, parts)
         with self._lock:
             if epoch == self._epoch:

@@ -1,16 +1,10 @@
 """The matrices of a model that adapters may change, found by the names of their modules."""
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
 
-from pagewire_shared.adapters.adapter_error import AdapterError
-from pagewire_worker.checkpoint.tensor_names import own_name
+from pagewire_shared.adapters.model_shapes import ModelShapes, shapes_of, starred
 from pagewire_worker.families.plan import LayerSpec, LinearSpec, MlpSpec, ModelPlan
-
-# More digits than any layer has, and not so many that they cost time.
-_STACK: Final = re.compile(r"model\.layers\.(\d{1,6})\.\w+\.experts(?:\.base_layer)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +31,11 @@ class AdaptedLinear:
         return self.spec.parts[0][0]
 
     @property
+    def stack(self) -> str:
+        """The name of the parameter that holds this matrix of all experts of a layer."""
+        return "down_proj" if self.gate_size is None else "gate_up_proj"
+
+    @property
     def bounds(self) -> tuple[tuple[int, int], ...]:
         """The first output of each tensor, and the one behind its last. No order crosses them."""
         ends, end = [], 0
@@ -61,16 +60,12 @@ class AdapterTargets:
 
     Attributes:
         linears: In order of the layers.
-        has_alternating_gates: Whether the rows of gates and of the values that they multiply
-            alternate in a parameter that holds all experts of a layer.
+        shapes: What an adapter has to fit; the room of a slot is not in it.
     """
 
     def __init__(self, plan: ModelPlan, *, takes_routed: bool = True) -> None:
-        self._has_latents = plan.attention.latent is not None
+        self._plan = plan
         self._takes_routed = takes_routed
-        self.has_alternating_gates = plan.stacks is not None
-        routers = (one.experts.router.linear for one in plan.layers if one.experts)
-        self._routers = frozenset(name for linear in routers for name, _ in linear.parts)
         self.linears = tuple(
             one
             for layer, spec in enumerate(plan.layers)
@@ -82,8 +77,8 @@ class AdapterTargets:
             for index, linear in enumerate(self.linears)
             for part, (name, _) in enumerate(linear.spec.parts)
         }
-        self._experts = _pairs(self.linears)
         self._indexes = {linear.name: index for index, linear in enumerate(self.linears)}
+        self.shapes = self._shapes()
 
     @property
     def names(self) -> Mapping[str, tuple[int, int]]:
@@ -94,56 +89,30 @@ class AdapterTargets:
         """Return the number of a matrix; None for one that adapters may not change."""
         return self._indexes.get(spec.parts[0][0])
 
-    def place(self, module: str) -> tuple[int, int]:
-        """Return the number of a matrix, and of a tensor within it. Raises AdapterError."""
-        # Checkpoints with towers for images nest the names of their text model.
-        own = own_name(f"{module}.").removesuffix(".")
-        if own not in self._places:
-            raise AdapterError(f"module {module[:200]}: {self._reason(own)}", module[:200])
-        return self._places[own]
+    def _shapes(self) -> ModelShapes:
+        matrices = (
+            (name, linear.spec.num_inputs, size, linear.stack if linear.is_routed else "")
+            for linear in self.linears
+            for name, size in linear.spec.parts
+        )
+        return ModelShapes(
+            shapes_of(matrices),
+            tuple(self._refusals()),
+            has_alternating_gates=self._plan.stacks is not None,
+        )
 
-    def experts(self, module: str) -> tuple[tuple[int, int], ...]:
-        """Return the numbers of both matrices of each expert of a layer.
-
-        Args:
-            module: Name of the module whose parameters hold them: model.layers.0.mlp.experts, or
-                the same with the end `.base_layer`.
-
-        Raises:
-            AdapterError: The model has no such experts.
-        """
-        match = _STACK.fullmatch(own_name(f"{module}.").removesuffix("."))
-        if match is None or int(match[1]) not in self._experts:
-            reason = "the layer has no experts that a router chooses"
-            if not self._takes_routed:
-                reason = self._reason(module)
-            raise AdapterError(f"module {module[:200]}: {reason}", module[:200])
-        return self._experts[int(match[1])]
-
-    def _reason(self, module: str) -> str:
-        parts = module.split(".")
-        if module in self._routers:
-            return "adapters of routers are not supported"
-        if "experts" in parts and not self._takes_routed:
-            return "adapters of experts that a router chooses are not computed by Triton's kernels"
-        if module.endswith((".experts", ".experts.base_layer")):
-            return "it holds all experts of a layer, and target_parameters name none of them"
-        if "experts" in parts:
-            return "the model has no such expert, or no such matrix in it"
-        if parts[-1] in ("embed_tokens", "lm_head"):
-            return "adapters of embeddings and of the matrix for logits are not supported"
-        if self._has_latents and "self_attn" in parts:
-            return "adapters of latent attention are not supported"
-        return "the model has no matrix of this name that an adapter may change"
-
-
-def _pairs(linears: Iterable[AdaptedLinear]) -> dict[int, tuple[tuple[int, int], ...]]:
-    """Return the numbers of both matrices of each expert, by the layer."""
-    found: dict[int, list[int]] = {}
-    for index, linear in enumerate(linears):
-        if linear.is_routed:
-            found.setdefault(linear.layer, []).append(index)
-    return {layer: tuple(zip(own[::2], own[1::2], strict=True)) for layer, own in found.items()}
+    def _refusals(self) -> Iterator[tuple[str, str]]:
+        plan = self._plan
+        routers = (one.experts.router.linear for one in plan.layers if one.experts)
+        for name in dict.fromkeys(starred(name)[0] for one in routers for name, _ in one.parts):
+            yield name, "adapters of routers are not supported"
+        if not self._takes_routed:
+            yield (
+                "experts",
+                "adapters of experts that a router chooses are not computed by Triton's kernels",
+            )
+        if plan.attention.latent is not None:
+            yield "self_attn", "adapters of latent attention are not supported"
 
 
 def _linears(layer: int, spec: LayerSpec) -> list[AdaptedLinear]:

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 from torch import Tensor
 
 from pagewire_shared.adapters.adapter_folder import AdapterContent, AdapterSummary
+from pagewire_shared.adapters.model_shapes import ModelShapes
 
 NO_ADAPTER: Final = -1
 """In the place of an adapter slot: the model alone."""
@@ -45,6 +46,11 @@ class AdapterSlots(Protocol):
     @property
     def limits(self) -> AdapterLimits:
         """How many there are, and the largest rank."""
+        ...
+
+    @property
+    def shapes(self) -> ModelShapes:
+        """What an adapter has to fit."""
         ...
 
     @property

@@ -8,16 +8,9 @@ from typing import Final, Protocol
 from torch import Tensor
 
 from pagewire_shared.errors import StartupError
-from pagewire_shared.model_files.text_model import is_of_tower
+from pagewire_shared.model_files.text_model import is_of_tower, own_name
 
 _MODEL: Final = "model."
-_TEXT_PREFIXES: Final[Mapping[str, str]] = {
-    "language_model.model.": _MODEL,
-    "language_model.lm_head.": "lm_head.",
-    "model.language_model.": _MODEL,
-}
-"""Begin of the names of a text model's tensors, by version of transformers, and of the same names
-where the text model stands alone. Names that begin in another way are the same in both."""
 _OUTPUT, _EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
 
@@ -79,11 +72,3 @@ class TensorNames:
         if self.may_share_output and _OUTPUT not in found and _EMBEDDING in found:
             found[_OUTPUT] = found[_EMBEDDING]
         return {own: StoredPlace(name) for own, name in found.items()}
-
-
-def own_name(name: str) -> str:
-    """Return the name that a tensor of a text model has where it stands alone."""
-    for prefix, own in _TEXT_PREFIXES.items():
-        if name.startswith(prefix):
-            return own + name.removeprefix(prefix)
-    return name

@@ -1,11 +1,14 @@
 """Converts between wire messages of the worker and its plain data."""
 
+import logging
 from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
-from pagewire_protos.common.v1 import audit_pb2
+from pagewire_protos.common.v1 import adapter_shapes_pb2, audit_pb2
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
+from pagewire_shared.adapters.model_shapes import ModelShapes
+from pagewire_shared.adapters.shapes_convert import MAX_SHAPES_BYTES, shapes_to_message
 from pagewire_shared.convert import finding, protocol_range
 from pagewire_shared.errors import WireError
 from pagewire_shared.kv.arrays import pack_u32
@@ -14,6 +17,8 @@ from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.offload.layout_convert import layout_to_message
 from pagewire_worker.plan.roles import WorkerRole
 from pagewire_worker.runner.audit import SlotAudit
+
+_logger = logging.getLogger(__name__)
 
 _TO_WIRE = {
     WorkerRole.PREFILL: wire.WORKER_ROLE_PREFILL,
@@ -90,7 +95,21 @@ def hello_to_message(
         takes_prefixes=True,
         cell=cell,
         warm_adapters=b"".join(warm_adapters),
+        adapter_shapes=_shapes(info.adapter_shapes),
     )
+
+
+def _shapes(shapes: ModelShapes | None) -> adapter_shapes_pb2.AdapterShapes | None:
+    message = None if shapes is None else shapes_to_message(shapes)
+    if message is not None and message.ByteSize() > MAX_SHAPES_BYTES:
+        _logger.warning(
+            "the shapes of the model take %d bytes, more than %d: whether an adapter fits is found "
+            "with its first request",
+            message.ByteSize(),
+            MAX_SHAPES_BYTES,
+        )
+        return None
+    return message
 
 
 def audit_to_message(

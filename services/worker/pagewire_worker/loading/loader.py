@@ -318,6 +318,7 @@ def _describe(
         host_id=_host_id(),
         max_adapters=config.max_loras if config.enable_lora else 0,
         max_adapter_rank=config.max_lora_rank if config.enable_lora else 0,
+        adapter_shapes=model.adapters.shapes if model.adapters is not None else None,
         max_drafts=most_drafts(config),
     )
 

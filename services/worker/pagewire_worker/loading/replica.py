@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from pagewire_shared.adapters.model_shapes import ModelShapes
 from pagewire_shared.kv.transport import KvTransport
 from pagewire_worker.kv.kv_cache import CacheGroup
 from pagewire_worker.offload.connector import BlockLayout
@@ -19,6 +20,7 @@ class ReplicaInfo:
     `kv_transports` are the ways to send blocks to other workers, `pull_transports` the ways to
     receive theirs. `host_id` is the boot id of its host, "" if unknown. `max_adapters` are the
     adapter slots, 0 if it takes no adapters, and `max_adapter_rank` is their largest rank.
+    `adapter_shapes` is what an adapter has to fit.
     `max_drafts` is the number of drafts per sequence and step that it verifies, 0 if it does not
     speculate.
     """
@@ -47,6 +49,7 @@ class ReplicaInfo:
     host_id: str = ""
     max_adapters: int = 0
     max_adapter_rank: int = 0
+    adapter_shapes: ModelShapes | None = None
     max_drafts: int = 0
 
     @property

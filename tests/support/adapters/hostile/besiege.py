@@ -140,7 +140,7 @@ class Siege:
     """Sends hostile adapters, and notes what was wrong with the answers.
 
     Attributes:
-        answers: Statuses of loads and of first requests, with their numbers.
+        answers: Statuses of loads, with their numbers.
     """
 
     besieged: Besieged
@@ -174,13 +174,6 @@ class Siege:
             headers={"content-type": "application/json"},
         )
         self.answers[f"load {answer.status_code}"] += 1
-        if answer.status_code == 200 and case.needs_model:
-            for _ in range(2):
-                answer = client.post("/v1/completions", json={**_BODY, "model": name})
-                self.answers[f"request {answer.status_code}"] += 1
-                self._check(case, answer)
-            client.post("/v1/unload_lora_adapter", json={"lora_name": name})
-            return
         self._check(case, answer)
         if answer.status_code == 200:
             body = _escaped({"lora_name": name})
@@ -212,8 +205,7 @@ class Siege:
                 self.faults.append(f"{case.title}: gRPC {code.name} {text[:300]}")
             return
         self.answers["gRPC OK"] += 1
-        if not case.needs_model:
-            self.faults.append(f"{case.title}: gRPC OK")
+        self.faults.append(f"{case.title}: gRPC OK")
         stub.Unload(pb.UnloadRequest(name=name), timeout=SECONDS)
 
 

@@ -23,14 +23,12 @@ class HostileCase:
         write: Fills the folder, which is there and empty.
         path: What the call names in the place of the folder; None for the folder.
         name: What the call names the adapter; None for the title.
-        needs_model: Whether only a worker, which has the model, can tell.
     """
 
     title: str
     write: Callable[[Path], None]
     path: str | None = None
     name: str | None = None
-    needs_model: bool = False
 
 
 @dataclass(frozen=True, slots=True)

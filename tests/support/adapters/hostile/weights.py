@@ -157,7 +157,7 @@ def _named(good: GoodAdapter) -> Iterator[HostileCase]:
         for end in ("A", "B"):
             key = f"base_model.model.{module}.lora_{end}.weight"
             more[key] = ("F32", [4, 4], bytes(64))
-        yield good.case(f"a module of name {number}", weights=pack(more), needs_model=True)
+        yield good.case(f"a module of name {number}", weights=pack(more))
 
 
 def _not_finite(good: GoodAdapter) -> Iterator[HostileCase]:
@@ -199,11 +199,11 @@ def _of_another_model(good: GoodAdapter) -> Iterator[HostileCase]:
             data = bytes(4 * shape[0] * shape[1])
             other: Entries = {**good.entries, name: ("F32", shape, data)}
             title = f"{more:+} {name[-36:]}"
-            yield good.case(title, weights=pack(other), needs_model=True)
+            yield good.case(title, weights=pack(other))
         stem = name[:-8]
         fewer = {key: value for key, value in good.entries.items() if not key.startswith(stem[:-6])}
         if at_inputs:
-            yield good.case(f"lacks {stem[-30:]}", weights=pack(fewer), needs_model=True)
+            yield good.case(f"lacks {stem[-30:]}", weights=pack(fewer))
     down, up = good.names[:2]
     inputs, outputs = good.entries[down][1][1], good.entries[up][1][0]
     for rank in (1, 3, 8, 16, 256):

@@ -258,12 +258,17 @@ def test_no_request_goes_to_a_worker_without_slots() -> None:
     assert isinstance(event, RejectedEvent)
     assert event.error.field == "adapter"
     assert "--enable-lora" in event.error.message
-    one.core.attach_worker(worker_info(2, max_adapters=1, max_adapter_rank=8))
+    shapes = {"max_adapters": 1, "max_adapter_rank": 8, "adapter_shapes": b"a"}
+    one.core.attach_worker(worker_info(2, **shapes))
     assert not one.submit(2, [1, 2, 3], adapter=A)
     check_integrity(one.core)
     assert [order.adapter for order in ordered(one, 2)] == [A]
     ((model, _),) = one.core.models()
     assert model.max_adapter_rank == 8
+    for number, own in enumerate((b"b", b"a", b""), start=3):
+        one.core.attach_worker(worker_info(number, **{**shapes, "adapter_shapes": own}))
+    ((model, _),) = one.core.models()
+    assert model.adapter_shapes == (b"a", b"b"), "the different ones"
 
 
 def test_forks_beams_and_vectors_use_the_adapter_of_their_request() -> None:

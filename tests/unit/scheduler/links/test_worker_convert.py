@@ -5,10 +5,12 @@ from dataclasses import replace
 import pytest
 
 from pagewire_protos.common.v1 import layout_pb2
+from pagewire_protos.common.v1.adapter_shapes_pb2 import AdapterShapes, AdapterTarget
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as pb
+from pagewire_scheduler.convert.frontend import served_models
 from pagewire_scheduler.convert.worker import worker_info
 from pagewire_scheduler.core.data.stream_limits import StreamLimits
-from pagewire_shared.errors import WireError
+from pagewire_shared.errors import PeerRefusedError, WireError
 from pagewire_shared.identity.ids import BlockName, RequestId
 from pagewire_shared.kv.arrays import unpack_u32
 from pagewire_shared.sampling.params import SamplingParams
@@ -54,6 +56,21 @@ def test_a_hello_says_what_a_block_weighs_and_whether_it_can_be_loaded() -> None
     assert worker_info(pb.WorkerHello(layout=layout)).bytes_per_block == 640
     assert not worker_info(pb.WorkerHello(layout=layout)).loads_blocks
     assert worker_info(pb.WorkerHello(layout=layout, loads_blocks=True)).loads_blocks
+
+
+def test_what_an_adapter_has_to_fit_goes_on_to_frontends() -> None:
+    group = layout_pb2.CacheGroup(kind=layout_pb2.CACHE_KIND_FULL, block_size=4)
+    layout = layout_pb2.KvLayout(groups=[group])
+    assert worker_info(pb.WorkerHello(layout=layout)).adapter_shapes == b""
+    target = AdapterTarget(name="model.layers.*.self_attn.q_proj", num_inputs=4, layers=[0, 1])
+    hello = pb.WorkerHello(layout=layout, adapter_shapes=AdapterShapes(targets=[target]))
+    info = worker_info(hello)
+    model = replace(info.model, adapter_shapes=(info.adapter_shapes,))
+    (sent,) = served_models([(model, 1)]).models
+    assert list(sent.adapter_shapes) == [hello.adapter_shapes]
+    hello.adapter_shapes.targets[0].num_experts = 1 << 30
+    with pytest.raises(PeerRefusedError, match="adapter_shapes"):
+        worker_info(hello)
 
 
 def test_the_time_of_a_step_is_kept() -> None:

@@ -16,6 +16,7 @@ from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
 from pagewire_protos.worker.v1 import adapter_content_pb2 as content_wire
 from pagewire_protos.worker.v1 import adapter_content_pb2_grpc
 from pagewire_shared.adapters.adapter_folder import check_content
+from pagewire_shared.adapters.shapes_convert import shapes_from_message
 from pagewire_shared.adapters.tensor_header import AdapterBounds
 from pagewire_shared.errors import PagewireError
 from pagewire_shared.rpc.address import Address
@@ -107,6 +108,10 @@ async def test_the_hello_says_what_fits(attached):
     capacity = attached.hello.capacity
     assert (capacity.max_adapters, capacity.max_adapter_rank) == (SLOTS, 8)
     assert attached.hello.warm_adapters == b""
+    shapes = shapes_from_message(attached.hello.adapter_shapes)
+    found = shapes.find("model.layers.1.self_attn.q_proj")
+    assert found is not None
+    assert (found.num_inputs, found.layers) == (64, (0, 1))
 
 
 async def test_content_stays_warm(attached, made):
@@ -181,7 +186,7 @@ def with_a_layer_too_many(tensors):
     ("change", "text"),
     [
         (with_nan, "not all values are finite"),
-        (too_wide, "in the place of"),
+        (too_wide, "the matrix of the model takes [4, 64]"),
         (without_a_layer, "lacks the tensors of model.layers.1.self_attn.q_proj"),
         (with_a_layer_too_many, "model.layers.7.self_attn.q_proj: the model has no matrix"),
     ],

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pagewire_shared.adapters.adapter_error import AdapterError
 from pagewire_shared.adapters.adapter_folder import check_adapter
+from pagewire_shared.adapters.fit import check_fit
 from pagewire_shared.adapters.tensor_header import AdapterBounds
 from pagewire_worker.adapters.content import read_parts
 from pagewire_worker.adapters.targets import AdapterTargets
@@ -41,13 +42,14 @@ def changed(folder: Path, change: Callable[[Tensors], object] = len, **config: A
 
 
 def read(adapter: MadeAdapter, targets: AdapterTargets) -> dict[tuple[int, int], Any]:
-    return dict(read_parts(adapter.content, adapter.summary, targets, torch.float32))
+    modules = check_fit(adapter.summary, targets.shapes)
+    return dict(read_parts(adapter.content, modules, targets, torch.float32))
 
 
 def test_each_expert_has_its_rows_and_columns(targets: AdapterTargets) -> None:
     parts = read(MadeAdapter(FOLDER / "adapter", {}), targets)
     tensors = load_file(FOLDER / "adapter" / "adapter_model.safetensors")
-    places = [targets.place(f"model.layers.1.mlp.experts.4.{end}_proj") for end in ("gate", "up")]
+    places = [targets.names[f"model.layers.1.mlp.experts.4.{end}_proj"] for end in ("gate", "up")]
     downs, ups = (tensors[f"{STACK}.base_layer.lora_{half}.weight"] for half in "AB")
     for number, place in enumerate(places):
         assert torch.equal(parts[place].down, downs[12:15])
@@ -77,13 +79,13 @@ def renamed(tensors: Tensors, old: str, new: str) -> None:
                 }
             ),
             {},
-            r"experts.lora_A.weight has 15 rows, and 6 experts of rank 3 have 18",
+            r"experts.lora_A.weight has shape .15, 32., and 6 experts of rank 3 have 18 rows",
             id="experts",
         ),
         pytest.param(
             lambda one: one.update({f"{STACK}.lora_A.weight": torch.ones(18, 48)}),
             {},
-            "layers.1.mlp.experts map 48 inputs to 64 outputs, as no parameter of target_param",
+            "48 inputs and 64 outputs are those of no parameter of target_parameters",
             id="shape",
         ),
         pytest.param(
@@ -120,7 +122,7 @@ def renamed(tensors: Tensors, old: str, new: str) -> None:
         pytest.param(
             len,
             {"target_parameters": ["mlp.experts.gate_up_proj"]},
-            "map 32 inputs to 64 outputs, as no parameter of target_parameters does",
+            "32 inputs and 64 outputs are those of no parameter of target_parameters",
             id="unnamed",
         ),
         pytest.param(

@@ -1,3 +1,4 @@
+from pagewire_protos.common.v1 import adapter_shapes_pb2 as _adapter_shapes_pb2
 from pagewire_protos.common.v1 import audit_pb2 as _audit_pb2
 from pagewire_protos.common.v1 import error_pb2 as _error_pb2
 from pagewire_protos.common.v1 import layout_pb2 as _layout_pb2
@@ -130,7 +131,7 @@ class ServedModels(_message.Message):
     def __init__(self, models: _Optional[_Iterable[_Union[ServedModel, _Mapping]]] = ...) -> None: ...
 
 class ServedModel(_message.Message):
-    __slots__ = ("name", "model_fingerprint", "tokenizer_fingerprint", "max_model_len", "num_workers", "embedding_size", "namings", "max_adapter_rank", "max_adapters")
+    __slots__ = ("name", "model_fingerprint", "tokenizer_fingerprint", "max_model_len", "num_workers", "embedding_size", "namings", "max_adapter_rank", "max_adapters", "adapter_shapes")
     NAME_FIELD_NUMBER: _ClassVar[int]
     MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
@@ -140,6 +141,7 @@ class ServedModel(_message.Message):
     NAMINGS_FIELD_NUMBER: _ClassVar[int]
     MAX_ADAPTER_RANK_FIELD_NUMBER: _ClassVar[int]
     MAX_ADAPTERS_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_SHAPES_FIELD_NUMBER: _ClassVar[int]
     name: str
     model_fingerprint: bytes
     tokenizer_fingerprint: bytes
@@ -149,7 +151,8 @@ class ServedModel(_message.Message):
     namings: _containers.RepeatedCompositeFieldContainer[BlockNaming]
     max_adapter_rank: int
     max_adapters: int
-    def __init__(self, name: _Optional[str] = ..., model_fingerprint: _Optional[bytes] = ..., tokenizer_fingerprint: _Optional[bytes] = ..., max_model_len: _Optional[int] = ..., num_workers: _Optional[int] = ..., embedding_size: _Optional[int] = ..., namings: _Optional[_Iterable[_Union[BlockNaming, _Mapping]]] = ..., max_adapter_rank: _Optional[int] = ..., max_adapters: _Optional[int] = ...) -> None: ...
+    adapter_shapes: _containers.RepeatedCompositeFieldContainer[_adapter_shapes_pb2.AdapterShapes]
+    def __init__(self, name: _Optional[str] = ..., model_fingerprint: _Optional[bytes] = ..., tokenizer_fingerprint: _Optional[bytes] = ..., max_model_len: _Optional[int] = ..., num_workers: _Optional[int] = ..., embedding_size: _Optional[int] = ..., namings: _Optional[_Iterable[_Union[BlockNaming, _Mapping]]] = ..., max_adapter_rank: _Optional[int] = ..., max_adapters: _Optional[int] = ..., adapter_shapes: _Optional[_Iterable[_Union[_adapter_shapes_pb2.AdapterShapes, _Mapping]]] = ...) -> None: ...
 
 class BlockNaming(_message.Message):
     __slots__ = ("layout_fingerprint", "dtype", "block_size", "is_by_tenant")

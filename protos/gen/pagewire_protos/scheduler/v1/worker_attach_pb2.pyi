@@ -1,3 +1,4 @@
+from pagewire_protos.common.v1 import adapter_shapes_pb2 as _adapter_shapes_pb2
 from pagewire_protos.common.v1 import audit_pb2 as _audit_pb2
 from pagewire_protos.common.v1 import error_pb2 as _error_pb2
 from pagewire_protos.common.v1 import layout_pb2 as _layout_pb2
@@ -84,7 +85,7 @@ class AttachWorkerResponse(_message.Message):
     def __init__(self, welcome: _Optional[_Union[WorkerWelcome, _Mapping]] = ..., plan: _Optional[_Union[StepPlan, _Mapping]] = ..., audit_query: _Optional[_Union[WorkerAuditQuery, _Mapping]] = ..., drain: _Optional[_Union[WorkerDrain, _Mapping]] = ..., compile_grammar: _Optional[_Union[CompileGrammar, _Mapping]] = ..., load_blocks: _Optional[_Union[LoadBlocks, _Mapping]] = ..., cancel_load: _Optional[_Union[CancelLoad, _Mapping]] = ..., set_roles: _Optional[_Union[SetWorkerRoles, _Mapping]] = ..., block_digest_query: _Optional[_Union[BlockDigestQuery, _Mapping]] = ..., load_adapter: _Optional[_Union[LoadAdapter, _Mapping]] = ...) -> None: ...
 
 class WorkerHello(_message.Message):
-    __slots__ = ("protocol", "worker_id", "incarnation", "highest_generation", "model", "tokenizer_fingerprint", "layout", "capacity", "roles", "kv_endpoints", "held_names", "held_blocks", "loads_blocks", "kv_transports", "pull_transports", "host_id", "takes_prefixes", "cell", "warm_adapters")
+    __slots__ = ("protocol", "worker_id", "incarnation", "highest_generation", "model", "tokenizer_fingerprint", "layout", "capacity", "roles", "kv_endpoints", "held_names", "held_blocks", "loads_blocks", "kv_transports", "pull_transports", "host_id", "takes_prefixes", "cell", "warm_adapters", "adapter_shapes")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -104,6 +105,7 @@ class WorkerHello(_message.Message):
     TAKES_PREFIXES_FIELD_NUMBER: _ClassVar[int]
     CELL_FIELD_NUMBER: _ClassVar[int]
     WARM_ADAPTERS_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_SHAPES_FIELD_NUMBER: _ClassVar[int]
     protocol: _layout_pb2.ProtocolRange
     worker_id: bytes
     incarnation: int
@@ -123,7 +125,8 @@ class WorkerHello(_message.Message):
     takes_prefixes: bool
     cell: str
     warm_adapters: bytes
-    def __init__(self, protocol: _Optional[_Union[_layout_pb2.ProtocolRange, _Mapping]] = ..., worker_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., highest_generation: _Optional[int] = ..., model: _Optional[str] = ..., tokenizer_fingerprint: _Optional[bytes] = ..., layout: _Optional[_Union[_layout_pb2.KvLayout, _Mapping]] = ..., capacity: _Optional[_Union[WorkerCapacity, _Mapping]] = ..., roles: _Optional[_Iterable[_Union[WorkerRole, str]]] = ..., kv_endpoints: _Optional[_Iterable[str]] = ..., held_names: _Optional[bytes] = ..., held_blocks: _Optional[bytes] = ..., loads_blocks: bool = ..., kv_transports: _Optional[_Iterable[_Union[_layout_pb2.KvTransport, str]]] = ..., pull_transports: _Optional[_Iterable[_Union[_layout_pb2.KvTransport, str]]] = ..., host_id: _Optional[str] = ..., takes_prefixes: bool = ..., cell: _Optional[str] = ..., warm_adapters: _Optional[bytes] = ...) -> None: ...
+    adapter_shapes: _adapter_shapes_pb2.AdapterShapes
+    def __init__(self, protocol: _Optional[_Union[_layout_pb2.ProtocolRange, _Mapping]] = ..., worker_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., highest_generation: _Optional[int] = ..., model: _Optional[str] = ..., tokenizer_fingerprint: _Optional[bytes] = ..., layout: _Optional[_Union[_layout_pb2.KvLayout, _Mapping]] = ..., capacity: _Optional[_Union[WorkerCapacity, _Mapping]] = ..., roles: _Optional[_Iterable[_Union[WorkerRole, str]]] = ..., kv_endpoints: _Optional[_Iterable[str]] = ..., held_names: _Optional[bytes] = ..., held_blocks: _Optional[bytes] = ..., loads_blocks: bool = ..., kv_transports: _Optional[_Iterable[_Union[_layout_pb2.KvTransport, str]]] = ..., pull_transports: _Optional[_Iterable[_Union[_layout_pb2.KvTransport, str]]] = ..., host_id: _Optional[str] = ..., takes_prefixes: bool = ..., cell: _Optional[str] = ..., warm_adapters: _Optional[bytes] = ..., adapter_shapes: _Optional[_Union[_adapter_shapes_pb2.AdapterShapes, _Mapping]] = ...) -> None: ...
 
 class WorkerCapacity(_message.Message):
     __slots__ = ("num_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "steps_in_flight", "vocab_size", "embedding_size", "shared_step_tokens", "num_labels", "is_encoder", "max_adapters", "max_adapter_rank", "max_drafts")

@@ -36,8 +36,9 @@ class ModelInfo:
     Fingerprints of different `fingerprint_version` cannot be compared. `embedding_size` is the
     length of its vectors; 0 when it cannot pool. `num_labels` is the number of its class scores. An
     encoder computes each prompt whole, in one step, without a cache. A hello has none of the last
-    three, which are sent to frontends: `namings`, that of most workers first, and the least
-    `max_adapter_rank` and `max_adapters` of the workers with adapters.
+    four, which are sent to frontends: `namings`, that of most workers first, the least
+    `max_adapter_rank` and `max_adapters` of the workers with adapters, and their different
+    `adapter_shapes`, as messages.
     """
 
     name: str
@@ -53,6 +54,7 @@ class ModelInfo:
     namings: tuple[BlockNaming, ...] = ()
     max_adapter_rank: int = 0
     max_adapters: int = 0
+    adapter_shapes: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,7 @@ class WorkerInfo:
         takes_prefixes: Whether a new sequence may refer to the prompt of another slot.
         max_adapters: Its adapter slots; 0 when it takes no adapters.
         max_adapter_rank: Largest rank of an adapter.
+        adapter_shapes: What an adapter has to fit, as a message; empty when it is not known.
         warm_adapters: Adapters whose content is in its memory.
         max_drafts: Drafts that it verifies per sequence and step; 0 when it does not speculate.
     """
@@ -101,6 +104,7 @@ class WorkerInfo:
     takes_prefixes: bool = False
     max_adapters: int = 0
     max_adapter_rank: int = 0
+    adapter_shapes: bytes = b""
     warm_adapters: tuple[bytes, ...] = ()
     max_drafts: int = 0
 

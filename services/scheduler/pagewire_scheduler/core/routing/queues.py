@@ -32,6 +32,9 @@ from pagewire_scheduler.core.transfers.remote_index import RemoteIndex
 MAX_NAMINGS: Final = 4
 """Ways to name blocks that are sent to frontends."""
 
+MAX_SHAPES: Final = 4
+"""Different shapes that adapters have to fit, sent to frontends."""
+
 MAX_TARGETS: Final = 32
 """Workers that are looked at for who must leave another: those with the fewest sequences."""
 
@@ -108,6 +111,7 @@ class ModelQueues:
             namings=self._namings(workers),
             max_adapter_rank=min((one.max_adapter_rank for one in adapting), default=0),
             max_adapters=min((one.max_adapters for one in adapting), default=0),
+            adapter_shapes=_first_few(one.adapter_shapes for one in adapting),
         )
         return model, sum(not worker.duty.is_draining for worker in workers)
 
@@ -311,3 +315,7 @@ def _forget_search(worker: WorkerState, sequence: Sequence) -> None:
             member.forget_worker()
             member.advance(State.FINISHED_ABORTED)
     restart_group(worker, sequence.request)
+
+
+def _first_few(shapes: Iterable[bytes]) -> tuple[bytes, ...]:
+    return tuple(one for one in dict.fromkeys(shapes) if one)[:MAX_SHAPES]
