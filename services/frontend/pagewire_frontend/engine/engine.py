@@ -39,6 +39,7 @@ from pagewire_frontend.session.journal import EntryState, Journal, JournalEntry
 from pagewire_frontend.session.prompt_blocks import name_prompt
 from pagewire_frontend.session.selection import Selection, computed
 from pagewire_frontend.session.session import Session
+from pagewire_frontend.traces.history import RequestHistory
 from pagewire_frontend.traces.request_record import RequestRecord
 from pagewire_shared.errors import DeadlineError, OverloadedError, UnavailableError
 from pagewire_shared.identity.ids import mint_request_id
@@ -82,6 +83,7 @@ class Engine:
         )
         self.tokenization = Tokenization(self._encoder)
         self._open: set[Session] = set()
+        self.history = RequestHistory()
         self.on_record: Callable[[RequestRecord], None] | None = None
         """Takes what each request leaves behind at its end."""
         # Accepted requests without a session so far.
@@ -329,8 +331,10 @@ class Engine:
         if _logger.isEnabledFor(logging.INFO):
             said = session.summary()
             _logger.info("%s", said.line, extra={FIELDS: said.fields})
+        record = session.record()
+        self.history.put(record)
         if self.on_record is not None:
-            self.on_record(session.record())
+            self.on_record(record)
         session.end_measuring()
         session.ticket.give_back(session.num_tokens)
         self._pool.cancel_wait(session)

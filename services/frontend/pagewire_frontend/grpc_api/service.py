@@ -17,6 +17,7 @@ from pagewire_frontend.grpc_api.adapter_service import AdapterService
 from pagewire_frontend.grpc_api.admin_service import AdminService
 from pagewire_frontend.grpc_api.batch_service import BatchService
 from pagewire_frontend.grpc_api.convert import GrpcStreamOptions
+from pagewire_frontend.grpc_api.explain_service import ExplainService
 from pagewire_frontend.grpc_api.stall_watch import STALLED, StallWatch
 from pagewire_frontend.metrics.timeline import timeline_header
 from pagewire_frontend.prompts.generation_request import echo_text, without_output
@@ -31,6 +32,8 @@ from pagewire_protos.frontend.v1 import (
     adapters_pb2_grpc,
     batch_pb2,
     batch_pb2_grpc,
+    explain_pb2,
+    explain_pb2_grpc,
     inference_pb2_grpc,
 )
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
@@ -79,6 +82,7 @@ SERVICE_NAMES = (
     batch_pb2.DESCRIPTOR.services_by_name["BatchService"].full_name,
     admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name,
     adapters_pb2.DESCRIPTOR.services_by_name["AdapterService"].full_name,
+    explain_pb2.DESCRIPTOR.services_by_name["ExplainService"].full_name,
 )
 
 TIMELINE_METADATA_KEY = "pagewire-timeline"
@@ -254,3 +258,4 @@ def register(
     batch_pb2_grpc.add_BatchServiceServicer_to_server(batches, server)
     admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(pool), server)
     adapters_pb2_grpc.add_AdapterServiceServicer_to_server(AdapterService(adapters), server)
+    explain_pb2_grpc.add_ExplainServiceServicer_to_server(ExplainService(engine.history), server)

@@ -37,16 +37,8 @@ def stages_of(record: RequestRecord) -> list[Stage]:
         Stage("admit", tokenized_at, record.submitted_at),
     ]
     for number, choice in enumerate(record.choices[:MAX_CHOICES]):
-        stages += _within(record, _choice_stages(record, number, choice))
+        stages += _choice_stages(record, number, choice)
     return [stage for stage in stages if stage.ended_at > stage.began_at]
-
-
-def _within(record: RequestRecord, stages: Iterator[Stage]) -> Iterator[Stage]:
-    """Cut stages at the request's end: reports of several schedulers add up to more at times."""
-    for stage in stages:
-        if stage.began_at < record.ended_at:
-            end = min(stage.ended_at, record.ended_at)
-            yield Stage(stage.name, stage.began_at, end, stage.attributes)
 
 
 def _choice_stages(record: RequestRecord, number: int, choice: ChoiceRecord) -> Iterator[Stage]:
@@ -56,12 +48,14 @@ def _choice_stages(record: RequestRecord, number: int, choice: ChoiceRecord) -> 
         # No scheduler has reported: it waits until its first token, or was broken off.
         yield Stage("queue", record.submitted_at, first_at or record.ended_at, which)
     else:
-        now = record.submitted_at
+        now, end = record.submitted_at, first_at or record.ended_at
         for name, seconds, attributes in _reported(record, choice.cell):
-            yield Stage(name, now, now + seconds, which | attributes)
-            now += seconds
+            # Over several runs they add up to more: what follows the first token is in decode.
+            until = min(now + seconds, end)
+            yield Stage(name, now, until, which | attributes)
+            now = until
         # Sampling, streams between processes, detokenizing; or the rest of a broken request.
-        yield Stage("first_token", now, first_at or record.ended_at, which)
+        yield Stage("first_token", now, end, which)
     if first_at is not None and choice.last_at is not None:
         yield Stage("decode", first_at, choice.last_at, which | _decoded(choice))
         yield Stage("deliver", choice.last_at, record.ended_at, which)

@@ -4,45 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from pagewire_frontend.metrics.timeline import CellTimeline
 from pagewire_frontend.traces.parent import TraceParent, parent_in, parse_parent
-from pagewire_frontend.traces.request_record import ChoiceRecord, RequestRecord
 from pagewire_frontend.traces.sampling import TracePolicy
 from pagewire_frontend.traces.stages import MAX_CHOICES, stages_of
 
-TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+from .records import CHOICE, RECORD
 
-CELL = CellTimeline(
-    queue_seconds=1.0,
-    transfer_seconds=0.5,
-    prefill_seconds=2.0,
-    transfer_bytes=64,
-    transport="shared_memory",
-    cached_tiers={"worker": 16},
-)
-CHOICE = ChoiceRecord(cell=CELL, first_at=15.0, last_at=18.0, num_tokens=7, reason="stop")
-RECORD = RequestRecord(
-    request_id=bytes(range(16)),
-    label=None,
-    model="tiny",
-    adapter=None,
-    parent=None,
-    arrived_at=10.0,
-    tokenize_began_at=10.25,
-    tokenize_seconds=0.5,
-    submitted_at=11.0,
-    first_at=15.0,
-    ended_at=20.0,
-    num_prompt=40,
-    num_cached=16,
-    num_resubmits=0,
-    max_tokens=7,
-    temperature=0.0,
-    top_p=1.0,
-    error="",
-    is_finished=True,
-    choices=(CHOICE,),
-)
+TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
 def shown(record):
@@ -73,8 +41,10 @@ def test_a_request_that_no_scheduler_took_waits_to_its_end():
     assert shown(record)[-1] == ("queue", 11.0, 20.0)
 
 
-def test_reports_that_add_up_to_more_end_with_the_request():
-    record = replace(RECORD, ended_at=13.0, choices=(replace(CHOICE, first_at=None),))
+@pytest.mark.parametrize("first_at", [None, 13.0])
+def test_reports_that_add_up_to_more_end_with_the_first_token_or_the_request(first_at):
+    choice = replace(CHOICE, first_at=first_at, last_at=first_at)
+    record = replace(RECORD, ended_at=13.0, choices=(choice,))
     assert shown(record)[3:] == [
         ("queue", 11.0, 12.0),
         ("kv_load", 12.0, 12.5),
