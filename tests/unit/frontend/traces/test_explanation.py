@@ -19,18 +19,16 @@ def late(seconds, *, cell=CELL, **times):
     """Return a request whose later part is moved by `seconds`."""
     choice = replace(CHOICE, first_at=15.0 + seconds, last_at=18.0 + seconds, cell=cell)
     times |= {"first_at": 15.0 + seconds, "ended_at": 20.0 + seconds}
-    return replace(
-        RECORD, first_at=15.0 + seconds, ended_at=20.0 + seconds, choices=(choice,), **times
-    )
+    return replace(RECORD, choices=(choice,), **times)
 
 
 SLOW = {
     "grammar": late(9, tokenize_began_at=19.25, submitted_at=20.0),
     "tokenizing": late(9, tokenize_seconds=9.5, submitted_at=20.0),
     "a worker that serves its model": late(9, submitted_at=20.0),
-    "at the scheduler": with_cell(30.0, queue_seconds=9.0),
-    "KV blocks": with_cell(30.0, transfer_seconds=9.0),
-    "computing its prompt": with_cell(30.0, prefill_seconds=9.0),
+    "at the scheduler": late(9, cell=replace(CELL, queue_seconds=9.0)),
+    "KV blocks": late(9, cell=replace(CELL, transfer_seconds=9.0)),
+    "computing its prompt": late(9, cell=replace(CELL, prefill_seconds=9.0)),
     "its first token": late(9),
     "generating": replace(RECORD, ended_at=30.0, choices=(replace(CHOICE, last_at=29.0),)),
     "the client": replace(RECORD, ended_at=40.0),
