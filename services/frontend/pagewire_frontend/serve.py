@@ -26,6 +26,7 @@ from pagewire_frontend.grpc_api import service as grpc_service
 from pagewire_frontend.grpc_api.call_counter import CallCounter
 from pagewire_frontend.grpc_api.key_interceptor import KeyInterceptor
 from pagewire_frontend.http.app import Access, make_app
+from pagewire_frontend.http.kept_streams.keyed_streams import KeyedStreams
 from pagewire_frontend.http.kept_streams.local_streams import JournalLimits, LocalStreams
 from pagewire_frontend.http.openai.bodies import Bodies
 from pagewire_frontend.http.openai.information import GrpcPort
@@ -299,7 +300,7 @@ async def _servers(
             access=_access(config, keys),
             exposition=group.metrics.exposition,
             directory=group.responses,
-            streams=Streams(streams),
+            streams=Streams(streams, KeyedStreams(streams, group.streams, group.keys)),
             kept_streams=group.streams,
             grpc_port=grpc_port,
             adapters=adapters,

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from pagewire_frontend.adapters.registry import AdapterRegistry
 from pagewire_frontend.group import peer_service
+from pagewire_frontend.group.keys import GroupKeys
 from pagewire_frontend.group.membership import Membership
 from pagewire_frontend.group.metrics import GroupMetrics
 from pagewire_frontend.group.peer_client import Peer
 from pagewire_frontend.group.streams import GroupStreams
 from pagewire_frontend.http.kept_streams.directory import StreamDirectory
+from pagewire_frontend.http.kept_streams.keys import KeyDirectory, LocalKeys
 from pagewire_frontend.http.responses.directory import ResponseDirectory
 from pagewire_frontend.http.responses.ids import gone, tag_of
 from pagewire_frontend.http.responses.items import Item
@@ -83,12 +85,13 @@ class GroupDirectory:
         return peer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """The group as one."""
 
     responses: ResponseDirectory
     streams: StreamDirectory
+    keys: KeyDirectory
     metrics: GroupMetrics
     peers: Sequence[Peer]
 
@@ -120,12 +123,20 @@ async def joined(
         name: Peer(name, address, timeout_seconds=peer_seconds)
         for name, address in membership.peers.items()
     }
+    keys = LocalKeys()
     server = None
     if listen is not None:
         own = GroupDirectory(membership, local, {})
         server = await start_server(
             listen,
-            lambda server: peer_service.register(server, own, streams, own_exposition, adapters),
+            lambda server: peer_service.register(
+                server,
+                own,
+                streams=streams,
+                keys=keys,
+                exposition=own_exposition,
+                adapters=adapters,
+            ),
             peer_service.SERVICE_NAMES,
             setting="--peer-listen",
         )
@@ -134,7 +145,14 @@ async def joined(
         responses = GroupDirectory(membership, local, peers)
         others = list(peers.values())
         found = GroupStreams(membership, streams, peers)
-        yield Group(responses, found, GroupMetrics(own_exposition, others), others)
+        owners = GroupKeys(membership, keys, peers)
+        yield Group(
+            responses=responses,
+            streams=found,
+            keys=owners,
+            metrics=GroupMetrics(own_exposition, others),
+            peers=others,
+        )
     finally:
         for peer in peers.values():
             await peer.close()

@@ -9,6 +9,7 @@ import orjson
 
 from pagewire_frontend.http.kept_streams.directory import StreamReading
 from pagewire_frontend.http.kept_streams.ids import StreamNotFoundError
+from pagewire_frontend.http.kept_streams.keys import KeyClaim, KeyHolder
 from pagewire_frontend.http.responses.ids import ResponseNotFoundError
 from pagewire_frontend.http.responses.pending_response import Body
 from pagewire_protos.frontend.v1 import peer_pb2 as pb
@@ -84,6 +85,18 @@ class Peer:
         request = pb.FollowStreamRequest(stream_id=stream_id, tenant=tenant, first=first)
         call = await self._begun(self._stub.FollowStream(request))
         return StreamReading(self._frames(call), call.cancel)
+
+    async def claim(self, claim: KeyClaim) -> KeyHolder:
+        """Return what an idempotency key stands for from now on; see KeyDirectory."""
+        request = pb.ClaimKeyRequest(
+            key=claim.key,
+            tenant=claim.tenant,
+            stream_id=claim.holder.stream_id,
+            digest=claim.holder.digest,
+            instead_of=claim.instead_of,
+        )
+        answer = await self._ask(self._stub.ClaimKey, request)
+        return KeyHolder(answer.stream_id, answer.digest)
 
     async def _begun(self, call: Any) -> Any:
         """Return a call whose answers are events, after its first answer."""

@@ -11,6 +11,7 @@ import orjson
 
 from pagewire_frontend.adapters.registry import AdapterRegistry
 from pagewire_frontend.http.kept_streams.directory import StreamDirectory
+from pagewire_frontend.http.kept_streams.keys import KeyClaim, KeyDirectory, KeyHolder
 from pagewire_frontend.http.responses.directory import ResponseDirectory
 from pagewire_protos.frontend.v1 import peer_pb2 as pb
 from pagewire_protos.frontend.v1 import peer_pb2_grpc
@@ -29,10 +30,13 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
     def __init__(
         self,
         responses: ResponseDirectory,
+        *,
         streams: StreamDirectory,
+        keys: KeyDirectory,
         exposition: Callable[[], str],
         adapters: AdapterRegistry,
     ) -> None:
+        self._keys = keys
         self._responses = responses
         self._streams = streams
         self._exposition = exposition
@@ -96,6 +100,17 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         finally:
             reading.close()
 
+    async def ClaimKey(self, request: pb.ClaimKeyRequest, context: Context) -> pb.ClaimKeyResponse:
+        """Return what an idempotency key stands for."""
+        claim = KeyClaim(
+            tenant=_tenant(request),
+            key=request.key,
+            holder=KeyHolder(request.stream_id, request.digest),
+            instead_of=request.instead_of if request.HasField("instead_of") else None,
+        )
+        held = await self._keys.claim(claim)
+        return pb.ClaimKeyResponse(stream_id=held.stream_id, digest=held.digest)
+
     async def GetMetrics(
         self, request: pb.GetMetricsRequest, context: Context
     ) -> pb.GetMetricsResponse:
@@ -139,10 +154,14 @@ def _split(frames: Sequence[bytes]) -> Iterator[list[bytes]]:
 def register(
     server: grpc.aio.Server,
     responses: ResponseDirectory,
+    *,
     streams: StreamDirectory,
+    keys: KeyDirectory,
     exposition: Callable[[], str],
     adapters: AdapterRegistry,
 ) -> None:
     """Add the service to a server."""
-    service = PeerService(responses, streams, exposition, adapters)
+    service = PeerService(
+        responses, streams=streams, keys=keys, exposition=exposition, adapters=adapters
+    )
     peer_pb2_grpc.add_PeerServiceServicer_to_server(service, server)

@@ -14,6 +14,8 @@ from pagewire_frontend.http.app import Access, make_app
 from pagewire_frontend.http.body.json_body import MAX_COMMAS
 from pagewire_frontend.http.description import describe
 from pagewire_frontend.http.field_notes import EXAMPLES, NOTES
+from pagewire_frontend.http.kept_streams.keyed_streams import KeyedStreams
+from pagewire_frontend.http.kept_streams.keys import LocalKeys
 from pagewire_frontend.http.kept_streams.local_streams import JournalLimits, LocalStreams
 from pagewire_frontend.http.openai.answer_schemas import ANSWERS
 from pagewire_frontend.http.openai.bodies import Bodies
@@ -106,7 +108,7 @@ def described_app(*, are_keys_required):
         access=Access(keys=ApiKeys()),
         exposition=nothing,
         directory=responses,
-        streams=Streams(kept),
+        streams=Streams(kept, KeyedStreams(kept, kept, LocalKeys())),
         kept_streams=kept,
         grpc_port=GrpcPort(),
         adapters=AdapterCalls(

@@ -14,6 +14,7 @@ from pagewire_frontend.config import FrontendConfig
 from pagewire_frontend.engine import embedding, request_fit, tokenization
 from pagewire_frontend.grpc_api import batch_call
 from pagewire_frontend.http.body import json_body, json_reader
+from pagewire_frontend.http.kept_streams import keys
 from pagewire_frontend.http.openai import options as http_options
 from pagewire_frontend.http.openai import schemas
 from pagewire_frontend.http.responses import kept as responses_kept
@@ -121,6 +122,8 @@ NUMBERS: dict[str, list[float]] = {
         structured_outputs.MAX_CHOICE_CHARS,
     ],
     "structured_outputs.grammar": [structured_outputs.MAX_GRAMMAR_BYTES],
+    "idempotency-key": [1, keys.MAX_KEY_BYTES],
+    "idempotency keys of a frontend": [keys.MAX_KEYS],
     "CPU time of slow masks of a request": [
         mask_jobs.CREDIT_SECONDS,
         mask_jobs.MASK_SECONDS * 1e3,

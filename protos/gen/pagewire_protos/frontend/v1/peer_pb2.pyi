@@ -106,6 +106,28 @@ class FollowStreamResponse(_message.Message):
     frames: _containers.RepeatedScalarFieldContainer[bytes]
     def __init__(self, frames: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
+class ClaimKeyRequest(_message.Message):
+    __slots__ = ("key", "tenant", "stream_id", "digest", "instead_of")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    STREAM_ID_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    INSTEAD_OF_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    tenant: str
+    stream_id: str
+    digest: bytes
+    instead_of: str
+    def __init__(self, key: _Optional[str] = ..., tenant: _Optional[str] = ..., stream_id: _Optional[str] = ..., digest: _Optional[bytes] = ..., instead_of: _Optional[str] = ...) -> None: ...
+
+class ClaimKeyResponse(_message.Message):
+    __slots__ = ("stream_id", "digest")
+    STREAM_ID_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    stream_id: str
+    digest: bytes
+    def __init__(self, stream_id: _Optional[str] = ..., digest: _Optional[bytes] = ...) -> None: ...
+
 class GetMetricsRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -78,6 +78,11 @@ class PeerServiceStub(object):
                 request_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.FollowStreamRequest.SerializeToString,
                 response_deserializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.FollowStreamResponse.FromString,
                 _registered_method=True)
+        self.ClaimKey = channel.unary_unary(
+                '/pagewire.frontend.v1.PeerService/ClaimKey',
+                request_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.ClaimKeyRequest.SerializeToString,
+                response_deserializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.ClaimKeyResponse.FromString,
+                _registered_method=True)
         self.GetMetrics = channel.unary_unary(
                 '/pagewire.frontend.v1.PeerService/GetMetrics',
                 request_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.GetMetricsRequest.SerializeToString,
@@ -152,6 +157,13 @@ class PeerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ClaimKey(self, request, context):
+        """Gives an idempotency key to a stream, unless it is another's. Answers whose it is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetMetrics(self, request, context):
         """Returns the metrics of this process.
         """
@@ -203,6 +215,11 @@ def add_PeerServiceServicer_to_server(servicer, server):
                     servicer.FollowStream,
                     request_deserializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.FollowStreamRequest.FromString,
                     response_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.FollowStreamResponse.SerializeToString,
+            ),
+            'ClaimKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.ClaimKey,
+                    request_deserializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.ClaimKeyRequest.FromString,
+                    response_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.ClaimKeyResponse.SerializeToString,
             ),
             'GetMetrics': grpc.unary_unary_rpc_method_handler(
                     servicer.GetMetrics,
@@ -413,6 +430,33 @@ class PeerService(object):
             '/pagewire.frontend.v1.PeerService/FollowStream',
             pagewire_dot_frontend_dot_v1_dot_peer__pb2.FollowStreamRequest.SerializeToString,
             pagewire_dot_frontend_dot_v1_dot_peer__pb2.FollowStreamResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ClaimKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pagewire.frontend.v1.PeerService/ClaimKey',
+            pagewire_dot_frontend_dot_v1_dot_peer__pb2.ClaimKeyRequest.SerializeToString,
+            pagewire_dot_frontend_dot_v1_dot_peer__pb2.ClaimKeyResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,6 +41,8 @@ class PeerServiceStub:
     """
     FollowStream: _aio.UnaryStreamMultiCallable[_peer_pb2.FollowStreamRequest, _peer_pb2.FollowStreamResponse]
     """Returns the events of a stream that goes on without its client. The first answer is empty."""
+    ClaimKey: _aio.UnaryUnaryMultiCallable[_peer_pb2.ClaimKeyRequest, _peer_pb2.ClaimKeyResponse]
+    """Gives an idempotency key to a stream, unless it is another's. Answers whose it is."""
     GetMetrics: _aio.UnaryUnaryMultiCallable[_peer_pb2.GetMetricsRequest, _peer_pb2.GetMetricsResponse]
     """Returns the metrics of this process."""
     SetAdapter: _aio.UnaryUnaryMultiCallable[_peer_pb2.SetAdapterRequest, _peer_pb2.SetAdapterResponse]
@@ -115,6 +117,14 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_peer_pb2.FollowStreamRequest, _peer_pb2.FollowStreamResponse],
     ) -> _abc.AsyncIterator[_peer_pb2.FollowStreamResponse]:
         """Returns the events of a stream that goes on without its client. The first answer is empty."""
+
+    @_abc_1.abstractmethod
+    def ClaimKey(
+        self,
+        request: _peer_pb2.ClaimKeyRequest,
+        context: _aio.ServicerContext[_peer_pb2.ClaimKeyRequest, _peer_pb2.ClaimKeyResponse],
+    ) -> _abc.Awaitable[_peer_pb2.ClaimKeyResponse]:
+        """Gives an idempotency key to a stream, unless it is another's. Answers whose it is."""
 
     @_abc_1.abstractmethod
     def GetMetrics(

@@ -35,7 +35,7 @@ def make_router(directory: StreamDirectory) -> APIRouter:
         """Return the events of a kept stream behind `last-event-id`, or from number `from` on."""
         first = whole_number(request.query_params, "from", least=0, most=_MAX_EVENT)
         last = request.headers.get(LAST_EVENT_ID)
-        if last is not None and first is None:
+        if last and first is None:
             named, number = parse_event_id(last)
             if named != stream_id:
                 raise InvalidRequestError(
@@ -49,14 +49,16 @@ def make_router(directory: StreamDirectory) -> APIRouter:
 
 
 async def resumed(request: Request, directory: StreamDirectory) -> Response | None:
-    """Return the rest of the stream that `last-event-id` is of; None without that header.
+    """Return the rest of the stream that `last-event-id` is of; None without that header, or
+    with an empty one.
 
     Raises:
         InvalidRequestError: It is not the id of an event.
         StreamNotFoundError: The stream is gone.
     """
     last = request.headers.get(LAST_EVENT_ID)
-    if last is None:
+    if not last:
+        # Browsers send an empty one where no event had an id.
         return None
     stream_id, number = parse_event_id(last)
     reading = await directory.read(stream_id, current_tenant(), number + 1)

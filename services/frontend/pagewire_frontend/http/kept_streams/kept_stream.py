@@ -48,6 +48,7 @@ class KeptStream:
         events: AsyncIterator[bytes],
         close: Callable[[], None],
         hold: Callable[["KeptStream", int], bool],
+        has_early_error: bool = True,
     ) -> None:
         """Create the stream; it takes its events at once.
 
@@ -55,11 +56,14 @@ class KeptStream:
             events: Whole events as they are sent, several together.
             close: Called once, when no more are taken.
             hold: Counts bytes of its events; returns whether they fit.
+            has_early_error: An error before the first event is an event, too.
         """
         self.stream_id = stream_id
         self.tenant = tenant
         self.log = FrameLog()
         self.state = KeptState.RUNNING
+        self.error: PagewireError | None = None
+        """Why it ended early."""
         self.num_readers = 0
         self.num_held = 0
         """Bytes that it is counted with."""
@@ -67,6 +71,7 @@ class KeptStream:
         """Drops it unless it is read; its table sets and cancels it."""
         self._close = close
         self._hold = hold
+        self._has_early_error = has_early_error
         self._task = asyncio.create_task(self._take(events))
         # Not in the task: a task that is cancelled before its first step never runs.
         self._task.add_done_callback(self._end)
@@ -102,6 +107,9 @@ class KeptStream:
         self.log.append(frames)
 
     def _append_error(self, error: PagewireError) -> None:
+        self.error = error
+        if not self.log.frames and not self._has_early_error:
+            return
         # Not counted: an answer has one at most, and it is short.
         event = event_bytes(error_body(error))
         self.log.append([frame_of(self.stream_id, len(self.log.frames), event)])

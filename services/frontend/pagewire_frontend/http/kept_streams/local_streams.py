@@ -57,7 +57,12 @@ class LocalStreams:
         return len(self._streams)
 
     def keep(
-        self, events: AsyncIterator[bytes], close: Callable[[], None], tenant: str | None
+        self,
+        events: AsyncIterator[bytes],
+        close: Callable[[], None],
+        tenant: str | None,
+        *,
+        has_early_error: bool = True,
     ) -> KeptStream:
         """Return a new stream of these events; see KeptStream.
 
@@ -67,7 +72,14 @@ class LocalStreams:
         stream_id = mint_stream_id(self._tag)
         if not self._make_room(tenant, STREAM_BYTES):
             raise OverloadedError("kept streams fill --stream-journal-bytes")
-        stream = KeptStream(stream_id, tenant, events=events, close=close, hold=self._hold)
+        stream = KeptStream(
+            stream_id,
+            tenant,
+            events=events,
+            close=close,
+            hold=self._hold,
+            has_early_error=has_early_error,
+        )
         self._streams[stream_id] = stream
         self._count(stream, STREAM_BYTES)
         self._leave(stream)
@@ -101,16 +113,17 @@ class LocalStreams:
     def close(self) -> None:
         """Drop all streams."""
         for stream in list(self._streams.values()):
-            self._drop(stream)
+            self.drop(stream)
 
     def _leave(self, stream: KeptStream) -> None:
         """Drop a stream after a while without readers."""
         if not stream.num_readers and stream.state is not KeptState.DROPPED:
             loop = asyncio.get_running_loop()
             seconds = self._limits.retention_seconds
-            stream.expiry = loop.call_later(seconds, partial(self._drop, stream))
+            stream.expiry = loop.call_later(seconds, partial(self.drop, stream))
 
-    def _drop(self, stream: KeptStream) -> None:
+    def drop(self, stream: KeptStream) -> None:
+        """Forget a stream, and end it; again is allowed. Its readers have what is in its log."""
         if self._streams.pop(stream.stream_id, None) is None:
             return
         if stream.expiry is not None:
@@ -144,6 +157,6 @@ class LocalStreams:
     def _drop_one(self, is_meant: Callable[[KeptStream], bool]) -> bool:
         for stream in self._streams.values():
             if stream.state is KeptState.ENDED and not stream.num_readers and is_meant(stream):
-                self._drop(stream)
+                self.drop(stream)
                 return True
         return False

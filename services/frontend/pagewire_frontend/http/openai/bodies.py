@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pagewire_frontend.access.api_keys import current_tenant
 from pagewire_frontend.http.body.json_reader import JsonReader, is_large
 from pagewire_frontend.http.field_outcomes import unread_fields
+from pagewire_frontend.http.kept_streams.keys import digest_of
 from pagewire_frontend.http.openai.schemas import body_of
 from pagewire_frontend.http.server.connection import read_body, while_connected
 from pagewire_frontend.http.server.ignored_fields import first_names, note_ignored
@@ -41,6 +42,14 @@ class Bodies:
         note_ignored(request.scope, names)
         return body
 
+    async def read_keyed(self, request: Request, cls: type[Body]) -> tuple[Body, bytes]:
+        """Return the body of a request, and the digest of path and body. Raises as `read`."""
+        body, names, digest = await self.read_as(
+            request, partial(_read_keyed, cls, request.url.path)
+        )
+        note_ignored(request.scope, names)
+        return body, digest
+
     async def read_as(self, request: Request, shaped: Callable[[dict[str, Any]], Result]) -> Result:
         """Return what `shaped` makes of the object in the body, maybe in a thread. Raises what
         `shaped` raises, and what `read` raises."""
@@ -57,3 +66,8 @@ def _read(cls: type[Body], data: dict[str, Any]) -> tuple[Body, list[str]]:
     """Return a body, and its fields without effect: to search many turns takes milliseconds."""
     body = body_of(cls, data)
     return body, first_names(unread_fields(body))
+
+
+def _read_keyed(cls: type[Body], path: str, data: dict[str, Any]) -> tuple[Body, list[str], bytes]:
+    digest = digest_of(path, data)
+    return *_read(cls, data), digest

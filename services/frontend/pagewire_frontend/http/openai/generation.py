@@ -1,10 +1,10 @@
 """POST /v1/chat/completions and /v1/completions: turns a body into an answer, whole or streamed."""
 
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request, Response
 
@@ -15,12 +15,15 @@ from pagewire_frontend.engine.engine import Engine
 from pagewire_frontend.http.kept_streams.directory import StreamDirectory
 from pagewire_frontend.http.kept_streams.endpoints import resumed
 from pagewire_frontend.http.kept_streams.headers import goes_on
+from pagewire_frontend.http.kept_streams.keyed_streams import RequestKey
+from pagewire_frontend.http.kept_streams.keys import key_of
 from pagewire_frontend.http.openai import options, response_options
-from pagewire_frontend.http.openai.answer import Answer, WholeChoice, open_answer
+from pagewire_frontend.http.openai.answer import Answer, open_answer
 from pagewire_frontend.http.openai.answer_head import AnswerFormat, AnswerParts
 from pagewire_frontend.http.openai.bodies import Bodies
 from pagewire_frontend.http.openai.chat_format import ChatFormat
 from pagewire_frontend.http.openai.completion_format import CompletionFormat
+from pagewire_frontend.http.openai.delivery import Delivery, Opening, deliver_whole
 from pagewire_frontend.http.openai.options import tool_use
 from pagewire_frontend.http.openai.response_options import ResponseOptions
 from pagewire_frontend.http.openai.schemas import (
@@ -29,18 +32,16 @@ from pagewire_frontend.http.openai.schemas import (
     GenerationBody,
     body_schema,
 )
-from pagewire_frontend.http.openai.streams import Streams, shaped
+from pagewire_frontend.http.openai.streams import Streams
 from pagewire_frontend.http.openai.structured import as_given
 from pagewire_frontend.http.openai.unread_values import unread_values
-from pagewire_frontend.http.server.connection import while_connected
-from pagewire_frontend.http.server.errors import json_response
 from pagewire_frontend.http.server.ignored_fields import note_ignored
 from pagewire_frontend.models.model_registry import LoadedModel
 from pagewire_frontend.prompts.generation_request import GenerationRequest
 from pagewire_shared.errors import PagewireError
 
+GivenBody = TypeVar("GivenBody", bound=GenerationBody)
 FormatClass = Callable[[AnswerParts], AnswerFormat]
-MakeStream = Callable[[Request, Answer, AnswerFormat, ResponseOptions], Response]
 
 
 def make_router(
@@ -54,9 +55,9 @@ def make_router(
         """Answer a conversation."""
         if (rest := await resumed(request, kept)) is not None:
             return rest
-        body = await bodies.read(request, ChatBody)
+        body, deliver = await _read(request, bodies, ChatBody, streams)
         try:
-            return await _chat(engine, request, body, streams)
+            return await _chat(engine, request, body, deliver)
         except PagewireError as error:
             raise as_given(error, body) from error.__cause__
 
@@ -65,17 +66,16 @@ def make_router(
         """Continue one or more prompts."""
         if (rest := await resumed(request, kept)) is not None:
             return rest
-        body = await bodies.read(request, CompletionBody)
+        body, deliver = await _read(request, bodies, CompletionBody, streams)
         try:
-            return await _completion(engine, request, body, streams)
+            return await _completion(engine, request, body, deliver)
         except PagewireError as error:
             raise as_given(error, body) from error.__cause__
 
     return router
 
 
-async def _chat(engine: Engine, request: Request, body: ChatBody, streams: Streams) -> Response:
-    make_stream = _maker(request, body, streams)
+async def _chat(engine: Engine, request: Request, body: ChatBody, deliver: Delivery) -> Response:
     model = engine.models.find(body.model)
     params = options.chat_params(body, model.defaults)
     check_effort(body.reasoning_effort, model.formats, "reasoning_effort")
@@ -95,29 +95,38 @@ async def _chat(engine: Engine, request: Request, body: ChatBody, streams: Strea
     shown = response_options.of_chat(body)
     form = partial(ChatFormat, new_reader=plan.new_reader)
     try:
-        return await _answer(engine, request, asked, shown, form, make_stream)
+        return await deliver(request, _opening(engine, asked, shown, form))
     except PagewireError as error:
         raise plan.named(error) from error.__cause__
 
 
 async def _completion(
-    engine: Engine, request: Request, body: CompletionBody, streams: Streams
+    engine: Engine, request: Request, body: CompletionBody, deliver: Delivery
 ) -> Response:
-    make_stream = _maker(request, body, streams)
     model = engine.models.find(body.model)
     params = options.completion_params(body, model.defaults)
     prompts = options.completion_prompts(body)
     asked = [_request(body, model, prompt=prompt, params=params) for prompt in prompts]
     shown = response_options.of_completion(body)
-    return await _answer(engine, request, asked, shown, CompletionFormat, make_stream)
+    return await deliver(request, _opening(engine, asked, shown, CompletionFormat))
 
 
-def _maker(request: Request, body: GenerationBody, streams: Streams) -> MakeStream | None:
-    """Return what makes the stream of an answer; None where it is not streamed."""
-    is_streamed = bool(body.stream)
-    if goes_on(request, is_streamed=is_streamed, keeps_any=streams.keeps_any):
-        return streams.of_kept
-    return streams.of_answer if is_streamed else None
+async def _read(
+    request: Request, bodies: Bodies, cls: type[GivenBody], streams: Streams
+) -> tuple[GivenBody, Delivery]:
+    """Return the body of a request, and the way in which its answer is delivered."""
+    key = key_of(request, keeps_any=streams.keeps_any)
+    if key is None:
+        body = await bodies.read(request, cls)
+        is_streamed = bool(body.stream)
+        if goes_on(request, is_streamed=is_streamed, keeps_any=streams.keeps_any):
+            return body, streams.deliver_kept
+        return body, streams.deliver if is_streamed else deliver_whole
+    # With a key each answer goes on: the header is only checked.
+    goes_on(request, is_streamed=True, keeps_any=streams.keeps_any)
+    body, digest = await bodies.read_keyed(request, cls)
+    asked = RequestKey(key, current_tenant(), digest)
+    return body, partial(streams.deliver_keyed, asked, bool(body.stream))
 
 
 def _request(body: GenerationBody, model: LoadedModel, **rest: Any) -> GenerationRequest:
@@ -130,46 +139,19 @@ def _request(body: GenerationBody, model: LoadedModel, **rest: Any) -> Generatio
     )
 
 
-async def _answer(
+def _opening(
     engine: Engine,
-    request: Request,
     asked: list[GenerationRequest],
     shown: ResponseOptions,
     format_class: FormatClass,
-    make_stream: MakeStream | None,
-) -> Response:
-    opening = open_answer(engine, asked, has_echo=shown.has_echo, has_output=shown.has_output)
-    if make_stream is not None:
-        answer = await while_connected(request, _begun(opening))
-        try:
-            form = format_class(_parts(answer, asked[0].model, shown))
-            return make_stream(request, answer, form, shown)
-        except BaseException:
-            answer.close()
-            raise
-    answer, choices = await while_connected(request, _ended(opening))
-    form = format_class(_parts(answer, asked[0].model, shown))
-    return json_response(await shaped(shown, form.whole, choices, answer.usage))
-
-
-async def _begun(opening: Coroutine[Any, Any, Answer]) -> Answer:
-    """Return an open answer with its first token: an error before that is a plain status."""
-    answer = await opening
-    try:
-        await answer.wait_first()
-    except BaseException:
-        answer.close()
-        raise
-    return answer
-
-
-async def _ended(opening: Coroutine[Any, Any, Answer]) -> tuple[Answer, list[WholeChoice]]:
-    """Return a closed answer and all of its choices."""
-    answer = await opening
-    try:
-        return answer, await answer.whole()
-    finally:
-        answer.close()
+) -> Opening:
+    return Opening(
+        open=partial(
+            open_answer, engine, asked, has_echo=shown.has_echo, has_output=shown.has_output
+        ),
+        form=lambda answer: format_class(_parts(answer, asked[0].model, shown)),
+        shown=shown,
+    )
 
 
 def _parts(answer: Answer, model: LoadedModel, shown: ResponseOptions) -> AnswerParts:

@@ -12,7 +12,7 @@ from pagewire_frontend.access.admin_log import note_call
 from pagewire_frontend.access.api_keys import ApiKeys, Caller, set_caller
 from pagewire_frontend.http.server.errors import envelope, error_response, json_response
 from pagewire_frontend.http.server.ignored_fields import HEADER
-from pagewire_frontend.http.server.request_id import REQUEST_ID, STREAM_ID
+from pagewire_frontend.http.server.request_id import REPLAYED, REQUEST_ID, STREAM_ID
 from pagewire_shared.errors import ForbiddenError, PagewireError
 
 OPEN_PATHS = frozenset(
@@ -30,7 +30,15 @@ _LIMIT_HEADERS = tuple(
     for of in ("requests", "tokens")
     for what in ("limit", "remaining", "reset")
 )
-_EXPOSED = (REQUEST_ID, HEADER, STREAM_ID, "retry-after", "retry-after-ms", *_LIMIT_HEADERS)
+_EXPOSED = (
+    REQUEST_ID,
+    HEADER,
+    STREAM_ID,
+    REPLAYED,
+    "retry-after",
+    "retry-after-ms",
+    *_LIMIT_HEADERS,
+)
 
 
 class KeyMiddleware:

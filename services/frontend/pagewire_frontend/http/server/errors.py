@@ -53,6 +53,14 @@ class MediaTypeError(InvalidRequestError):
 
 
 @dataclass
+class KeyReusedError(InvalidRequestError):
+    """An idempotency key comes with another request than its first."""
+
+    code: str = "idempotency_key_reused"
+    __str__ = PagewireError.__str__
+
+
+@dataclass
 class ClientGoneError(PagewireError):
     """The client closed its connection; the answer has no reader."""
 
@@ -67,6 +75,8 @@ def status_of(error: PagewireError) -> int:
         return 413
     if isinstance(error, MediaTypeError):
         return 415
+    if isinstance(error, KeyReusedError):
+        return 422
     if isinstance(error, WireError):
         # A peer of ours is at fault, not the client.
         return 500

@@ -12,6 +12,8 @@ from pagewire_frontend.traces.parent import PARENT, parent_in
 REQUEST_ID = "x-request-id"
 STREAM_ID = "x-pagewire-stream"
 """Of an answer whose stream is kept: the id of the stream."""
+REPLAYED = "idempotent-replayed"
+"""Of an answer that another request with the same idempotency key has made."""
 
 
 def label_of(headers: Iterable[tuple[bytes, bytes]]) -> str:

@@ -1,0 +1,55 @@
+"""Finds the owner of an idempotency key over the whole group."""
+
+import hashlib
+import logging
+from collections.abc import Mapping
+
+from pagewire_frontend.group.membership import Membership
+from pagewire_frontend.http.kept_streams.keys import KeyClaim, KeyDirectory, KeyHolder
+from pagewire_shared.errors import UnavailableError
+
+_logger = logging.getLogger(__name__)
+
+
+class GroupKeys:
+    """A KeyDirectory over the whole group: asks the owner of a key, and where that does not answer
+    the next.
+
+    The owner is found by rendezvous hashing (Thaler and Ravishankar 1998): of the names of all
+    members the one whose hash with the key is the largest. All agree on it without talking.
+    """
+
+    def __init__(
+        self, membership: Membership, local: KeyDirectory, peers: Mapping[str, KeyDirectory]
+    ) -> None:
+        """Create the directory of one process.
+
+        Args:
+            peers: Directories by name.
+        """
+        self._members: dict[str, KeyDirectory] = {membership.name: local, **peers}
+
+    async def claim(self, claim: KeyClaim) -> KeyHolder:
+        """Return what the key stands for from now on.
+
+        Raises:
+            UnavailableError: No member answers; this process always does.
+        """
+        last = UnavailableError("no frontend of this group answers")
+        for name in owners_of(claim.tenant, claim.key, list(self._members)):
+            try:
+                return await self._members[name].claim(claim)
+            except UnavailableError as error:
+                _logger.warning("an idempotency key goes to the next frontend: %s", error)
+                last = error
+        raise last
+
+
+def owners_of(tenant: str | None, key: str, names: list[str]) -> list[str]:
+    """Return the names of the members in the order in which they own a key."""
+    said = b"%d\n%b\n%b" % (tenant is not None, (tenant or "").encode(), key.encode())
+
+    def weight(name: str) -> tuple[bytes, str]:
+        return hashlib.blake2b(said, digest_size=16, key=name.encode()).digest(), name
+
+    return sorted(names, key=weight, reverse=True)
