@@ -75,7 +75,8 @@ def make_adapter(
     factor = settings["lora_alpha"] / (rank**0.5 if settings.get("use_rslora") else rank)
     tensors: dict[str, Tensor] = {}
     changes: dict[str, Tensor] = {}
-    for linear in AdapterTargets(read_plan(model), takes_routed=routed).linears:
+    linears = AdapterTargets(read_plan(model)).linears
+    for linear in (one for one in linears if routed or not one.is_routed):
         for name, size in linear.spec.parts:
             if only is not None and name.rpartition(".")[2] not in only:
                 continue

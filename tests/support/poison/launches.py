@@ -6,9 +6,9 @@ rewriting of source, and does without what the interpreter does in vain, which p
 """
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -29,12 +29,17 @@ class OutOfBoundsError(AssertionError):
 
 @dataclass
 class _Current:
-    """The launch under way, for messages, and who listens to launches."""
+    """The launch under way, for messages, and who listens to launches.
+
+    Attributes:
+        reached: Tensors that kernels reach by addresses in tables, by their addresses.
+    """
 
     kernel: str = ""
     names: Callable[[], Mapping[str, Any]] = dict
     listener: Callable[..., None] | None = None
     is_patched: bool = False
+    reached: Mapping[int, Extent] = field(default_factory=dict)
 
 
 _current = _Current()
@@ -54,6 +59,13 @@ class _Builder(interpreter.InterpreterBuilder):
 
     def create_expand_dims(self, arg, axis):
         return _carried(arg, super().create_expand_dims(arg, axis))
+
+    def create_int_to_ptr(self, val, dst_ty):
+        made = super().create_int_to_ptr(val, dst_ty)
+        extent = _current.reached.get(int(val.data.item()))
+        if extent is not None:
+            made.attr[_FROM] = extent
+        return made
 
     def create_masked_load(self, ptrs, mask, other, cache_policy, is_volatile):
         _check(ptrs, mask.data, "reads")
@@ -202,3 +214,13 @@ def listening(listener: Callable[..., None]) -> Iterator[None]:
         yield
     finally:
         _current.listener = before
+
+
+@contextmanager
+def reaching(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
+    """Let kernels reach these tensors by their addresses, and check them as arguments."""
+    before, _current.reached = _current.reached, {one.data_ptr(): Extent.of(one) for one in tensors}
+    try:
+        yield
+    finally:
+        _current.reached = before

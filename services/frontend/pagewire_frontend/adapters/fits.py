@@ -1,4 +1,4 @@
-"""Checks whether adapters fit the models of the workers when they are loaded, and again when
+"""Checks whether adapters fit the models of the workers, when they are loaded, and again when
 workers send other shapes, such as the first worker after a start."""
 
 import asyncio

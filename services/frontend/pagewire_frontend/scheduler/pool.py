@@ -146,7 +146,7 @@ class SchedulerPool:
         return min(ranks, default=0) if served else None
 
     def known_shapes(self, model: str) -> tuple[ModelShapes, ...]:
-        """Return what an adapter has to fit on workers of `model`; nothing before one sends it."""
+        """Return what an adapter has to fit on the workers of `model`; nothing if none says."""
         served = (link.served.get(model) for link in self._links)
         shapes = (shape for one in served if one is not None for shape in one.adapter_shapes)
         # Equal ones are the same object: this is called for each of many adapters.

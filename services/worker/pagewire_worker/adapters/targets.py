@@ -55,22 +55,15 @@ class AdaptedLinear:
 class AdapterTargets:
     """The matrices of one model that adapters may change.
 
-    Args:
-        takes_routed: Whether experts that a router chooses are among them.
-
     Attributes:
         linears: In order of the layers.
         shapes: What an adapter has to fit; the room of a slot is not in it.
     """
 
-    def __init__(self, plan: ModelPlan, *, takes_routed: bool = True) -> None:
+    def __init__(self, plan: ModelPlan) -> None:
         self._plan = plan
-        self._takes_routed = takes_routed
         self.linears = tuple(
-            one
-            for layer, spec in enumerate(plan.layers)
-            for one in _linears(layer, spec)
-            if takes_routed or not one.is_routed
+            one for layer, spec in enumerate(plan.layers) for one in _linears(layer, spec)
         )
         self._places = {
             name: (index, part)
@@ -106,11 +99,6 @@ class AdapterTargets:
         routers = (one.experts.router.linear for one in plan.layers if one.experts)
         for name in dict.fromkeys(starred(name)[0] for one in routers for name, _ in one.parts):
             yield name, "adapters of routers are not supported"
-        if not self._takes_routed:
-            yield (
-                "experts",
-                "adapters of experts that a router chooses are not computed by Triton's kernels",
-            )
         if plan.attention.latent is not None:
             yield "self_attn", "adapters of latent attention are not supported"
 

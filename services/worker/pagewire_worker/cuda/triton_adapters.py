@@ -1,12 +1,27 @@
 """Adds the adapters of a step by Triton kernels."""
 
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
 import torch
 from torch import Tensor
 
-from pagewire_worker.backend.adapters import AdapterRows
-from pagewire_worker.models.adapter_tensors import SlotTensors
+from pagewire_shared.errors import StartupError
+from pagewire_worker.adapters.targets import AdaptedLinear, AdapterTargets
+from pagewire_worker.backend.adapters import AdapterLimits, AdapterRows
+from pagewire_worker.cuda.expert_adapters import ExpertAdapters, ExpertMember, ExpertStack
+from pagewire_worker.families.plan import MlpSpec
+from pagewire_worker.models.adapter_tensors import (
+    RoutedSlots,
+    SlotTensors,
+    TensorAdapterStore,
+)
 from pagewire_worker.triton_kernels.low_rank import TILE_ROWS, lower_rank, raise_rank
 from pagewire_worker.triton_kernels.route_tokens import SortedRows, sort_rows
+
+MAX_PAIRS: Final = 1 << 14
+"""Adapter slots times experts of a layer: a program of the sort counts all of them at once."""
 
 
 class TritonSum:
@@ -25,3 +40,54 @@ class TritonSum:
         )
         raise_rank(y, low, tensors.up, tensors.ranks, rows, sizes)
         return y
+
+
+class TritonAdapterStore(TensorAdapterStore):
+    """Adapters of a model on Triton kernels: those of the experts of a layer have one table."""
+
+    def __init__(
+        self,
+        *,
+        targets: AdapterTargets,
+        limits: AdapterLimits,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        routed = [one for one in targets.linears if one.is_routed]
+        self._num_experts = Counter((one.layer, one.stack) for one in routed)
+        most = max(self._num_experts.values(), default=0)
+        if most * limits.num_slots > MAX_PAIRS:
+            raise StartupError(
+                f"--max-loras: {limits.num_slots} adapters of {most} experts are more than "
+                f"{MAX_PAIRS} pairs, which Triton's kernels sort",
+                field="max_loras",
+            )
+        self._stacks: dict[tuple[int, str], ExpertStack] = {}
+        self._num_made = Counter[tuple[int, str]]()
+        self._members: dict[str, ExpertMember] = {}
+        super().__init__(
+            targets=targets, limits=limits, device=device, dtype=dtype, sums=TritonSum()
+        )
+
+    def make_routed(self, linear: AdaptedLinear) -> RoutedSlots:
+        """Return the place of the next expert in the stack of its layer."""
+        key = linear.layer, linear.stack
+        if key not in self._stacks:
+            self._stacks[key] = ExpertStack.empty(
+                linear.bounds,
+                num_experts=self._num_experts[key],
+                num_slots=self.limits.num_slots,
+                max_rank=self.limits.max_rank,
+                device=self.device,
+            )
+        stack = self._stacks[key]
+        member = ExpertMember(stack, self._num_made[key], linear.bounds)
+        self._num_made[key] += 1
+        self._members[linear.name] = member
+        return member
+
+    def experts(self, specs: Sequence[MlpSpec]) -> ExpertAdapters:
+        """Return the adapters of the experts of a layer."""
+        first = specs[0]
+        up, down = (self._members[one.parts[0][0]].stack for one in (first.up, first.down))
+        return ExpertAdapters(up, down, self.step)

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from pagewire_worker.cuda.expert_adapters import ExpertAdapters
+from pagewire_worker.cuda.triton_adapters import TritonAdapterStore
 from pagewire_worker.families.plan import ExpertsSpec, MlpSpec
 from pagewire_worker.models.linear_loader import (
     LinearLoader,
@@ -39,6 +41,7 @@ class TritonExperts:
     Attributes:
         up: Of [2 * size, hidden] each, gates first.
         down: Of [hidden, size] each.
+        adapters: Those of the experts; None where the model takes none.
     """
 
     spec: ExpertsSpec
@@ -46,18 +49,26 @@ class TritonExperts:
     up: StackedLinears | StackedCodes
     down: StackedLinears | StackedCodes
     shared: TritonMlp | None
+    adapters: ExpertAdapters | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map [tokens, hidden] to [tokens, hidden]."""
         spec = self.spec.router
-        values = tile_matmul(x.float(), self.router.weight, self.router.bias)
+        scores = tile_matmul(x.float(), self.router.weight, self.router.bias)
         weights, chosen = route_tokens(
-            spec, values, self.router.choice_bias, has_gate=self.spec.has_shared_gate
+            spec, scores, self.router.choice_bias, has_gate=self.spec.has_shared_gate
         )
         # Tiles of values and of codes have equally many rows.
         rows = sort_rows(chosen, spec.num_experts, CodeTile.of(x.dtype).rows)
+        adapters = self.adapters
+        adapted = None if adapters is None else adapters.sort(chosen)
         up = _multiply(x, self.up, rows, spec.num_chosen)
-        down = _multiply(_activate(up, self.spec.experts[0]), self.down, rows, 1)
+        if adapters is not None and adapted is not None:
+            adapters.up.add(up, x, adapted, spec.num_chosen)
+        values = _activate(up, self.spec.experts[0])
+        down = _multiply(values, self.down, rows, 1)
+        if adapters is not None and adapted is not None:
+            adapters.down.add(down, values, adapted, 1)
         return collect_experts(down, weights, None if self.shared is None else self.shared(x))
 
 
@@ -79,11 +90,12 @@ def load_mlp(spec: MlpSpec | ExpertsSpec, linears: LinearLoader) -> TritonMlp | 
     """Load an MLP or experts. Raises StartupError naming the tensor at fault."""
     if isinstance(spec, MlpSpec):
         return TritonMlp(spec, linears.load_mlp(spec))
-    shared = spec.shared
+    shared, store = spec.shared, linears.adapters
     return TritonExperts(
         spec=spec,
         router=linears.load_router(spec.router),
         up=linears.load_stacked([one.up for one in spec.experts]),
         down=linears.load_stacked([one.down for one in spec.experts]),
         shared=None if shared is None else TritonMlp(shared, linears.load_mlp(shared)),
+        adapters=store.experts(spec.experts) if isinstance(store, TritonAdapterStore) else None,
     )

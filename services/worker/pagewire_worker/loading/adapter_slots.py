@@ -5,19 +5,15 @@ from pagewire_worker.adapters.table import AdapterStore, AdapterTable
 from pagewire_worker.adapters.targets import AdapterTargets
 from pagewire_worker.backend.source import LoadSettings
 from pagewire_worker.families.plan import ModelPlan
-from pagewire_worker.models.adapter_tensors import LowRankSum, TensorAdapterStore, TorchSum
+from pagewire_worker.models.adapter_tensors import TensorAdapterStore, TorchSum
 from pagewire_worker.models.variants import TRITON
 
 
-def adapter_targets(plan: ModelPlan, settings: LoadSettings, decoder: str) -> AdapterTargets | None:
-    """Return the matrices that adapters may change, if there are to be adapters.
-
-    Args:
-        decoder: A name of variants.py.
-    """
+def adapter_targets(plan: ModelPlan, settings: LoadSettings) -> AdapterTargets | None:
+    """Return the matrices that adapters may change, if there are to be adapters."""
     if settings.adapters is None:
         return None
-    targets = AdapterTargets(plan, takes_routed=decoder != TRITON)
+    targets = AdapterTargets(plan)
     if not targets.linears:
         raise StartupError(
             f"--enable-lora: {plan.architecture} has no matrix that an adapter may change",
@@ -30,18 +26,14 @@ def tensor_store(
     targets: AdapterTargets, settings: LoadSettings, decoder: str
 ) -> TensorAdapterStore:
     """Return the slots of a decoder that computes with torch's tensors, named as in variants.py."""
-    sums: LowRankSum = TorchSum()
+    limits, device, dtype = settings.adapters, settings.device, settings.dtype
+    assert limits is not None
     if decoder == TRITON:
-        from pagewire_worker.cuda.triton_adapters import TritonSum
+        from pagewire_worker.cuda.triton_adapters import TritonAdapterStore
 
-        sums = TritonSum()
-    assert settings.adapters is not None
+        return TritonAdapterStore(targets=targets, limits=limits, device=device, dtype=dtype)
     return TensorAdapterStore(
-        targets=targets,
-        limits=settings.adapters,
-        device=settings.device,
-        dtype=settings.dtype,
-        sums=sums,
+        targets=targets, limits=limits, device=device, dtype=dtype, sums=TorchSum()
     )
 
 

@@ -44,7 +44,7 @@ from pagewire_worker.models.forms import CheckpointForm
 from pagewire_worker.models.linear_choice import choose_linears
 from pagewire_worker.models.linear_loader import LinearLoader
 from pagewire_worker.models.torch_backend import DecoderModel, TorchBackend
-from pagewire_worker.models.variants import FUSED, TRITON, attention_names, find_variant
+from pagewire_worker.models.variants import TRITON, attention_names, find_variant
 
 _logger = logging.getLogger(__name__)
 
@@ -233,7 +233,7 @@ class NativeSource:
         attentions = self._attentions(name, settings, capability, linears)
         reader = self._open(settings)
         weights = self._decoder_weights(reader)
-        targets = adapter_targets(self.plan, settings, variant.decoder)
+        targets = adapter_targets(self.plan, settings)
         store = None if targets is None else tensor_store(targets, settings, variant.decoder)
         loader = LinearLoader(weights, linears, settings.device, settings.dtype, adapters=store)
         build = DECODERS[variant.decoder]
@@ -347,7 +347,7 @@ class NativeSource:
         )
         head = self._load_head(reader)
         reader.finish()
-        targets, limits = adapter_targets(self.plan, settings, FUSED), settings.adapters
+        targets, limits = adapter_targets(self.plan, settings), settings.adapters
         if targets is None or limits is None:
             return FusedModel(decoder, pool, head)
         store = FusedAdapterStore(targets, limits)

@@ -48,6 +48,19 @@ class SlotTensors:
         return self.up.shape[2]
 
 
+class RoutedSlots(Protocol):
+    """The adapters of a matrix of an expert that a router chooses, of all slots."""
+
+    @property
+    def bounds(self) -> tuple[tuple[int, int], ...]:
+        """First output of each part, and the one behind its last."""
+        ...
+
+    def write(self, slot: int, parts: Sequence[AdapterPart | None], device: torch.device) -> None:
+        """Replace the adapters of a slot that no step reads."""
+        ...
+
+
 class LowRankSum(Protocol):
     """Adds the adapters of a step to the results of bases."""
 
@@ -115,15 +128,18 @@ class TensorAdapterStore:
         sums: LowRankSum,
     ) -> None:
         self._targets = targets
-        self._device = device
+        self.limits = limits
+        self.device = device
         self.step = StepAdapters(sums, limits.num_slots)
         self._tensors = [
-            RoutedTensors(one.bounds)
-            if one.is_routed
-            else _slot_tensors(one, limits, device, dtype)
+            self.make_routed(one) if one.is_routed else _slot_tensors(one, limits, device, dtype)
             for one in targets.linears
         ]
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    def make_routed(self, linear: AdaptedLinear) -> RoutedSlots:
+        """Return what keeps the adapters of a matrix of an expert that a router chooses."""
+        return RoutedTensors(linear.bounds)
 
     def wrap(self, spec: LinearSpec, base: Linear) -> Linear:
         """Return `base` with adapters, or itself where adapters may not change it."""
@@ -131,9 +147,10 @@ class TensorAdapterStore:
         if index is None:
             return base
         tensors = self._tensors[index]
-        if isinstance(tensors, RoutedTensors):
-            return WithRoutedAdapters(base, tensors, self.step.routed)
-        return WithAdapters(base, tensors, self.step)
+        if isinstance(tensors, SlotTensors):
+            return WithAdapters(base, tensors, self.step)
+        assert isinstance(tensors, RoutedTensors), "experts in stacks are not wrapped"
+        return WithRoutedAdapters(base, tensors, self.step.routed)
 
     @torch.inference_mode()
     def write(self, slot: int, parts: AdapterParts) -> None:
@@ -151,10 +168,10 @@ class TensorAdapterStore:
             zip(self._targets.linears, self._tensors, strict=True)
         ):
             found = [parts.get((index, part)) for part in range(len(own.bounds))]
-            if isinstance(own, RoutedTensors):
-                own.write(slot, found, self._device)
-            else:
+            if isinstance(own, SlotTensors):
                 _fill(own, slot, linear, found)
+            else:
+                own.write(slot, found, self.device)
 
 
 def _fill(

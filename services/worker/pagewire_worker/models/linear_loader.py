@@ -119,6 +119,11 @@ class LinearLoader:
         return replace(self._kind, name=f"{self._kind.name}+{codes.name}")
 
     @property
+    def adapters(self) -> TensorAdapterStore | None:
+        """Adapters of the layers; None for none."""
+        return self._adapters
+
+    @property
     def choose_rows(self) -> Callable[[Tensor], None] | None:
         """What an expert that a router chooses calls with its tokens first; None for nothing."""
         return None if self._adapters is None else self._adapters.step.routed.choose

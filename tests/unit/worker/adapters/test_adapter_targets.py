@@ -16,8 +16,8 @@ from support.oracles.family_checkpoints import SHAPE, make_family_checkpoint
 SETTINGS = {"enable_lora": True, "max_loras": 1, "model_impl": "native"}
 
 
-def targets_of(folder: Path, name: str, **how: bool) -> AdapterTargets:
-    return AdapterTargets(read_plan(make_family_checkpoint(folder, name)), **how)
+def targets_of(folder: Path, name: str) -> AdapterTargets:
+    return AdapterTargets(read_plan(make_family_checkpoint(folder, name)))
 
 
 def test_names_of_dense_families(tmp_path: Path) -> None:
@@ -59,13 +59,6 @@ def test_matrices_that_are_refused(tmp_path: Path, name: str, module: str, text:
     shapes = targets_of(tmp_path, name).shapes
     assert shapes.find(module) is None
     assert text in shapes.reason(module)
-
-
-def test_routed_experts_that_a_backend_does_not_compute(tmp_path: Path) -> None:
-    targets = targets_of(tmp_path, "qwen3-moe", takes_routed=False)
-    module = "model.layers.0.mlp.experts.3.up_proj"
-    assert targets.shapes.find(module) is None
-    assert "adapters of experts that a router chooses" in targets.shapes.reason(module)
 
 
 @pytest.mark.parametrize("way", ["auto", "torch"])

@@ -1,6 +1,7 @@
 """Adapters that PEFT itself wrote: logits are those that it computes (write.py and
 write_experts.py in tests/support/adapters)."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,12 @@ LENGTHS = (1, 5, 24)
 
 
 def logits_of(
-    one: Driver, slots: list[int | None], monkeypatch: pytest.MonkeyPatch
+    one: Driver,
+    slots: list[int | None],
+    monkeypatch: pytest.MonkeyPatch,
+    lengths: Sequence[int] = LENGTHS,
 ) -> torch.Tensor:
-    """Return the logits after LENGTHS of TOKENS for each slot, [slots, lengths, vocab]."""
+    """Return the logits after `lengths` of TOKENS for each slot, [slots, lengths, vocab]."""
     backend, found = one.model_runner.backend, []
     logits = backend.logits
 
@@ -33,12 +37,12 @@ def logits_of(
 
     sequences = [
         Running(number, TOKENS[:length], GREEDY, 1, adapter_slot=slot)
-        for number, (slot, length) in enumerate((s, n) for s in slots for n in LENGTHS)
+        for number, (slot, length) in enumerate((s, n) for s in slots for n in lengths)
     ]
     with monkeypatch.context() as patch:
         patch.setattr(backend, "greedy", noted)
         one.finish(sequences, budget=512)
-    return torch.cat(found).view(len(slots), len(LENGTHS), -1)
+    return torch.cat(found).view(len(slots), len(lengths), -1)
 
 
 def test_there_are_adapters() -> None:
@@ -58,28 +62,40 @@ def test_logits_are_those_of_peft(way: str, monkeypatch: pytest.MonkeyPatch) -> 
         assert_same(own, FOLDER / name)
 
 
-def assert_same(own: torch.Tensor, folder: Path) -> None:
-    """Compare logits after LENGTHS of TOKENS with those of PEFT."""
-    rows = [length - 1 for length in LENGTHS]
+def assert_same(own: torch.Tensor, folder: Path, lengths: Sequence[int] = LENGTHS) -> None:
+    """Compare logits after `lengths` of TOKENS with those of PEFT."""
+    rows = [length - 1 for length in lengths]
     expected = load_file(folder / "expected.safetensors")["logits"][rows]
     scale = float(expected.abs().max())
     torch.testing.assert_close(own, expected, atol=1e-4 * scale, rtol=1e-3)
     assert own.argmax(-1).tolist() == expected.argmax(-1).tolist()
 
 
-@pytest.mark.parametrize("model", ["gpt-oss", "olmoe"])
-@pytest.mark.parametrize("way", [pytest.param("fused", marks=needs_kernels), "torch"])
+TRITON = {"attention_backend": "triton"}
+FUSED, TORCH = {"cpu_backend": "fused"}, {"cpu_backend": "torch"}
+
+
+@pytest.mark.parametrize(
+    ("model", "how", "lengths"),
+    [
+        pytest.param("gpt-oss", FUSED, LENGTHS, marks=needs_kernels),
+        pytest.param("olmoe", FUSED, LENGTHS, marks=needs_kernels),
+        ("gpt-oss", TORCH, LENGTHS),
+        ("olmoe", TORCH, LENGTHS),
+        ("olmoe", TRITON, (5,)),
+    ],
+)
 def test_parameters_that_hold_all_experts(
-    way: str, model: str, monkeypatch: pytest.MonkeyPatch
+    model: str, how: dict[str, str], lengths: Sequence[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = FOLDER / "experts" / model
     adapter = MadeAdapter(folder / "adapter", {})
     settings = {"enable_lora": True, "max_loras": 1, "dtype": "float32"}
-    replica = load(folder / "model", cpu_backend=way, model_impl="native", **settings)
+    replica = load(folder / "model", model_impl="native", **how, **settings)
     adapter.fill(replica.model_runner, 0)
-    found = logits_of(Driver.of(replica), [0, None], monkeypatch)
+    found = logits_of(Driver.of(replica), [0, None], monkeypatch, lengths)
     assert not torch.allclose(found[0], found[1], atol=0.1)
-    assert_same(found[0], folder / "adapter")
+    assert_same(found[0], folder / "adapter", lengths)
     assert {"gate_up_proj", "down_proj"} <= set(adapter.summary.targets)
 
 

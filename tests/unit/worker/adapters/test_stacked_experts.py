@@ -157,12 +157,6 @@ def test_what_does_not_fit(
         read(adapter, targets)
 
 
-def test_triton_refuses_them(tmp_path: Path) -> None:
-    targets = AdapterTargets(read_plan(FOLDER / "model"), takes_routed=False)
-    with pytest.raises(AdapterError, match="are not computed by Triton's kernels"):
-        read(changed(tmp_path / "adapter"), targets)
-
-
 def test_one_parameter_of_one_layer(targets: AdapterTargets, tmp_path: Path) -> None:
     """PEFT gives the only parameter of a module no `base_layer`."""
 

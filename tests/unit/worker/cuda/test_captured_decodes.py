@@ -18,6 +18,7 @@ from support.oracles.family_checkpoints import (
     WINDOW,
     make_family_checkpoint,
 )
+from support.poison.launches import reaching
 
 SETTINGS = {"max_num_seqs": 5, "max_model_len": 64, "kv_cache_memory": 2**20}
 PROMPTS = [PROMPT[:length] for length in (3, 17, 40, 9, 26)]
@@ -42,10 +43,18 @@ def test_batches_of_every_size_give_the_tokens_of_torch(driver, captured):
     assert graphs.num_steps >= 4
 
 
-def test_adapters_of_padded_batches(tmp_path):
+def expert_tensors(table):
+    """Return the tensors of adapters of experts that Triton's kernels find in tables."""
+    stacks = getattr(table._store, "_stacks", {}).values()
+    return [tensor for stack in stacks for pair in stack.held.values() for tensor in pair]
+
+
+@pytest.mark.parametrize("routed", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_adapters_of_padded_batches(tmp_path, routed):
     """Graphs with adapters and without them, of one size, take turns."""
-    folder = make_fallback_checkpoint(tmp_path, "llama", {**SHAPE, "num_hidden_layers": 1})
-    adapter = make_adapter(tmp_path / "adapter", folder, rank=5)
+    name, shape = FAMILY_CHECKPOINTS["olmoe"] if routed else ("llama", SHAPE)
+    folder = make_fallback_checkpoint(tmp_path, name, {**shape, "num_hidden_layers": 1})
+    adapter = make_adapter(tmp_path / "adapter", folder, rank=5, routed=routed)
     lora = {"enable_lora": True, "max_loras": 2, "max_lora_rank": 8}
 
     def answers(one):
@@ -57,8 +66,9 @@ def test_adapters_of_padded_batches(tmp_path):
                 Running(number, prompt[:3], GREEDY, 2, adapter_slot=slot)
                 for number, (prompt, slot) in enumerate(asked)
             ]
-            one.finish(running, budget=64)
-            one.run_well([])
+            with reaching(expert_tensors(one.model_runner._adapters)):
+                one.finish(running, budget=64)
+                one.run_well([])
             found.append([sequence.output for sequence in running])
         return found
 
