@@ -6,7 +6,6 @@ The same noise mostly chooses the same token. Unseen tokens of a sequence are re
 delay steps by a bounded time.
 """
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -25,6 +24,7 @@ from pagewire_worker.batch.slots import SlotTable
 from pagewire_worker.sampling.sampling_table import NO_LOGPROBS, SamplingRows
 from pagewire_worker.sampling.token_history import TokenHistory
 from pagewire_worker.speculation.draft_blocks import DraftBlocks
+from pagewire_worker.speculation.draft_work import WEIGHT, DraftWork
 from pagewire_worker.speculation.proposer import (
     LATER,
     NOTHING,
@@ -41,13 +41,9 @@ LEAST_CHUNK, MOST_CHUNK = 16, 512
 """Tokens that are read beside a step."""
 MOST_UNSEEN: Final = 128
 """Tokens that a sequence with drafts has not been read of: those of some steps before."""
-WEIGHT: Final = 0.1
-"""Of a new measurement in a mean."""
 
 Sample = Callable[[Tensor, SamplingRows], SampledTokens]
 """(logits [rows, vocab], rows) -> a token per row."""
-
-_logger = logging.getLogger(__name__)
 
 
 class DraftModel:
@@ -78,8 +74,7 @@ class DraftModel:
         self._table = table
         self._sampler = sampler
         self._clock = clock
-        self._is_broken = False
-        self._draft_seconds = draft_seconds
+        self._work = DraftWork("draft model", blocks, draft_seconds, clock)
         self._token_seconds = 0.0
 
     @property
@@ -90,7 +85,7 @@ class DraftModel:
     @property
     def draft_seconds(self) -> float:
         """Seconds to compute one more draft for all sequences."""
-        return self._draft_seconds
+        return self._work.seconds
 
     def begin(self, slot: int, start: SequenceStart) -> None:
         """Forget the sequence of `slot`, which gets another one."""
@@ -116,26 +111,14 @@ class DraftModel:
             seconds: Time of the step before, by which the chunk is bounded.
         """
         counts = [LATER] * len(asked)
-        self._guarded(lambda: self._prepare(asked, most, self._chunk(seconds), counts))
-        return [0] * len(asked) if self._is_broken else counts
+        self._work.run(lambda: self._prepare(asked, most, self._chunk(seconds), counts))
+        return [0] * len(asked) if self._work.is_broken else counts
 
     def propose(self, asked: Sequence[DraftRequest], counts: Sequence[int]) -> list[Drafts]:
         """Return drafts for the places behind the tokens of `asked` [n], at most `counts` [n]."""
         found: list[Drafts] = [NOTHING] * len(asked)
-        self._guarded(lambda: self._propose(asked, counts, found))
+        self._work.run(lambda: self._propose(asked, counts, found))
         return found
-
-    def _guarded(self, work: Callable[[], None]) -> None:
-        """Do without drafts from here on, if `work` fails: the target does not need them."""
-        if self._is_broken:
-            return
-        try:
-            with torch.inference_mode():
-                work()
-        except Exception:
-            self._is_broken = True
-            self._blocks.clear()
-            _logger.exception("the draft model failed; there are no drafts from now on")
 
     def _prepare(
         self, asked: Sequence[DraftRequest], most: int, room: int, counts: list[int]
@@ -210,16 +193,7 @@ class DraftModel:
             is_seen = end - begin <= MOST_UNSEEN
             if is_seen and self._blocks.reserve(one.slot, end + room - 1, held):
                 chosen.append((index, one.slot, begin, end, room))
-        if not chosen:
-            return
-        _, *columns = np.array(chosen, dtype=np.int64).T
-        began = self._clock()
-        self._draft(*columns)
-        seconds = (self._clock() - began) / int(columns[-1].max())
-        self._draft_seconds += WEIGHT * (seconds - self._draft_seconds)
-        for index, slot, _, end, room in chosen:
-            drafts: list[int] = self._blocks.tokens[slot, end : end + room].tolist()
-            found[index] = drafts
+        self._work.draft(chosen, self._draft, found)
 
     def _draft(
         self, slots: Int64Array, begins: Int64Array, ends: Int64Array, counts: Int64Array

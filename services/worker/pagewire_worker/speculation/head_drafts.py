@@ -5,7 +5,6 @@ target has computed on this worker. With a prefix from the cache, or after a pre
 late, and drafts are worse. Rows of wrong drafts are written again by those of right tokens.
 """
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -27,6 +26,7 @@ from pagewire_worker.sampling.sampling_table import NO_LOGPROBS
 from pagewire_worker.sampling.token_history import TokenHistory
 from pagewire_worker.speculation.draft_blocks import DraftBlocks
 from pagewire_worker.speculation.draft_model import Sample
+from pagewire_worker.speculation.draft_work import DraftWork
 from pagewire_worker.speculation.proposer import (
     LATER,
     NOTHING,
@@ -37,10 +37,6 @@ from pagewire_worker.speculation.proposer import (
 
 IMPOSSIBLE: Final = -1e30
 """Logit of tokens that a head does not know; finite, since others count as faults."""
-WEIGHT: Final = 0.1
-"""Of a new measurement in a mean."""
-
-_logger = logging.getLogger(__name__)
 
 
 class HeadDrafts:
@@ -86,8 +82,7 @@ class HeadDrafts:
         # Position of the first row of each slot's run, and the state behind its last row.
         self._firsts = np.zeros(num_slots, dtype=np.int64)
         self._last = head.embedding.new_zeros((num_slots, head.hidden_size))
-        self._is_broken = False
-        self._draft_seconds = self._measured()
+        self._work = DraftWork("draft head", blocks, self._measured(), clock)
 
     @property
     def blocks(self) -> DraftBlocks:
@@ -97,7 +92,7 @@ class HeadDrafts:
     @property
     def draft_seconds(self) -> float:
         """Seconds to compute one more draft for all sequences."""
-        return self._draft_seconds
+        return self._work.seconds
 
     def begin(self, slot: int, start: SequenceStart) -> None:
         """Forget the sequence of `slot`, which gets another one."""
@@ -118,11 +113,11 @@ class HeadDrafts:
         """Read the states of a step, of tokens at `positions` of `slots`, [tokens] each."""
         states = self._tap.take()
         if states is not None and len(states) == len(slots):
-            self._guarded(lambda: self._observe(slots, positions, states))
+            self._work.run(lambda: self._observe(slots, positions, states))
 
     def prepare(self, asked: Sequence[DraftRequest], most: int, seconds: float) -> list[int]:
         """Return how many drafts each of `asked` [n] may have, [n]: LATER until states are read."""
-        if self._is_broken:
+        if self._work.is_broken:
             return [0] * len(asked)
         return [
             max(0, min(most, self._blocks.longest - len(one.tokens)))
@@ -134,20 +129,8 @@ class HeadDrafts:
     def propose(self, asked: Sequence[DraftRequest], counts: Sequence[int]) -> list[Drafts]:
         """Return drafts for the places behind the tokens of `asked` [n], at most `counts` [n]."""
         found: list[Drafts] = [NOTHING] * len(asked)
-        self._guarded(lambda: self._propose(asked, counts, found))
+        self._work.run(lambda: self._propose(asked, counts, found))
         return found
-
-    def _guarded(self, work: Callable[[], None]) -> None:
-        """Do without drafts from here on, if `work` fails: the target does not need them."""
-        if self._is_broken:
-            return
-        try:
-            with torch.inference_mode():
-                work()
-        except Exception:
-            self._is_broken = True
-            self._blocks.clear()
-            _logger.exception("the draft head failed; there are no drafts from now on")
 
     def _has_read(self, one: DraftRequest) -> bool:
         """Return whether the state before the newest token of a sequence is read."""
@@ -204,16 +187,7 @@ class HeadDrafts:
             if self._blocks.reserve(one.slot, end - 1 - first + room - 1, held):
                 self._blocks.tokens[one.slot, :end] = one.tokens
                 chosen.append((index, one.slot, end, room))
-        if not chosen:
-            return
-        _, *columns = np.array(chosen, dtype=np.int64).T
-        began = self._clock()
-        self._draft(*columns)
-        seconds = (self._clock() - began) / int(columns[-1].max())
-        self._draft_seconds += WEIGHT * (seconds - self._draft_seconds)
-        for index, slot, end, room in chosen:
-            drafts: list[int] = self._blocks.tokens[slot, end : end + room].tolist()
-            found[index] = drafts
+        self._work.draft(chosen, self._draft, found)
 
     def _draft(self, slots: Int64Array, ends: Int64Array, counts: Int64Array) -> None:
         """Write `counts` drafts behind the tokens of `slots`, [n] each, in so many small steps."""
