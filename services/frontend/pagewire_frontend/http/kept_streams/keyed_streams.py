@@ -9,14 +9,10 @@ from typing import Protocol
 from pagewire_frontend.http.kept_streams.directory import StreamDirectory, StreamReading
 from pagewire_frontend.http.kept_streams.ids import StreamNotFoundError
 from pagewire_frontend.http.kept_streams.kept_stream import KeptStream
-from pagewire_frontend.http.kept_streams.keys import (
-    IDEMPOTENCY_KEY,
-    KeyClaim,
-    KeyDirectory,
-    KeyHolder,
-)
+from pagewire_frontend.http.kept_streams.keys import KeyClaim, KeyDirectory, KeyHolder
 from pagewire_frontend.http.kept_streams.local_streams import LocalStreams
 from pagewire_frontend.http.server.errors import KeyReusedError
+from pagewire_frontend.request_label import IDEMPOTENCY_KEY
 from pagewire_shared.errors import UnavailableError
 
 

@@ -8,9 +8,9 @@ from typing import Any, Final, Protocol
 import orjson
 from fastapi import Request
 
+from pagewire_frontend.request_label import IDEMPOTENCY_KEY
 from pagewire_shared.errors import InvalidRequestError
 
-IDEMPOTENCY_KEY: Final = "idempotency-key"
 MAX_KEY_BYTES: Final = 255
 MAX_KEYS: Final = 16384
 """Keys that a process holds for its group, those of ended streams included. A tenant has half of
