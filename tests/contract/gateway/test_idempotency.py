@@ -134,7 +134,7 @@ async def test_the_key_of_what_failed_is_free(checkpoint):
     detail = to_detail(OverloadedError("full"))
     async with gateway(checkpoint) as (client, attach, _):
         for body, key in zip((WHOLE, STREAM), KEYS, strict=True):
-            for wrong in ({"temperature": -1}, {"max_tokens": 10_000}):
+            for wrong in ({"temperature": -1}, {"max_tokens": 10_000}, {"seed": 10**30}):
                 refused = await client.post(URL, json={**body, **wrong}, headers=key)
                 assert refused.status_code == 400
             first = post(client, URL, body, headers=key)

@@ -126,17 +126,16 @@ class KeyedStreams:
                 return None
             try:
                 reading = await self._streams.read(held.stream_id, request.tenant, 0)
+                if held.digest != request.digest:
+                    reading.close()
+                    raise KeyReusedError(
+                        f"{IDEMPOTENCY_KEY}: this key is that of another path or body",
+                        field=IDEMPOTENCY_KEY,
+                    )
+                begun = await _begun(reading)
             except (StreamNotFoundError, UnavailableError):
                 # Its process is gone, or does not answer: better twice than not at all.
-                gone = held.stream_id
-                continue
-            if held.digest != request.digest:
-                reading.close()
-                raise KeyReusedError(
-                    f"{IDEMPOTENCY_KEY}: this key is that of a request with another path or body",
-                    field=IDEMPOTENCY_KEY,
-                )
-            begun = await _begun(reading)
+                begun = None
             if begun is not None:
                 return KeyedReading(held.stream_id, begun, is_joined=True)
             gone = held.stream_id
