@@ -14,6 +14,9 @@ _LABEL = re.compile(rb"[\x21-\x7e]{1,128}")
 METADATA_KEY = "x-request-id"
 """Key of the label in gRPC metadata."""
 
+IDEMPOTENCY_KEY = "idempotency-key"
+"""Header, and key in gRPC metadata, of the key under which a request is generated once."""
+
 LABEL: ContextVar[str | None] = ContextVar("request_label", default=None)
 
 

@@ -3,8 +3,10 @@
 import asyncio
 from contextlib import AsyncExitStack
 
+import grpc.aio
 import httpx
 import pytest
+from contract.frontend_clients import completion
 from contract.frontend_gateway import gateway, post
 from contract.frontend_peers import (
     WAIT_SECONDS,
@@ -27,6 +29,7 @@ URL = "/v1/chat/completions"
 WHOLE = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
 STREAM = {**WHOLE, "stream": True, "stream_options": {"include_usage": True}}
 KEY = {"idempotency-key": "order-7"}
+KEYS = (KEY, {"idempotency-key": "order-8"})
 
 
 def sends(attach, submit, text, begin=0):
@@ -36,44 +39,45 @@ def sends(attach, submit, text, begin=0):
     attach.finish(submit, len(ids))
 
 
-@pytest.mark.parametrize("body", [WHOLE, STREAM])
-async def test_a_second_request_joins_the_first(checkpoint, body):
+async def test_a_second_request_joins_the_first(checkpoint):
     async with gateway(checkpoint) as (client, attach, _):
-        calls = [post(client, URL, body, headers=KEY)]
-        submit = await attach.next("submit")
-        attach.tokens(submit, 0, ids_of("ye"))
-        turned = dict(reversed(body.items()))
-        calls += [post(client, URL, one, headers=KEY) for one in (body, turned)]
-        await asyncio.sleep(0.05)
-        sends(attach, submit, "yes", 2)
-        answers = await asyncio.gather(*calls)
-        answers.append(await post(client, URL, body, headers=KEY))
-        assert not attach.unread()
-    assert {one.status_code for one in answers} == {200}
-    assert len({one.content for one in answers}) == 1
-    assert [one.headers.get("idempotent-replayed") for one in answers] == [None, *["true"] * 3]
-    if body is WHOLE:
-        found = answers[0].json()
-        assert found["choices"][0]["message"]["content"] == "yes"
-        assert found["usage"]["completion_tokens"] == 3
-    else:
-        assert answers[0].text.endswith("data: [DONE]\n\n")
+        for body, key in zip((WHOLE, STREAM), KEYS, strict=True):
+            calls = [post(client, URL, body, headers=key)]
+            submit = await attach.next("submit")
+            attach.tokens(submit, 0, ids_of("ye"))
+            turned = dict(reversed(body.items()))
+            calls += [post(client, URL, one, headers=key) for one in (body, turned)]
+            await asyncio.sleep(0.05)
+            sends(attach, submit, "yes", 2)
+            answers = await asyncio.gather(*calls)
+            answers.append(await post(client, URL, body, headers=key))
+            assert not attach.unread()
+            assert {one.status_code for one in answers} == {200}
+            assert len({one.content for one in answers}) == 1
+            replayed = [one.headers.get("idempotent-replayed") for one in answers]
+            assert replayed == [None, "true", "true", "true"]
+            if body is STREAM:
+                assert answers[0].text.endswith("data: [DONE]\n\n")
+                continue
+            found = answers[0].json()
+            assert found["choices"][0]["message"]["content"] == "yes"
+            assert found["usage"]["completion_tokens"] == 3
 
 
-@pytest.mark.parametrize("body", [WHOLE, STREAM])
-async def test_it_goes_on_when_its_client_leaves(checkpoint, body):
+async def test_it_goes_on_when_its_client_leaves(checkpoint):
     async with gateway(checkpoint) as (client, attach, _):
-        first = post(client, URL, body, headers=KEY)
-        submit = await attach.next("submit")
-        attach.tokens(submit, 0, ids_of("y"))
-        await asyncio.sleep(0.05)
-        first.cancel()
-        await asyncio.wait([first])
-        retry = post(client, URL, body, headers=KEY)
-        await asyncio.sleep(0.05)
-        sends(attach, submit, "yes", 1)
-        assert (await retry).headers["idempotent-replayed"] == "true"
-        assert not attach.unread()
+        for body, key in zip((WHOLE, STREAM), KEYS, strict=True):
+            first = post(client, URL, body, headers=key)
+            submit = await attach.next("submit")
+            attach.tokens(submit, 0, ids_of("y"))
+            await asyncio.sleep(0.05)
+            first.cancel()
+            await asyncio.wait([first])
+            retry = post(client, URL, body, headers=key)
+            await asyncio.sleep(0.05)
+            sends(attach, submit, "yes", 1)
+            assert (await retry).headers["idempotent-replayed"] == "true"
+            assert not attach.unread()
 
 
 async def test_another_request_is_refused(checkpoint):
@@ -108,11 +112,15 @@ async def test_other_tenants_have_other_keys(checkpoint, tmp_path):
 
 
 async def test_a_key_has_bounds(checkpoint):
-    async with gateway(checkpoint) as (client, attach, _):
+    async with gateway(checkpoint) as (client, attach, frontend):
+        with pytest.raises(grpc.aio.AioRpcError, match="idempotency-key is not supported"):
+            await frontend.stub.Complete(completion(), metadata=[*KEY.items()]).read()
         for key in ("", "k" * 256):
             refused = await client.post(URL, json=WHOLE, headers={"idempotency-key": key})
             assert refused.status_code == 400
             assert refused.json()["error"]["param"] == "idempotency-key"
+        other = await client.post("/tokenize", json={"model": "tiny", "prompt": "x"}, headers=KEY)
+        assert other.headers["pagewire-ignored"] == "idempotency-key"
         empty = {"last-event-id": ""}
         call = post(client, URL, WHOLE, headers=empty)
         sends(attach, await attach.next("submit"), "yes")
@@ -122,30 +130,30 @@ async def test_a_key_has_bounds(checkpoint):
         assert "--stream-retention-seconds is 0" in refused.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("body", [WHOLE, STREAM])
-async def test_the_key_of_what_failed_is_free(checkpoint, body):
+async def test_the_key_of_what_failed_is_free(checkpoint):
     detail = to_detail(OverloadedError("full"))
     async with gateway(checkpoint) as (client, attach, _):
-        for wrong in ({"temperature": -1}, {"max_tokens": 10_000}):
-            refused = await client.post(URL, json={**body, **wrong}, headers=KEY)
-            assert refused.status_code == 400
-        first = post(client, URL, body, headers=KEY)
-        submit = await attach.next("submit")
-        second = post(client, URL, body, headers=KEY)
-        await asyncio.sleep(0.05)
-        attach.send(rejected=wire.Rejected(handle=submit.handle, epoch=0, error=detail))
-        # The second has waited, and tries itself.
-        again = await attach.next("submit")
-        assert (await first).status_code == 429
-        attach.tokens(again, 0, ids_of("y"))
-        attach.finish(again, 1, reason=FINISH_REASON_FAILED, error=detail)
-        failed = await second
-        assert "full" in failed.text
-        assert failed.status_code == (200 if body is STREAM else 429)
-        await attach.next("abort")
-        third = post(client, URL, body, headers=KEY)
-        sends(attach, await attach.next("submit"), "yes")
-        assert "idempotent-replayed" not in (await third).headers
+        for body, key in zip((WHOLE, STREAM), KEYS, strict=True):
+            for wrong in ({"temperature": -1}, {"max_tokens": 10_000}, {"seed": 10**30}):
+                refused = await client.post(URL, json={**body, **wrong}, headers=key)
+                assert refused.status_code == 400
+            first = post(client, URL, body, headers=key)
+            submit = await attach.next("submit")
+            second = post(client, URL, body, headers=key)
+            await asyncio.sleep(0.05)
+            attach.send(rejected=wire.Rejected(handle=submit.handle, epoch=0, error=detail))
+            # The second has waited, and tries itself.
+            again = await attach.next("submit")
+            assert (await first).status_code == 429
+            attach.tokens(again, 0, ids_of("y"))
+            attach.finish(again, 1, reason=FINISH_REASON_FAILED, error=detail)
+            failed = await second
+            assert "full" in failed.text
+            assert failed.status_code == (200 if body is STREAM else 429)
+            await attach.next("abort")
+            third = post(client, URL, body, headers=key)
+            sends(attach, await attach.next("submit"), "yes")
+            assert "idempotent-replayed" not in (await third).headers
 
 
 async def test_a_key_expires_with_its_stream(checkpoint):
@@ -178,7 +186,7 @@ async def test_requests_that_race_over_three_frontends(checkpoint, tmp_path):
             attaches.append(await scheduler.attached())
             client = httpx.AsyncClient(base_url=frontend.http_url, timeout=WAIT_SECONDS)
             clients.append(await stack.enter_async_context(client))
-        for number, body in enumerate([WHOLE, STREAM] * 3):
+        for number, body in enumerate([WHOLE, STREAM] * 2):
             headers = {"idempotency-key": f"key {number}"}
             calls = [post(client, URL, body, headers=headers) for client in clients * 3]
             nexts = {asyncio.create_task(one.next("submit")): one for one in attaches}

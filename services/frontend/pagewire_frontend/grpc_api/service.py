@@ -21,7 +21,7 @@ from pagewire_frontend.grpc_api.explain_service import ExplainService
 from pagewire_frontend.grpc_api.stall_watch import STALLED, StallWatch
 from pagewire_frontend.metrics.timeline import timeline_header
 from pagewire_frontend.prompts.generation_request import echo_text, without_output
-from pagewire_frontend.request_label import LABEL, label_in
+from pagewire_frontend.request_label import IDEMPOTENCY_KEY, LABEL, label_in
 from pagewire_frontend.scheduler.pool import SchedulerPool
 from pagewire_frontend.session.choice_messages import ChoiceMessages
 from pagewire_frontend.session.events import Closed, Delta, Event, Finished
@@ -38,7 +38,7 @@ from pagewire_protos.frontend.v1 import (
 )
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
-from pagewire_shared.errors import DeadlineError, PagewireError
+from pagewire_shared.errors import DeadlineError, InvalidRequestError, PagewireError
 
 MAX_TOKENS: Final = 65_536
 MAX_LOGPROBS: Final = 4_096
@@ -208,8 +208,16 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         self, asked: GrpcStreamOptions, context: Context
     ) -> AsyncGenerator[tuple[Event, str | None]]:
         """Yield the events to show; the first with the text before the answer if it is wanted."""
-        LABEL.set(label_in(context.invocation_metadata()))
-        PARENT.set(parent_in(context.invocation_metadata()))
+        metadata = context.invocation_metadata() or ()
+        LABEL.set(label_in(metadata))
+        PARENT.set(parent_in(metadata))
+        if any(key == IDEMPOTENCY_KEY for key, _ in metadata):
+            # Its client counts on it.
+            raise InvalidRequestError(
+                f"{IDEMPOTENCY_KEY} is not supported over gRPC; use HTTP",
+                field=IDEMPOTENCY_KEY,
+                code="unsupported_parameter",
+            )
         try:
             session = await self._engine.open(asked.request)
         except PagewireError as error:

@@ -9,14 +9,10 @@ from typing import Protocol
 from pagewire_frontend.http.kept_streams.directory import StreamDirectory, StreamReading
 from pagewire_frontend.http.kept_streams.ids import StreamNotFoundError
 from pagewire_frontend.http.kept_streams.kept_stream import KeptStream
-from pagewire_frontend.http.kept_streams.keys import (
-    IDEMPOTENCY_KEY,
-    KeyClaim,
-    KeyDirectory,
-    KeyHolder,
-)
+from pagewire_frontend.http.kept_streams.keys import KeyClaim, KeyDirectory, KeyHolder
 from pagewire_frontend.http.kept_streams.local_streams import LocalStreams
 from pagewire_frontend.http.server.errors import KeyReusedError
+from pagewire_frontend.request_label import IDEMPOTENCY_KEY
 from pagewire_shared.errors import UnavailableError
 
 
@@ -130,17 +126,16 @@ class KeyedStreams:
                 return None
             try:
                 reading = await self._streams.read(held.stream_id, request.tenant, 0)
+                if held.digest != request.digest:
+                    reading.close()
+                    raise KeyReusedError(
+                        f"{IDEMPOTENCY_KEY}: this key is that of another path or body",
+                        field=IDEMPOTENCY_KEY,
+                    )
+                begun = await _begun(reading)
             except (StreamNotFoundError, UnavailableError):
                 # Its process is gone, or does not answer: better twice than not at all.
-                gone = held.stream_id
-                continue
-            if held.digest != request.digest:
-                reading.close()
-                raise KeyReusedError(
-                    f"{IDEMPOTENCY_KEY}: this key is that of a request with another path or body",
-                    field=IDEMPOTENCY_KEY,
-                )
-            begun = await _begun(reading)
+                begun = None
             if begun is not None:
                 return KeyedReading(held.stream_id, begun, is_joined=True)
             gone = held.stream_id

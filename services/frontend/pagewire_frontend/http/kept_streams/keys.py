@@ -1,6 +1,7 @@
 """Idempotency keys: which stream answers the request of a key. Knows keys, and no streams."""
 
 import hashlib
+import json
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -8,9 +9,9 @@ from typing import Any, Final, Protocol
 import orjson
 from fastapi import Request
 
+from pagewire_frontend.request_label import IDEMPOTENCY_KEY
 from pagewire_shared.errors import InvalidRequestError
 
-IDEMPOTENCY_KEY: Final = "idempotency-key"
 MAX_KEY_BYTES: Final = 255
 MAX_KEYS: Final = 16384
 """Keys that a process holds for its group, those of ended streams included. A tenant has half of
@@ -100,5 +101,9 @@ def key_of(request: Request, *, keeps_any: bool) -> str | None:
 
 def digest_of(path: str, body: dict[str, Any]) -> bytes:
     """Return the digest of a request: of its path and its JSON, in whatever order its names are."""
-    canonical = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
+    try:
+        canonical = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
+    except TypeError:
+        # It has a whole number beyond 64 bits, or is nested deeply.
+        canonical = json.dumps(body, sort_keys=True).encode()
     return hashlib.blake2b(path.encode() + b"\n" + canonical, digest_size=32).digest()

@@ -14,6 +14,7 @@ from pagewire_frontend.http.kept_streams.keys import digest_of
 from pagewire_frontend.http.openai.schemas import body_of
 from pagewire_frontend.http.server.connection import read_body, while_connected
 from pagewire_frontend.http.server.ignored_fields import first_names, note_ignored
+from pagewire_frontend.request_label import IDEMPOTENCY_KEY
 
 Body = TypeVar("Body", bound=BaseModel)
 Result = TypeVar("Result")
@@ -44,15 +45,19 @@ class Bodies:
 
     async def read_keyed(self, request: Request, cls: type[Body]) -> tuple[Body, bytes]:
         """Return the body of a request, and the digest of path and body. Raises as `read`."""
-        body, names, digest = await self.read_as(
-            request, partial(_read_keyed, cls, request.url.path)
-        )
+        body, names, digest = await self._read(request, partial(_read_keyed, cls, request.url.path))
         note_ignored(request.scope, names)
         return body, digest
 
     async def read_as(self, request: Request, shaped: Callable[[dict[str, Any]], Result]) -> Result:
         """Return what `shaped` makes of the object in the body, maybe in a thread. Raises what
         `shaped` raises, and what `read` raises."""
+        if IDEMPOTENCY_KEY in request.headers:
+            # Its client counts on it.
+            note_ignored(request.scope, [IDEMPOTENCY_KEY])
+        return await self._read(request, shaped)
+
+    async def _read(self, request: Request, shaped: Callable[[dict[str, Any]], Result]) -> Result:
         chunks = await read_body(request, self._max_bytes)
         work = self._json.read(current_tenant(), chunks, shaped)
         return await (while_connected(request, work) if is_large(chunks) else work)
