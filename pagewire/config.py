@@ -112,6 +112,8 @@ class ServeConfig:
     lora_modules: tuple[str, ...] = forwarded(FrontendConfig, "lora_modules")
     lora_dir: str = forwarded(FrontendConfig, "lora_dir")
     lora_roots: tuple[str, ...] = forwarded(FrontendConfig, "lora_roots")
+    lora_store: str = forwarded(FrontendConfig, "lora_store")
+    lora_store_bytes: int = forwarded(FrontendConfig, "lora_store_bytes")
     max_loras: int = forwarded(WorkerConfig, "max_loras", parse=_COUNT)
     max_cpu_loras: int | None = forwarded(WorkerConfig, "max_cpu_loras", parse=_COUNT)
     max_lora_rank: int = forwarded(WorkerConfig, "max_lora_rank", parse=integer(1, 256))

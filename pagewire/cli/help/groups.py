@@ -23,7 +23,7 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "messages": ("tool_call_parser", "reasoning_parser", "tool_parser_plugin"),
     "adapters": (
         *("enable_lora", "lora_modules", "lora_dir", "lora_roots", "max_loras"),
-        *("max_cpu_loras", "max_lora_rank"),
+        *("max_cpu_loras", "max_lora_rank", "lora_store", "lora_store_bytes"),
     ),
     "memory and batches": (
         *("kv_cache_memory", "gpu_memory_utilization", "kv_cache_dtype", "block_size"),

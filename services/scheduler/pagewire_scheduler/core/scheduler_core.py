@@ -101,7 +101,7 @@ class SchedulerCore:
         self.requests: dict[RequestId, Request] = {}
         self.frontends: dict[bytes, FrontendState] = {}
         self.load = OverloadGuard(settings.limits)
-        self._deadlines = Deadlines()
+        self._deadlines = Deadlines(self.requests)
         self._num_arrivals = 0
 
     def _clock(self) -> float:
@@ -302,7 +302,7 @@ class SchedulerCore:
         self.requests[request.request_id] = request
         frontend.enter(request)
         frontend.listen(request, submission.handle)
-        self._deadlines.add(request, len(self.requests))
+        self._deadlines.add(request)
         ended = zip(request.sequences, submission.is_finished, strict=True)
         for sequence in [sequence for sequence, is_finished in ended if is_finished]:
             end_sequence(sequence, State.FINISHED_ABORTED)

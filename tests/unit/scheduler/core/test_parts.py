@@ -1,7 +1,10 @@
 """Small parts: moves, free list, liveness, generation."""
 
 import itertools
+import sys
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,9 +19,11 @@ from pagewire_scheduler.core.data.state_machine import (
     State,
     require_move,
 )
+from pagewire_scheduler.core.queueing.deadlines import Deadlines
 from pagewire_scheduler.peers.liveness import ProgressWatch
 from pagewire_scheduler.peers.peers import check_worker
 from pagewire_shared.errors import PeerRefusedError
+from pagewire_shared.identity.ids import RequestId
 
 
 def test_every_move_outside_the_table_raises() -> None:
@@ -92,3 +97,20 @@ def test_fingerprints_of_two_forms_are_not_compared() -> None:
     check_worker(replace(info, model=newer), [info.model], [])
     with pytest.raises(PeerRefusedError, match="vocab_size"):
         check_worker(replace(info, model=replace(newer, vocab_size=1)), [info.model], [])
+
+
+def test_a_request_that_has_ended_is_not_kept_until_its_deadline() -> None:
+    request: Any = SimpleNamespace(
+        request_id=RequestId(b"r" * 16), is_finished=False, submission=SimpleNamespace(deadline=9.0)
+    )
+    requests: Any = {request.request_id: request}
+    deadlines = Deadlines(requests)
+    deadlines.add(request)
+    assert deadlines.pop_expired(8.0) == []
+    num_references = sys.getrefcount(request)
+    del requests[request.request_id]
+    assert sys.getrefcount(request) == num_references - 1
+    assert deadlines.pop_expired(9.0) == []
+    requests[request.request_id] = request
+    deadlines.add(request)
+    assert deadlines.pop_expired(9.0) == [request]
