@@ -7,6 +7,8 @@ A request costs something, too, so all are measured twice, once with a quarter o
 the others take longer is what tokens cost, the rest is the request. The cell is fake
 (`fake_cell.py`: one token per stream and step, no model); frontend, sockets, gRPC and readers are
 real. `--slow N` adds N readers that take one byte a second and shows what the others notice.
+`--traced N` compares instead, N times in turns, a frontend that sends traces of `--ratio` of its
+requests with one that sends none.
 Results are in docs/performance.md.
 """
 
@@ -101,7 +103,12 @@ def main() -> None:
     parser.add_argument("--step-ms", type=float, default=10.0)
     parser.add_argument("--slow", type=int, default=0, help="readers that take a byte a second")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--traced", type=int, default=0, help="pairs with and without traces")
+    parser.add_argument("--ratio", type=float, default=0.1, help="share of requests with a trace")
     arguments = parser.parse_args()
+    if arguments.traced:
+        compare_traced(arguments)
+        return
     print("| CPU in us | a token | a request | together, per token | ratios to bare | |", end="")
     print(" tokens per s | p99 of gaps, ms |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
@@ -121,6 +128,58 @@ def main() -> None:
             print(typed.row("gateway, gRPC", bare), flush=True)
 
 
+def compare_traced(arguments: argparse.Namespace) -> None:
+    """Print the ratio of CPU with traces to that without, and its 95 % bound."""
+    with (
+        trace_sink() as (endpoint, num_sent),
+        frontend(arguments.step_ms) as plain,
+        frontend(
+            arguments.step_ms,
+            *("--otlp-traces-endpoint", endpoint, "--trace-ratio", str(arguments.ratio)),
+        ) as traced,
+    ):
+        ratios = []
+        for number in range(-1, arguments.traced):
+            order = (plain, traced) if number % 2 else (traced, plain)
+            cpu = {
+                process.pid: measure_sse(arguments, process.pid, http, 0, arguments.tokens).cpu
+                for process, http, _ in order
+            }
+            # What is done for the first time is not measured.
+            if number >= 0:
+                ratios.append(cpu[traced[0].pid] / cpu[plain[0].pid])
+        mean = statistics.mean(ratios)
+        bound = 1.96 * statistics.stdev(ratios) / len(ratios) ** 0.5
+        print(
+            f"traces of {arguments.ratio:.0%} of the requests: CPU {mean:.3f} +- {bound:.3f} of"
+            f" that without, {len(ratios)} pairs of {arguments.streams} streams with"
+            f" {arguments.tokens} tokens, {num_sent()} batches sent"
+        )
+
+
+@contextlib.contextmanager
+def trace_sink() -> Iterator[tuple[str, Callable[[], int]]]:
+    """Yield the endpoint of an OTLP receiver that drops what it gets, and its count of batches."""
+    batches = []
+
+    def drop(request: bytes, context: grpc.ServicerContext) -> bytes:
+        batches.append(len(request))
+        return b""
+
+    name = "opentelemetry.proto.collector.trace.v1.TraceService"
+    handler = grpc.method_handlers_generic_handler(
+        name, {"Export": grpc.unary_unary_rpc_method_handler(drop)}
+    )
+    server = grpc.server(ThreadPoolExecutor(1))
+    server.add_generic_rpc_handlers((handler,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"http://127.0.0.1:{port}", lambda: len(batches)
+    finally:
+        server.stop(None)
+
+
 def cost(arguments: argparse.Namespace, measure: Callable[[int], Measured]) -> Cost:
     # What is done for the first time is not measured.
     measure(4)
@@ -134,7 +193,7 @@ def bare_command(port: int, step_ms: float) -> list[str]:
 
 
 @contextlib.contextmanager
-def frontend(step_ms: float) -> Iterator[tuple["subprocess.Popen[bytes]", int, int]]:
+def frontend(step_ms: float, *flags: str) -> Iterator[tuple["subprocess.Popen[bytes]", int, int]]:
     """Run a fake cell and a frontend; yield its process and ports."""
     folder = BUILTIN_FOLDER
     with tempfile.TemporaryDirectory() as place:
@@ -144,7 +203,8 @@ def frontend(step_ms: float) -> Iterator[tuple["subprocess.Popen[bytes]", int, i
         cell = [sys.executable, str(HERE / "parts" / "fake_cell.py"), "--model", model]
         edge = [sys.executable, "-m", "pagewire_frontend", "--scheduler", address]
         edge += ["--model", model, "--port", str(http), "--grpc-port", str(grpc_port)]
-        edge += ["--log-level", "warning"]
+        # A fake cell says nothing while there are no requests.
+        edge += ["--log-level", "warning", "--silence-seconds", "600", *flags]
         with (
             running([*cell, "--listen", address, "--step-ms", str(step_ms)]),
             running(edge) as process,

@@ -60,10 +60,12 @@ class Cell(frontend_attach_pb2_grpc.FrontendAttachServiceServicer):
 
         async def read() -> None:
             async for message in request_iterator:
+                submits = list(message.submits.submits)
                 if message.HasField("submit"):
-                    submit = message.submit
+                    submits.append(message.submit)
+                for submit in submits:
                     running[submit.handle] = [submit.epoch, 0, submit.sampling.max_tokens]
-                elif message.HasField("abort"):
+                if message.HasField("abort"):
                     running.pop(message.abort.handle, None)
 
         reader = asyncio.create_task(read())
