@@ -13,6 +13,7 @@ from pagewire_frontend.group.membership import Membership, parse_membership
 from pagewire_frontend.http.kept_streams.local_streams import JournalLimits, LocalStreams
 from pagewire_frontend.http.responses.ids import not_found
 from pagewire_frontend.http.responses.pending_response import Body
+from pagewire_frontend.traces.history import RequestHistory
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.rpc.address import parse_address
 
@@ -99,7 +100,15 @@ async def member(folder, name: str, peers: list[str], *, seconds: float = 5.0):
     adapters = AdapterRegistry(None, models=["tiny"], taken_names=["tiny"])
     limits = JournalLimits(retention_seconds=60.0, max_bytes=2**20)
     streams = LocalStreams(membership.tag, limits)
-    parts = joined(membership, held, streams, adapters, listen=listen, peer_seconds=seconds)
+    parts = joined(
+        membership,
+        held,
+        streams,
+        adapters,
+        history=RequestHistory(),
+        listen=listen,
+        peer_seconds=seconds,
+    )
     async with parts as group:
         yield Member(membership, held, group, streams)
     streams.close()

@@ -77,6 +77,7 @@ async def serve(config: FrontendConfig, context: ProcessContext) -> None:
         responses,
         streams,
         engine.models.adapters,
+        history=engine.history,
         listen=config.peer_address,
         peer_seconds=config.peer_seconds,
     )
@@ -314,7 +315,12 @@ async def _servers(
         rpc = await start_server(
             config.grpc_address,
             lambda server: grpc_service.register(
-                server, engine, pool, adapters, stall_seconds=config.stall_seconds
+                server,
+                engine,
+                pool,
+                adapters,
+                peers=group.peers,
+                stall_seconds=config.stall_seconds,
             ),
             grpc_service.SERVICE_NAMES,
             setting=grpc_setting(config),

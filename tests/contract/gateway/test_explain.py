@@ -2,13 +2,23 @@
 
 import asyncio
 import json
+from contextlib import AsyncExitStack
 
 import grpc.aio
+import httpx
 import pytest
 from contract.api.test_frontend_timelines import answer
 from contract.frontend_gateway import gateway, post
+from contract.frontend_peers import (
+    WAIT_SECONDS,
+    ScriptedScheduler,
+    listening,
+    running_frontend,
+    served,
+)
 
 from pagewire.cli import explain
+from pagewire.client.explain_client import explain_request
 from pagewire_protos.frontend.v1 import explain_pb2, explain_pb2_grpc
 from pagewire_shared.errors import InvalidRequestError
 
@@ -38,6 +48,33 @@ async def test_the_command_names_the_request_and_its_parts(checkpoint, capsys):
         assert await asyncio.to_thread(run, found["request_id"][:8])
         with pytest.raises(InvalidRequestError, match="request: no 'nothing-such'"):
             await asyncio.to_thread(run, "nothing-such")
+
+
+async def test_another_frontend_of_the_group_is_asked(checkpoint, tmp_path):
+    scheduler = ScriptedScheduler(served(checkpoint))
+    # The third is not there.
+    peers = tuple(f"{name}=unix:{tmp_path}/{name}.sock" for name in "abc")
+    async with AsyncExitStack() as stack:
+        port = await stack.enter_async_context(listening(scheduler))
+        frontends, attaches = [], []
+        for name in "ab":
+            listen = f"unix:{tmp_path}/{name}.sock"
+            run = running_frontend(
+                checkpoint, [port], frontend_name=name, peer_listen=listen, peer=peers
+            )
+            frontends.append(await stack.enter_async_context(run))
+            await frontends[-1].status.wait("ready")
+            attaches.append(await scheduler.attached())
+        client = httpx.AsyncClient(base_url=frontends[0].http_url, timeout=WAIT_SECONDS)
+        await stack.enter_async_context(client)
+        asked = post(client, PATH, CHAT, headers={"x-request-id": "mine"})
+        answer(attaches[0], await attaches[0].next("submit"))
+        assert (await asked).status_code == 200
+        for address in (frontends[0].address, frontends[1].address):
+            for name in ("mine", ""):
+                assert (await explain_request(address, name)).label == "mine"
+        with pytest.raises(InvalidRequestError, match="no 'nothing-such' among"):
+            await explain_request(frontends[1].address, "nothing-such")
 
 
 async def test_it_needs_a_key_for_administration(checkpoint, tmp_path):

@@ -18,6 +18,7 @@ from pagewire_frontend.http.responses.ids import gone, tag_of
 from pagewire_frontend.http.responses.items import Item
 from pagewire_frontend.http.responses.pending_response import Body
 from pagewire_frontend.metrics.requests import own_exposition
+from pagewire_frontend.traces.history import RequestHistory
 from pagewire_shared.identity.frontend_tag import SLOT_DIGITS, slot_of
 from pagewire_shared.rpc.address import Address
 from pagewire_shared.rpc.server import start_server
@@ -103,6 +104,7 @@ async def joined(
     streams: StreamDirectory,
     adapters: AdapterRegistry,
     *,
+    history: RequestHistory,
     listen: Address | None,
     peer_seconds: float,
 ) -> AsyncIterator[Group]:
@@ -112,6 +114,7 @@ async def joined(
         local: Responses of this process.
         streams: Its kept streams.
         adapters: Changed as peers ask.
+        history: Its requests that have ended.
         membership: Names this process and its peers, which need not be there yet.
         listen: Address that the peers ask; None for no listener.
         peer_seconds: How long a peer may take to answer.
@@ -134,6 +137,7 @@ async def joined(
                 own,
                 streams=streams,
                 keys=keys,
+                history=history,
                 exposition=own_exposition,
                 adapters=adapters,
             ),

@@ -14,6 +14,7 @@ from pagewire_frontend.http.responses.ids import ResponseNotFoundError
 from pagewire_frontend.http.responses.pending_response import Body
 from pagewire_protos.frontend.v1 import peer_pb2 as pb
 from pagewire_protos.frontend.v1 import peer_pb2_grpc
+from pagewire_protos.frontend.v1.explain_pb2 import ExplainResponse
 from pagewire_shared.errors import DeadlineError, PagewireError, UnavailableError
 from pagewire_shared.rpc.address import Address
 from pagewire_shared.rpc.errors import from_rpc_error
@@ -97,6 +98,12 @@ class Peer:
         )
         answer = await self._ask(self._stub.ClaimKey, request)
         return KeyHolder(answer.stream_id, answer.digest)
+
+    async def explain(self, request: str) -> ExplainResponse:
+        """Return where the time of one of its requests went."""
+        asked = pb.ExplainOwnRequest(request=request)
+        answer: pb.ExplainOwnResponse = await self._ask(self._stub.ExplainOwn, asked)
+        return answer.explanation
 
     async def _begun(self, call: Any) -> Any:
         """Return a call whose answers are events, after its first answer."""

@@ -13,6 +13,8 @@ from pagewire_frontend.adapters.registry import AdapterRegistry
 from pagewire_frontend.http.kept_streams.directory import StreamDirectory
 from pagewire_frontend.http.kept_streams.keys import KeyClaim, KeyDirectory, KeyHolder
 from pagewire_frontend.http.responses.directory import ResponseDirectory
+from pagewire_frontend.traces.explain_convert import explained
+from pagewire_frontend.traces.history import RequestHistory
 from pagewire_protos.frontend.v1 import peer_pb2 as pb
 from pagewire_protos.frontend.v1 import peer_pb2_grpc
 
@@ -33,10 +35,12 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         *,
         streams: StreamDirectory,
         keys: KeyDirectory,
+        history: RequestHistory,
         exposition: Callable[[], str],
         adapters: AdapterRegistry,
     ) -> None:
         self._keys = keys
+        self._history = history
         self._responses = responses
         self._streams = streams
         self._exposition = exposition
@@ -111,6 +115,12 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         held = await self._keys.claim(claim)
         return pb.ClaimKeyResponse(stream_id=held.stream_id, digest=held.digest)
 
+    async def ExplainOwn(
+        self, request: pb.ExplainOwnRequest, context: Context
+    ) -> pb.ExplainOwnResponse:
+        """Return where the time of a request went."""
+        return pb.ExplainOwnResponse(explanation=explained(self._history, request.request))
+
     async def GetMetrics(
         self, request: pb.GetMetricsRequest, context: Context
     ) -> pb.GetMetricsResponse:
@@ -157,11 +167,17 @@ def register(
     *,
     streams: StreamDirectory,
     keys: KeyDirectory,
+    history: RequestHistory,
     exposition: Callable[[], str],
     adapters: AdapterRegistry,
 ) -> None:
     """Add the service to a server."""
     service = PeerService(
-        responses, streams=streams, keys=keys, exposition=exposition, adapters=adapters
+        responses,
+        streams=streams,
+        keys=keys,
+        history=history,
+        exposition=exposition,
+        adapters=adapters,
     )
     peer_pb2_grpc.add_PeerServiceServicer_to_server(service, server)

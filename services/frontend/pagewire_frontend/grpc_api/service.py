@@ -1,6 +1,6 @@
 """The public gRPC API of a frontend. Thin: messages in, engine, messages out."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from pagewire_frontend.grpc_api.adapter_service import AdapterService
 from pagewire_frontend.grpc_api.admin_service import AdminService
 from pagewire_frontend.grpc_api.batch_service import BatchService
 from pagewire_frontend.grpc_api.convert import GrpcStreamOptions
-from pagewire_frontend.grpc_api.explain_service import ExplainService
+from pagewire_frontend.grpc_api.explain_service import ExplainPeer, ExplainService
 from pagewire_frontend.grpc_api.stall_watch import STALLED, StallWatch
 from pagewire_frontend.metrics.timeline import timeline_header
 from pagewire_frontend.prompts.generation_request import echo_text, without_output
@@ -257,6 +257,7 @@ def register(
     pool: SchedulerPool,
     adapters: AdapterCalls,
     *,
+    peers: Sequence[ExplainPeer],
     stall_seconds: float,
 ) -> None:
     """Add all services to a server; a client that takes nothing is cut after `stall_seconds`."""
@@ -266,4 +267,5 @@ def register(
     batch_pb2_grpc.add_BatchServiceServicer_to_server(batches, server)
     admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(pool), server)
     adapters_pb2_grpc.add_AdapterServiceServicer_to_server(AdapterService(adapters), server)
-    explain_pb2_grpc.add_ExplainServiceServicer_to_server(ExplainService(engine.history), server)
+    explanations = ExplainService(engine.history, peers)
+    explain_pb2_grpc.add_ExplainServiceServicer_to_server(explanations, server)

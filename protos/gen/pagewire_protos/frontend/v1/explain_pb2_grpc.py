@@ -49,7 +49,7 @@ class ExplainServiceServicer(object):
     """
 
     def Explain(self, request, context):
-        """Explains one request. INVALID_ARGUMENT: this frontend has not had it, or no longer knows
+        """Explains one request. INVALID_ARGUMENT: no frontend of the group has had it, or knows
         it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

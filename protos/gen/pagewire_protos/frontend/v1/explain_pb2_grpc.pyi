@@ -19,7 +19,7 @@ class ExplainServiceStub:
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Explain: _aio.UnaryUnaryMultiCallable[_explain_pb2.ExplainRequest, _explain_pb2.ExplainResponse]
-    """Explains one request. INVALID_ARGUMENT: this frontend has not had it, or no longer knows
+    """Explains one request. INVALID_ARGUMENT: no frontend of the group has had it, or knows
     it.
     """
 
@@ -34,7 +34,7 @@ class ExplainServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _explain_pb2.ExplainRequest,
         context: _aio.ServicerContext[_explain_pb2.ExplainRequest, _explain_pb2.ExplainResponse],
     ) -> _abc.Awaitable[_explain_pb2.ExplainResponse]:
-        """Explains one request. INVALID_ARGUMENT: this frontend has not had it, or no longer knows
+        """Explains one request. INVALID_ARGUMENT: no frontend of the group has had it, or knows
         it.
         """
 

@@ -22,9 +22,10 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from pagewire_protos.frontend.v1 import explain_pb2 as pagewire_dot_frontend_dot_v1_dot_explain__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fpagewire/frontend/v1/peer.proto\x12\x14pagewire.frontend.v1\"I\n\x12GetResponseRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"#\n\x13GetResponseResponse\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\"L\n\x15\x43\x61ncelResponseRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"&\n\x16\x43\x61ncelResponseResponse\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\"L\n\x15\x44\x65leteResponseRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"\x18\n\x16\x44\x65leteResponseResponse\"L\n\x15ListInputItemsRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"\'\n\x16ListInputItemsResponse\x12\r\n\x05items\x18\x01 \x01(\x0c\"M\n\x16GetConversationRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"(\n\x17GetConversationResponse\x12\r\n\x05items\x18\x01 \x01(\x0c\"Y\n\x13\x46ollowEventsRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05\x66irst\x18\x03 \x01(\x04\x42\t\n\x07_tenant\"&\n\x14\x46ollowEventsResponse\x12\x0e\n\x06\x66rames\x18\x01 \x03(\x0c\"W\n\x13\x46ollowStreamRequest\x12\x11\n\tstream_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05\x66irst\x18\x03 \x01(\x04\x42\t\n\x07_tenant\"&\n\x14\x46ollowStreamResponse\x12\x0e\n\x06\x66rames\x18\x01 \x03(\x0c\"\x89\x01\n\x0f\x43laimKeyRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x11\n\tstream_id\x18\x03 \x01(\t\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x0c\x12\x17\n\ninstead_of\x18\x05 \x01(\tH\x01\x88\x01\x01\x42\t\n\x07_tenantB\r\n\x0b_instead_of\"5\n\x10\x43laimKeyResponse\x12\x11\n\tstream_id\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x0c\"\x13\n\x11GetMetricsRequest\"(\n\x12GetMetricsResponse\x12\x12\n\nexposition\x18\x01 \x01(\t\"_\n\x11SetAdapterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\x04path\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x0c\n\x04root\x18\x03 \x01(\t\x12\x12\n\nbase_model\x18\x04 \x01(\tB\x07\n\x05_path\"\x14\n\x12SetAdapterResponse2\x97\x08\n\x0bPeerService\x12\x62\n\x0bGetResponse\x12(.pagewire.frontend.v1.GetResponseRequest\x1a).pagewire.frontend.v1.GetResponseResponse\x12k\n\x0e\x43\x61ncelResponse\x12+.pagewire.frontend.v1.CancelResponseRequest\x1a,.pagewire.frontend.v1.CancelResponseResponse\x12k\n\x0e\x44\x65leteResponse\x12+.pagewire.frontend.v1.DeleteResponseRequest\x1a,.pagewire.frontend.v1.DeleteResponseResponse\x12k\n\x0eListInputItems\x12+.pagewire.frontend.v1.ListInputItemsRequest\x1a,.pagewire.frontend.v1.ListInputItemsResponse\x12n\n\x0fGetConversation\x12,.pagewire.frontend.v1.GetConversationRequest\x1a-.pagewire.frontend.v1.GetConversationResponse\x12g\n\x0c\x46ollowEvents\x12).pagewire.frontend.v1.FollowEventsRequest\x1a*.pagewire.frontend.v1.FollowEventsResponse0\x01\x12g\n\x0c\x46ollowStream\x12).pagewire.frontend.v1.FollowStreamRequest\x1a*.pagewire.frontend.v1.FollowStreamResponse0\x01\x12Y\n\x08\x43laimKey\x12%.pagewire.frontend.v1.ClaimKeyRequest\x1a&.pagewire.frontend.v1.ClaimKeyResponse\x12_\n\nGetMetrics\x12\'.pagewire.frontend.v1.GetMetricsRequest\x1a(.pagewire.frontend.v1.GetMetricsResponse\x12_\n\nSetAdapter\x12\'.pagewire.frontend.v1.SetAdapterRequest\x1a(.pagewire.frontend.v1.SetAdapterResponseB<\n\x17\x61i.pagewire.frontend.v1P\x01Z\x1fpagewire/frontend/v1;frontendv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fpagewire/frontend/v1/peer.proto\x12\x14pagewire.frontend.v1\x1a\"pagewire/frontend/v1/explain.proto\"I\n\x12GetResponseRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"#\n\x13GetResponseResponse\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\"L\n\x15\x43\x61ncelResponseRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"&\n\x16\x43\x61ncelResponseResponse\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\"L\n\x15\x44\x65leteResponseRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"\x18\n\x16\x44\x65leteResponseResponse\"L\n\x15ListInputItemsRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"\'\n\x16ListInputItemsResponse\x12\r\n\x05items\x18\x01 \x01(\x0c\"M\n\x16GetConversationRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"(\n\x17GetConversationResponse\x12\r\n\x05items\x18\x01 \x01(\x0c\"Y\n\x13\x46ollowEventsRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05\x66irst\x18\x03 \x01(\x04\x42\t\n\x07_tenant\"&\n\x14\x46ollowEventsResponse\x12\x0e\n\x06\x66rames\x18\x01 \x03(\x0c\"W\n\x13\x46ollowStreamRequest\x12\x11\n\tstream_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05\x66irst\x18\x03 \x01(\x04\x42\t\n\x07_tenant\"&\n\x14\x46ollowStreamResponse\x12\x0e\n\x06\x66rames\x18\x01 \x03(\x0c\"\x89\x01\n\x0f\x43laimKeyRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x11\n\tstream_id\x18\x03 \x01(\t\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x0c\x12\x17\n\ninstead_of\x18\x05 \x01(\tH\x01\x88\x01\x01\x42\t\n\x07_tenantB\r\n\x0b_instead_of\"5\n\x10\x43laimKeyResponse\x12\x11\n\tstream_id\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x0c\"$\n\x11\x45xplainOwnRequest\x12\x0f\n\x07request\x18\x01 \x01(\t\"P\n\x12\x45xplainOwnResponse\x12:\n\x0b\x65xplanation\x18\x01 \x01(\x0b\x32%.pagewire.frontend.v1.ExplainResponse\"\x13\n\x11GetMetricsRequest\"(\n\x12GetMetricsResponse\x12\x12\n\nexposition\x18\x01 \x01(\t\"_\n\x11SetAdapterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\x04path\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x0c\n\x04root\x18\x03 \x01(\t\x12\x12\n\nbase_model\x18\x04 \x01(\tB\x07\n\x05_path\"\x14\n\x12SetAdapterResponse2\xf8\x08\n\x0bPeerService\x12\x62\n\x0bGetResponse\x12(.pagewire.frontend.v1.GetResponseRequest\x1a).pagewire.frontend.v1.GetResponseResponse\x12k\n\x0e\x43\x61ncelResponse\x12+.pagewire.frontend.v1.CancelResponseRequest\x1a,.pagewire.frontend.v1.CancelResponseResponse\x12k\n\x0e\x44\x65leteResponse\x12+.pagewire.frontend.v1.DeleteResponseRequest\x1a,.pagewire.frontend.v1.DeleteResponseResponse\x12k\n\x0eListInputItems\x12+.pagewire.frontend.v1.ListInputItemsRequest\x1a,.pagewire.frontend.v1.ListInputItemsResponse\x12n\n\x0fGetConversation\x12,.pagewire.frontend.v1.GetConversationRequest\x1a-.pagewire.frontend.v1.GetConversationResponse\x12g\n\x0c\x46ollowEvents\x12).pagewire.frontend.v1.FollowEventsRequest\x1a*.pagewire.frontend.v1.FollowEventsResponse0\x01\x12g\n\x0c\x46ollowStream\x12).pagewire.frontend.v1.FollowStreamRequest\x1a*.pagewire.frontend.v1.FollowStreamResponse0\x01\x12Y\n\x08\x43laimKey\x12%.pagewire.frontend.v1.ClaimKeyRequest\x1a&.pagewire.frontend.v1.ClaimKeyResponse\x12_\n\nExplainOwn\x12\'.pagewire.frontend.v1.ExplainOwnRequest\x1a(.pagewire.frontend.v1.ExplainOwnResponse\x12_\n\nGetMetrics\x12\'.pagewire.frontend.v1.GetMetricsRequest\x1a(.pagewire.frontend.v1.GetMetricsResponse\x12_\n\nSetAdapter\x12\'.pagewire.frontend.v1.SetAdapterRequest\x1a(.pagewire.frontend.v1.SetAdapterResponseB<\n\x17\x61i.pagewire.frontend.v1P\x01Z\x1fpagewire/frontend/v1;frontendv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,46 +33,50 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pagewire_protos.frontend.v1
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027ai.pagewire.frontend.v1P\001Z\037pagewire/frontend/v1;frontendv1'
-  _globals['_GETRESPONSEREQUEST']._serialized_start=57
-  _globals['_GETRESPONSEREQUEST']._serialized_end=130
-  _globals['_GETRESPONSERESPONSE']._serialized_start=132
-  _globals['_GETRESPONSERESPONSE']._serialized_end=167
-  _globals['_CANCELRESPONSEREQUEST']._serialized_start=169
-  _globals['_CANCELRESPONSEREQUEST']._serialized_end=245
-  _globals['_CANCELRESPONSERESPONSE']._serialized_start=247
-  _globals['_CANCELRESPONSERESPONSE']._serialized_end=285
-  _globals['_DELETERESPONSEREQUEST']._serialized_start=287
-  _globals['_DELETERESPONSEREQUEST']._serialized_end=363
-  _globals['_DELETERESPONSERESPONSE']._serialized_start=365
-  _globals['_DELETERESPONSERESPONSE']._serialized_end=389
-  _globals['_LISTINPUTITEMSREQUEST']._serialized_start=391
-  _globals['_LISTINPUTITEMSREQUEST']._serialized_end=467
-  _globals['_LISTINPUTITEMSRESPONSE']._serialized_start=469
-  _globals['_LISTINPUTITEMSRESPONSE']._serialized_end=508
-  _globals['_GETCONVERSATIONREQUEST']._serialized_start=510
-  _globals['_GETCONVERSATIONREQUEST']._serialized_end=587
-  _globals['_GETCONVERSATIONRESPONSE']._serialized_start=589
-  _globals['_GETCONVERSATIONRESPONSE']._serialized_end=629
-  _globals['_FOLLOWEVENTSREQUEST']._serialized_start=631
-  _globals['_FOLLOWEVENTSREQUEST']._serialized_end=720
-  _globals['_FOLLOWEVENTSRESPONSE']._serialized_start=722
-  _globals['_FOLLOWEVENTSRESPONSE']._serialized_end=760
-  _globals['_FOLLOWSTREAMREQUEST']._serialized_start=762
-  _globals['_FOLLOWSTREAMREQUEST']._serialized_end=849
-  _globals['_FOLLOWSTREAMRESPONSE']._serialized_start=851
-  _globals['_FOLLOWSTREAMRESPONSE']._serialized_end=889
-  _globals['_CLAIMKEYREQUEST']._serialized_start=892
-  _globals['_CLAIMKEYREQUEST']._serialized_end=1029
-  _globals['_CLAIMKEYRESPONSE']._serialized_start=1031
-  _globals['_CLAIMKEYRESPONSE']._serialized_end=1084
-  _globals['_GETMETRICSREQUEST']._serialized_start=1086
-  _globals['_GETMETRICSREQUEST']._serialized_end=1105
-  _globals['_GETMETRICSRESPONSE']._serialized_start=1107
-  _globals['_GETMETRICSRESPONSE']._serialized_end=1147
-  _globals['_SETADAPTERREQUEST']._serialized_start=1149
-  _globals['_SETADAPTERREQUEST']._serialized_end=1244
-  _globals['_SETADAPTERRESPONSE']._serialized_start=1246
-  _globals['_SETADAPTERRESPONSE']._serialized_end=1266
-  _globals['_PEERSERVICE']._serialized_start=1269
-  _globals['_PEERSERVICE']._serialized_end=2316
+  _globals['_GETRESPONSEREQUEST']._serialized_start=93
+  _globals['_GETRESPONSEREQUEST']._serialized_end=166
+  _globals['_GETRESPONSERESPONSE']._serialized_start=168
+  _globals['_GETRESPONSERESPONSE']._serialized_end=203
+  _globals['_CANCELRESPONSEREQUEST']._serialized_start=205
+  _globals['_CANCELRESPONSEREQUEST']._serialized_end=281
+  _globals['_CANCELRESPONSERESPONSE']._serialized_start=283
+  _globals['_CANCELRESPONSERESPONSE']._serialized_end=321
+  _globals['_DELETERESPONSEREQUEST']._serialized_start=323
+  _globals['_DELETERESPONSEREQUEST']._serialized_end=399
+  _globals['_DELETERESPONSERESPONSE']._serialized_start=401
+  _globals['_DELETERESPONSERESPONSE']._serialized_end=425
+  _globals['_LISTINPUTITEMSREQUEST']._serialized_start=427
+  _globals['_LISTINPUTITEMSREQUEST']._serialized_end=503
+  _globals['_LISTINPUTITEMSRESPONSE']._serialized_start=505
+  _globals['_LISTINPUTITEMSRESPONSE']._serialized_end=544
+  _globals['_GETCONVERSATIONREQUEST']._serialized_start=546
+  _globals['_GETCONVERSATIONREQUEST']._serialized_end=623
+  _globals['_GETCONVERSATIONRESPONSE']._serialized_start=625
+  _globals['_GETCONVERSATIONRESPONSE']._serialized_end=665
+  _globals['_FOLLOWEVENTSREQUEST']._serialized_start=667
+  _globals['_FOLLOWEVENTSREQUEST']._serialized_end=756
+  _globals['_FOLLOWEVENTSRESPONSE']._serialized_start=758
+  _globals['_FOLLOWEVENTSRESPONSE']._serialized_end=796
+  _globals['_FOLLOWSTREAMREQUEST']._serialized_start=798
+  _globals['_FOLLOWSTREAMREQUEST']._serialized_end=885
+  _globals['_FOLLOWSTREAMRESPONSE']._serialized_start=887
+  _globals['_FOLLOWSTREAMRESPONSE']._serialized_end=925
+  _globals['_CLAIMKEYREQUEST']._serialized_start=928
+  _globals['_CLAIMKEYREQUEST']._serialized_end=1065
+  _globals['_CLAIMKEYRESPONSE']._serialized_start=1067
+  _globals['_CLAIMKEYRESPONSE']._serialized_end=1120
+  _globals['_EXPLAINOWNREQUEST']._serialized_start=1122
+  _globals['_EXPLAINOWNREQUEST']._serialized_end=1158
+  _globals['_EXPLAINOWNRESPONSE']._serialized_start=1160
+  _globals['_EXPLAINOWNRESPONSE']._serialized_end=1240
+  _globals['_GETMETRICSREQUEST']._serialized_start=1242
+  _globals['_GETMETRICSREQUEST']._serialized_end=1261
+  _globals['_GETMETRICSRESPONSE']._serialized_start=1263
+  _globals['_GETMETRICSRESPONSE']._serialized_end=1303
+  _globals['_SETADAPTERREQUEST']._serialized_start=1305
+  _globals['_SETADAPTERREQUEST']._serialized_end=1400
+  _globals['_SETADAPTERRESPONSE']._serialized_start=1402
+  _globals['_SETADAPTERRESPONSE']._serialized_end=1422
+  _globals['_PEERSERVICE']._serialized_start=1425
+  _globals['_PEERSERVICE']._serialized_end=2569
 # @@protoc_insertion_point(module_scope)

@@ -1,8 +1,9 @@
+from pagewire_protos.frontend.v1 import explain_pb2 as _explain_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Iterable as _Iterable
-from typing import ClassVar as _ClassVar, Optional as _Optional
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -127,6 +128,18 @@ class ClaimKeyResponse(_message.Message):
     stream_id: str
     digest: bytes
     def __init__(self, stream_id: _Optional[str] = ..., digest: _Optional[bytes] = ...) -> None: ...
+
+class ExplainOwnRequest(_message.Message):
+    __slots__ = ("request",)
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    request: str
+    def __init__(self, request: _Optional[str] = ...) -> None: ...
+
+class ExplainOwnResponse(_message.Message):
+    __slots__ = ("explanation",)
+    EXPLANATION_FIELD_NUMBER: _ClassVar[int]
+    explanation: _explain_pb2.ExplainResponse
+    def __init__(self, explanation: _Optional[_Union[_explain_pb2.ExplainResponse, _Mapping]] = ...) -> None: ...
 
 class GetMetricsRequest(_message.Message):
     __slots__ = ()

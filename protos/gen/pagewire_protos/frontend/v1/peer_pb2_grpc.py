@@ -83,6 +83,11 @@ class PeerServiceStub(object):
                 request_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.ClaimKeyRequest.SerializeToString,
                 response_deserializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.ClaimKeyResponse.FromString,
                 _registered_method=True)
+        self.ExplainOwn = channel.unary_unary(
+                '/pagewire.frontend.v1.PeerService/ExplainOwn',
+                request_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.ExplainOwnRequest.SerializeToString,
+                response_deserializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.ExplainOwnResponse.FromString,
+                _registered_method=True)
         self.GetMetrics = channel.unary_unary(
                 '/pagewire.frontend.v1.PeerService/GetMetrics',
                 request_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.GetMetricsRequest.SerializeToString,
@@ -164,6 +169,13 @@ class PeerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExplainOwn(self, request, context):
+        """Explains a request that ended at this process.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetMetrics(self, request, context):
         """Returns the metrics of this process.
         """
@@ -220,6 +232,11 @@ def add_PeerServiceServicer_to_server(servicer, server):
                     servicer.ClaimKey,
                     request_deserializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.ClaimKeyRequest.FromString,
                     response_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.ClaimKeyResponse.SerializeToString,
+            ),
+            'ExplainOwn': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainOwn,
+                    request_deserializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.ExplainOwnRequest.FromString,
+                    response_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.ExplainOwnResponse.SerializeToString,
             ),
             'GetMetrics': grpc.unary_unary_rpc_method_handler(
                     servicer.GetMetrics,
@@ -457,6 +474,33 @@ class PeerService(object):
             '/pagewire.frontend.v1.PeerService/ClaimKey',
             pagewire_dot_frontend_dot_v1_dot_peer__pb2.ClaimKeyRequest.SerializeToString,
             pagewire_dot_frontend_dot_v1_dot_peer__pb2.ClaimKeyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainOwn(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pagewire.frontend.v1.PeerService/ExplainOwn',
+            pagewire_dot_frontend_dot_v1_dot_peer__pb2.ExplainOwnRequest.SerializeToString,
+            pagewire_dot_frontend_dot_v1_dot_peer__pb2.ExplainOwnResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,6 +43,8 @@ class PeerServiceStub:
     """Returns the events of a stream that goes on without its client. The first answer is empty."""
     ClaimKey: _aio.UnaryUnaryMultiCallable[_peer_pb2.ClaimKeyRequest, _peer_pb2.ClaimKeyResponse]
     """Gives an idempotency key to a stream, unless it is another's. Answers whose it is."""
+    ExplainOwn: _aio.UnaryUnaryMultiCallable[_peer_pb2.ExplainOwnRequest, _peer_pb2.ExplainOwnResponse]
+    """Explains a request that ended at this process."""
     GetMetrics: _aio.UnaryUnaryMultiCallable[_peer_pb2.GetMetricsRequest, _peer_pb2.GetMetricsResponse]
     """Returns the metrics of this process."""
     SetAdapter: _aio.UnaryUnaryMultiCallable[_peer_pb2.SetAdapterRequest, _peer_pb2.SetAdapterResponse]
@@ -125,6 +127,14 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_peer_pb2.ClaimKeyRequest, _peer_pb2.ClaimKeyResponse],
     ) -> _abc.Awaitable[_peer_pb2.ClaimKeyResponse]:
         """Gives an idempotency key to a stream, unless it is another's. Answers whose it is."""
+
+    @_abc_1.abstractmethod
+    def ExplainOwn(
+        self,
+        request: _peer_pb2.ExplainOwnRequest,
+        context: _aio.ServicerContext[_peer_pb2.ExplainOwnRequest, _peer_pb2.ExplainOwnResponse],
+    ) -> _abc.Awaitable[_peer_pb2.ExplainOwnResponse]:
+        """Explains a request that ended at this process."""
 
     @_abc_1.abstractmethod
     def GetMetrics(
