@@ -154,7 +154,6 @@ class TraceExporter:
         self._waiting: deque[RequestRecord] = deque()
         self._wake = threading.Event()
         self._is_closed = False
-        self._clock = time.time() - time.monotonic()
         self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
         self._thread.start()
 
@@ -189,10 +188,10 @@ class TraceExporter:
         self._exporter.shutdown()
 
     def _send(self, records: Sequence[RequestRecord]) -> None:
+        # Not once for all: the clock of the wall is set now and then.
+        clock = time.time() - time.monotonic()
         try:
-            spans = [
-                span for record in records for span in self._maker.spans_of(record, self._clock)
-            ]
+            spans = [span for record in records for span in self._maker.spans_of(record, clock)]
             is_sent = self._exporter.export(spans) is SpanExportResult.SUCCESS
         except Exception:
             # A fault of the library must not end the thread.
