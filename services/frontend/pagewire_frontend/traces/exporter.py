@@ -14,6 +14,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import (
     NonRecordingSpan,
     SpanContext,
@@ -101,7 +102,10 @@ class SpanMaker:
         # With what OTEL_RESOURCE_ATTRIBUTES says.
         resource = Resource.create({"service.name": named, "service.version": version})
         self._ids, self._collected = _Ids(), _Collected()
-        provider = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
+        # A TracePolicy has chosen the requests.
+        provider = TracerProvider(
+            sampler=ALWAYS_ON, resource=resource, id_generator=self._ids, shutdown_on_exit=False
+        )
         provider.add_span_processor(self._collected)
         self._tracer = provider.get_tracer("pagewire", version)
 
