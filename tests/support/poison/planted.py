@@ -52,7 +52,7 @@ LIFETIME = [
                 "            )(query, cache, sinks)\n\n"
             ),
         },
-        _CAPTURED + "[llama]",
+        _CAPTURED,
     ),
 ]
 
