@@ -7,6 +7,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 import pagewire_frontend.serve
+import pagewire_frontend.traces.exporter
 import pagewire_kvstore.store_process
 import pagewire_scheduler.service
 import pagewire_worker.server
@@ -19,6 +20,8 @@ from pagewire_shared.process.metrics import show_build
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 ROLES = (
     pagewire_frontend.serve,
+    # Imported where traces are sent.
+    pagewire_frontend.traces.exporter,
     pagewire_kvstore.store_process,
     pagewire_scheduler.service,
     pagewire_worker.server,

@@ -4,18 +4,16 @@ that nothing is computed of."""
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 
 import numpy as np
 import torch
 
+from compile_table.adapters import ADAPTERS
 from pagewire_worker.attention.triton import CHUNK_ROWS, EXACT_CHUNK_ROWS, TritonAttention
-from pagewire_worker.backend.adapters import AdapterRows
 from pagewire_worker.backend.attention import AttentionKind, AttentionMetadata, Int64Array
 from pagewire_worker.checkpoint.coded_matrix import CodedMatrix, Offset
 from pagewire_worker.checkpoint.stored.float8 import E4M3
 from pagewire_worker.checkpoint.stored.mxfp4 import TABLE
-from pagewire_worker.cuda.triton_adapters import TritonSum
 from pagewire_worker.cuda.triton_mlp import TritonExperts, TritonMlp
 from pagewire_worker.families.plan import (
     ClampedSwiglu,
@@ -28,7 +26,6 @@ from pagewire_worker.kv.kv_cache import CacheShape, KvCache
 from pagewire_worker.layers.code_linear import CodeLinear
 from pagewire_worker.layers.int8_linear import Int8Linear
 from pagewire_worker.layers.tile_linear import TileLinear
-from pagewire_worker.models.adapter_tensors import SlotTensors
 from pagewire_worker.models.linear_loader import MlpLinears, StackedLinears
 from pagewire_worker.models.load_parts import RouterTensors
 from pagewire_worker.triton_kernels.activate import activate
@@ -144,7 +141,11 @@ def groups() -> list[list[Variant]]:
     of_types = [[*_layers(dtype), *_products(dtype)] for dtype in DTYPES]
     of_types += [[experts_variant(dtype), clamped_variant(dtype)] for dtype in DTYPES]
     of_types += [[latent_variant(dtype)] for dtype in DTYPES]
-    of_types += [[adapters_variant(dtype)] for dtype in DTYPES]
+    of_types += [
+        [Variant(f"{name} {dtype}", partial(launch, kind))]
+        for name, launch in ADAPTERS.items()
+        for dtype, kind in DTYPES.items()
+    ]
     of_codes = [[codes_variant(name, dtype) for name in CODES] for dtype in DTYPES]
     of_codes += [[coded_experts_variant(name, dtype) for name in EXPERT_CODES] for dtype in DTYPES]
     return [*of_heads, *of_types, *of_codes, list(_sampling())]
@@ -248,27 +249,6 @@ def _attend_latents(dtype: torch.dtype) -> None:
     attended = attention.prepare(metadata)(query, cache)
     values = torch.empty((heads, plain, rank), dtype=dtype)
     head_matmul(attended, values, torch.empty((101, heads, plain), dtype=dtype))
-
-
-def adapters_variant(dtype: str) -> Variant:
-    """Return the adapters of queries, keys and values of Llama-3.1-8B, of ranks up to 16."""
-    return Variant(f"4096->6144 rank 16 {dtype}", partial(_add_adapters, DTYPES[dtype]))
-
-
-def _add_adapters(dtype: torch.dtype) -> None:
-    num_slots, inputs, sizes, rank = 8, 4096, (4096, 1024, 1024), 16
-    ends = np.cumsum((0, *sizes)).tolist()
-    tensors = SlotTensors(
-        bounds=tuple(pairwise(ends)),
-        down=torch.empty((num_slots, len(sizes) * rank, inputs), dtype=dtype),
-        up=torch.empty((num_slots, sum(sizes), rank), dtype=dtype),
-        scalings=torch.empty((num_slots, len(sizes))),
-        ranks=torch.empty(num_slots, dtype=torch.int32),
-    )
-    sums, slots = TritonSum(), torch.zeros(3, dtype=torch.int64)
-    rows = sums.prepare(AdapterRows(slots, (0,)), num_slots)
-    x, y = torch.empty((3, inputs), dtype=dtype), torch.empty((3, sum(sizes)), dtype=dtype)
-    sums.add(y, x, rows, tensors)
 
 
 def clamped_variant(dtype: str) -> Variant:

@@ -279,6 +279,12 @@ def _http_server(config: FrontendConfig, app: ASGIApp) -> HttpServer:
     )
 
 
+def _interceptors(keys: ApiKeys) -> list[grpc.aio.ServerInterceptor]:
+    # The counter comes first, so that refused keys are counted, too.
+    counter = CallCounter(grpc_service.SERVICE_NAMES)
+    return [counter, KeyInterceptor(keys)] if keys.are_required else [counter]
+
+
 @contextlib.asynccontextmanager
 async def _servers(
     config: FrontendConfig,
@@ -307,10 +313,6 @@ async def _servers(
             adapters=adapters,
         )
         http = _http_server(config, app)
-    # The counter comes first, so that refused keys are counted, too.
-    interceptors: list[grpc.aio.ServerInterceptor] = [CallCounter(grpc_service.SERVICE_NAMES)]
-    if keys.are_required:
-        interceptors.append(KeyInterceptor(keys))
     try:
         rpc = await start_server(
             config.grpc_address,
@@ -326,7 +328,7 @@ async def _servers(
             setting=grpc_setting(config),
             is_port_shared=config.shared_ports,
             is_public=True,
-            interceptors=interceptors,
+            interceptors=_interceptors(keys),
         )
         grpc_port.number = None if rpc.address.is_unix else rpc.address.port
         yield rpc, http
