@@ -73,7 +73,10 @@ async def test_a_request_is_one_trace_below_its_client(checkpoint):
     async with traced(checkpoint) as (client, attach, _, receiver):
         headers = {"traceparent": PARENT, "tracestate": "a=1", "x-request-id": "mine"}
         asked = post(client, PATH, CHAT, headers=headers)
-        answer(attach, await attach.next("submit"))
+        submit = await attach.next("submit")
+        # Longer than what the scheduler reports.
+        await asyncio.sleep(0.03)
+        answer(attach, submit)
         assert (await asked).status_code == 200
         root, *stages = (await receiver.traces(1))[TRACE]
     assert (root.name, root.parent_span_id.hex(), root.trace_state) == ("llm_request", SPAN, "a=1")
