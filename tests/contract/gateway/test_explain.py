@@ -12,6 +12,7 @@ from contract.frontend_gateway import gateway, post
 from contract.frontend_peers import (
     WAIT_SECONDS,
     ScriptedScheduler,
+    ids_of,
     listening,
     running_frontend,
     served,
@@ -51,6 +52,18 @@ async def test_the_command_names_the_request_and_its_parts(checkpoint, capsys):
         assert await asyncio.to_thread(run, found["request_id"][:8])
         with pytest.raises(InvalidRequestError, match="request: no 'nothing-such'"):
             await asyncio.to_thread(run, "nothing-such")
+
+
+async def test_a_choice_without_tokens_has_none_of_the_times_of_others(checkpoint):
+    async with gateway(checkpoint) as (client, attach, frontend):
+        asked = post(client, PATH, {**CHAT, "n": 2}, headers={"x-request-id": "two"})
+        submit = await attach.next("submit")
+        attach.tokens(submit, 0, ids_of("yes"), choice=0)
+        attach.finish(submit, 3, choice=0)
+        attach.finish(submit, 0, choice=1)
+        assert (await asked).status_code == 200
+        found = await explain_request(frontend.address, "two")
+    assert [one.choice for one in found.stages if one.name in ("deliver", "decode")] == [0]
 
 
 async def test_another_frontend_of_the_group_is_asked(checkpoint, tmp_path):

@@ -17,7 +17,11 @@ from pagewire_frontend.session.journal import JournalEntry
 from pagewire_frontend.session.selection import Selection
 from pagewire_frontend.session.session_summary import Summary, summary
 from pagewire_frontend.traces.parent import PARENT
-from pagewire_frontend.traces.request_record import ChoiceRecord, RequestRecord
+from pagewire_frontend.traces.request_record import (
+    MAX_ERROR_CHARS,
+    ChoiceRecord,
+    RequestRecord,
+)
 from pagewire_shared.errors import DeadlineError, PagewireError
 from pagewire_shared.sampling.pooling import CACHEABLE
 
@@ -216,18 +220,19 @@ class SessionMeter:
             max_tokens=entry.params.max_tokens if is_text else None,
             temperature=entry.params.temperature if is_text else None,
             top_p=entry.params.top_p if is_text else None,
-            error=str(error) if error else "",
+            error=str(error)[:MAX_ERROR_CHARS] if error else "",
             is_finished=entry.is_finished,
             choices=tuple(map(self._choice_record, range(len(entry.choices)))),
         )
 
     def _choice_record(self, choice: int) -> ChoiceRecord:
         latency = self.latencies[choice]
+        # A vector has no chunks; another choice without tokens has no times.
+        vector_at = None if self._entry.pooling is None else self.first_at
         return ChoiceRecord(
             cell=self._timelines.of(choice),
-            # A vector has no chunks.
-            first_at=latency.first_at or self.first_at,
-            last_at=latency.last_at or self.first_at,
+            first_at=latency.first_at if vector_at is None else vector_at,
+            last_at=latency.last_at if vector_at is None else vector_at,
             num_tokens=self._entry.choices[choice].next_position,
             reason=self._reasons.get(choice, ""),
         )

@@ -6,7 +6,7 @@ from typing import Final
 
 from pagewire_frontend.metrics.timeline import CellTimeline
 from pagewire_frontend.traces.request_record import ChoiceRecord, RequestRecord
-from pagewire_frontend.traces.stages import Stage, stages_of
+from pagewire_frontend.traces.stages import MAX_CHOICES, Stage, stages_of
 
 CHOICE: Final = "pagewire.choice"
 
@@ -68,14 +68,9 @@ def _notes(record: RequestRecord) -> Iterator[str]:
             f"Its scheduler was lost {_times(record.num_resubmits)}; the times are those of all"
             " its runs together."
         )
-    for number, choice in enumerate(record.choices):
+    for number, choice in enumerate(record.choices[:MAX_CHOICES]):
         name = f"Choice {number}" if len(record.choices) > 1 else "It"
         yield from _choice_notes(record, name, choice, choice.cell or CellTimeline())
-        if number and number >= _MAX_CHOICES:
-            return
-
-
-_MAX_CHOICES: Final = 7
 
 
 def _choice_notes(

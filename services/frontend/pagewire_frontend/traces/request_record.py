@@ -1,9 +1,13 @@
 """Holds the times and counts of a request that has ended, without any of its content."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from pagewire_frontend.metrics.timeline import CellTimeline
 from pagewire_frontend.traces.parent import TraceParent
+
+MAX_ERROR_CHARS: Final = 1024
+"""Of an error that is kept: it may quote what a client sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
