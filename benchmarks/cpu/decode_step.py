@@ -155,6 +155,8 @@ class Timed:
 def product_rows(backend: FusedBackend, num_rows: int) -> Iterator[Row]:
     """Yield the products of a step, each over the weights of all layers."""
     layers = backend._decoder.layers
+    if len({len(layer.linears) for layer in layers}) > 1:
+        raise SystemExit("the layers of this model have different numbers of matrices")
     # Matrices of which every token is an input; experts are part of the rest.
     for place, linears in enumerate(zip(*(layer.linears for layer in layers), strict=True)):
         name = MATRICES[place] if place < len(MATRICES) else f"matrix {place}"

@@ -3,7 +3,7 @@
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -256,19 +256,24 @@ def _cut_stacks(tensors: dict[str, np.ndarray]) -> Iterator[tuple[str, np.ndarra
             yield f"{stem}.up_proj.{end}", np.ascontiguousarray(whole[:, 1::2])
 
 
-def write_blocks(target: Path, checkpoint: Path, kind: str) -> Path:
+def write_blocks(
+    target: Path, checkpoint: Path, kind: str, others: Mapping[str, str] | None = None
+) -> Path:
     """Write a checkpoint of any family in blocks of `kind`, with its index, and return `target`.
 
     No GGUF architecture is needed: the index has the names of transformers.
+
+    Args:
+        others: Kinds of tensors by the end of their names.
     """
     shutil.copytree(checkpoint, target, ignore=shutil.ignore_patterns("*.safetensors"))
-    blocks = gguf.GGMLQuantizationType[kind]
     writer = gguf.GGUFWriter(str(target / "model.gguf"), "llama")
     for name, tensor in load_file(checkpoint / "model.safetensors").items():
         data = tensor.float().numpy()
         if data.ndim == 1:
             writer.add_tensor(name, data)
         else:
+            blocks = _kind_of(name, kind, others)
             writer.add_tensor(name, quantize(data, blocks), raw_dtype=blocks)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -301,9 +306,15 @@ def _add_tokenizer(writer: gguf.GGUFWriter, checkpoint: Path, size: int) -> None
     writer.add_chat_template("{% for m in messages %}<{{ m.content }}>{% endfor %}")
 
 
-def rounded(checkpoint: Path, kind: str) -> dict[str, np.ndarray]:
-    """Return the weights of a checkpoint as the format keeps them, in float32."""
-    quantized = gguf.GGMLQuantizationType[kind]
+def _kind_of(name: str, kind: str, others: Mapping[str, str] | None) -> gguf.GGMLQuantizationType:
+    found = (other for end, other in (others or {}).items() if name.endswith(end))
+    return gguf.GGMLQuantizationType[next(found, kind)]
+
+
+def rounded(
+    checkpoint: Path, kind: str, others: Mapping[str, str] | None = None
+) -> dict[str, np.ndarray]:
+    """Return the weights of a checkpoint as the format keeps them, in float32; see write_blocks."""
     values = {
         name: tensor.float().numpy()
         for name, tensor in load_file(checkpoint / "model.safetensors").items()
@@ -314,6 +325,7 @@ def rounded(checkpoint: Path, kind: str) -> dict[str, np.ndarray]:
     def as_kept(name: str, data: np.ndarray) -> np.ndarray:
         if stays_plain(name, data):
             return data
+        quantized = _kind_of(name, kind, others)
         if name.endswith("kv_b_proj.weight"):
             key, value = (
                 gguf.quants.dequantize(quantize(one, quantized), quantized)

@@ -22,6 +22,34 @@ class Offset(StrEnum):
     """It is added to scaled codes."""
 
 
+@dataclass(frozen=True, slots=True)
+class FactoredScales:
+    """Scales and offsets as products of small integers and factors that several groups share.
+
+    Attributes:
+        scales: int8 [outputs, groups].
+        scale_factors: float16 [outputs, factors].
+        offsets, offset_factors: Of the same types and shapes; both None where there are none.
+    """
+
+    scales: Tensor
+    scale_factors: Tensor
+    offsets: Tensor | None = None
+    offset_factors: Tensor | None = None
+
+    @property
+    def groups(self) -> int:
+        """Groups that share a factor."""
+        return self.scales.shape[1] // self.scale_factors.shape[1]
+
+    def select(self, rows: Callable[[Tensor], Tensor]) -> "FactoredScales":
+        """Return those of some rows."""
+        offsets, factors = (
+            None if one is None else rows(one) for one in (self.offsets, self.offset_factors)
+        )
+        return FactoredScales(rows(self.scales), rows(self.scale_factors), offsets, factors)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodedMatrix:
     """Codes, and what they stand for: (code - zero point) * scale, or code * scale + minimum.
@@ -34,6 +62,8 @@ class CodedMatrix:
         offset: The kind of `offsets`.
         order: The input of each column of codes, [inputs], where a format has its groups in another
             order; else None.
+        factored: What `scales` and `offsets` are the products of, without rounding; None if they
+            are no products.
     """
 
     codes: Tensor
@@ -42,6 +72,7 @@ class CodedMatrix:
     offsets: Tensor | None = None
     offset: Offset = Offset.ZERO_POINT
     order: Tensor | None = None
+    factored: FactoredScales | None = None
 
     @property
     def bits(self) -> int:
@@ -61,7 +92,9 @@ class CodedMatrix:
     def select(self, rows: Callable[[Tensor], Tensor]) -> "CodedMatrix":
         """Return a matrix of some rows; `rows` gives them for tensors of any type."""
         offsets = None if self.offsets is None else rows(self.offsets)
-        return replace(self, codes=rows(self.codes), scales=rows(self.scales), offsets=offsets)
+        factored = None if self.factored is None else self.factored.select(rows)
+        codes, scales = rows(self.codes), rows(self.scales)
+        return replace(self, codes=codes, scales=scales, offsets=offsets, factored=factored)
 
     def dense(self) -> Tensor:
         """Return the matrix in float32, [outputs, inputs]."""

@@ -16,6 +16,7 @@ FLOATS8 = 6
 SCALE_FLOAT32 = 0
 SCALE_BFLOAT16 = 1
 SCALE_FLOAT16 = 2
+SCALE_INT8 = 3
 
 NO_OFFSETS = 0
 ZERO_POINTS = 1
@@ -35,8 +36,21 @@ class LinearArgs(ctypes.Structure):
         ("group", ctypes.c_int32),
         ("scale_type", ctypes.c_int32),
         ("offset_kind", ctypes.c_int32),
+        ("factor_groups", ctypes.c_int32),
         ("num_outputs", ctypes.c_int32),
         ("num_inputs", ctypes.c_int32),
+    )
+
+
+class CodesArgs(ctypes.Structure):
+    """PwCodes."""
+
+    _fields_ = (
+        ("codes", ctypes.c_void_p),
+        ("scales", ctypes.c_void_p),
+        ("offsets", ctypes.c_void_p),
+        ("scale_factors", ctypes.c_void_p),
+        ("offset_factors", ctypes.c_void_p),
     )
 
 
@@ -176,6 +190,8 @@ class Operation(ctypes.Structure):
         ("attention", ctypes.POINTER(AttentionArgs)),
         ("router", ctypes.POINTER(RouterArgs)),
         ("adapters", ctypes.POINTER(AdapterArgs)),
+        ("first_column", ctypes.c_int32),
+        ("num_columns", ctypes.c_int32),
     )
 
 
@@ -250,7 +266,7 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "pw_pack": (None, (_POINTER, _LINEAR, _INT, _POINTER, _LONG, _LONG, _LONG)),
     "pw_pack_codes": (
         None,
-        (_POINTER, _LINEAR, _POINTER, _POINTER, _POINTER, _LONG, _LONG, _LONG),
+        (_POINTER, _LINEAR, ctypes.POINTER(CodesArgs), _LONG, _LONG, _LONG),
     ),
     "pw_weight_bytes": (_LONG, (_LINEAR,)),
     "pw_prepared_row_bytes": (_LONG, (_LINEAR,)),

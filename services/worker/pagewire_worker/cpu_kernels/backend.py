@@ -85,7 +85,10 @@ class FusedBackend:
     def kernel_set(self) -> str:
         """Names of the implementations in use, and the numerics of the processor."""
         stored = ",kv=int8" if self._kv_cache.has_scales else ""
-        return f"fused-3,{self._pool.arithmetic},{self._probe}{stored}"
+        # Parts that became values of the model's type before have other bits as codes.
+        is_split = any(len(layer.qkv) > 1 for layer in self._decoder.layers)
+        split = ",split" if is_split else ""
+        return f"fused-3,{self._pool.arithmetic},{self._probe}{stored}{split}"
 
     @property
     def is_exact(self) -> bool:

@@ -1,6 +1,6 @@
 """Says in which form the kernels read a matrix of codes, if they multiply with codes at all."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -28,6 +28,7 @@ class CodeForm:
         kind: CODES8, CODES4 or FLOATS8 of abi.
         group: Inputs that share a scale.
         scale_type, offset_kind: As in abi.
+        factor_groups: Groups that share a factor of their scales; 0 for none.
         table: The values of codes that are no numbers; empty for these.
         order: The input of each column of codes, as int32; empty where columns are in order. Bytes,
             since forms are compared.
@@ -39,6 +40,7 @@ class CodeForm:
     offset_kind: int
     table: tuple[float, ...]
     order: bytes = b""
+    factor_groups: int = 0
 
     def table_tensor(self) -> Tensor | None:
         """Return the table for the kernels, float32 [16] or [256]."""
@@ -60,15 +62,32 @@ def form_of(matrix: CodedMatrix) -> CodeForm | None:
         if not torch.equal(matrix.table, E4M3):
             return None
         kind = abi.FLOATS8
-    is_plain = matrix.offsets is None
+    is_plain, factored = matrix.offsets is None, matrix.factored
     return CodeForm(
         kind=kind,
         group=matrix.group,
-        scale_type=_SCALES[matrix.scales.dtype],
+        scale_type=_SCALES[matrix.scales.dtype] if factored is None else abi.SCALE_INT8,
         offset_kind=abi.NO_OFFSETS if is_plain else _OFFSETS[matrix.offset],
         table=() if matrix.table is None else tuple(matrix.table.tolist()),
         order=order,
+        factor_groups=0 if factored is None else factored.groups,
     )
+
+
+def equal_runs(parts: Sequence[Tensor | CodedMatrix]) -> list[slice]:
+    """Cut `parts` so that those of a run have a form in common, or none of them has one."""
+    runs, begin = [], 0
+    for end in range(1, len(parts) + 1):
+        if end < len(parts) and _are_alike(parts[begin : end + 1]):
+            continue
+        runs.append(slice(begin, end))
+        begin = end
+    return runs
+
+
+def _are_alike(parts: Sequence[Tensor | CodedMatrix]) -> bool:
+    forms = [form_of(part) if isinstance(part, CodedMatrix) else None for part in parts]
+    return common_form(parts) is not None or not any(forms)
 
 
 def common_form(parts: Iterable[Tensor | CodedMatrix]) -> CodeForm | None:

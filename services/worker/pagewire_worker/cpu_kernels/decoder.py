@@ -6,7 +6,7 @@ second copy of the weights.
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from pagewire_shared.errors import StartupError
 from pagewire_worker.checkpoint.coded_matrix import CodedMatrix
 from pagewire_worker.checkpoint.weights import WeightReader
 from pagewire_worker.cpu_kernels import abi
+from pagewire_worker.cpu_kernels.code_form import equal_runs
 from pagewire_worker.cpu_kernels.library import TYPES, KernelPool
 from pagewire_worker.cpu_kernels.matrix_pieces import matrix_pieces
 from pagewire_worker.cpu_kernels.packed_layers import (
@@ -165,7 +166,7 @@ class _Packer:
             mlp_norms=self._norm_pair(spec.mlp_norms),
             query_norm=query_norm,
             key_norm=key_norm,
-            qkv=self._linear(attention.qkv, order),
+            qkv=self._linears(attention.qkv, order, may_split=attention.latent is None),
             output=self._linear(attention.output),
             mlp=self._experts(spec.mlp)
             if isinstance(spec.mlp, ExpertsSpec)
@@ -226,6 +227,19 @@ class _Packer:
         gate_size: int | None = None,
         is_expert: bool = False,
     ) -> PackedWeights:
+        (packed,) = self._linears(spec, order, gate_size=gate_size, is_expert=is_expert)
+        return packed
+
+    def _linears(
+        self,
+        spec: LinearSpec,
+        order: Sequence[int] | None = None,
+        *,
+        gate_size: int | None = None,
+        is_expert: bool = False,
+        may_split: bool = False,
+    ) -> tuple[PackedWeights, ...]:
+        """Pack a matrix; a matrix per run of tensors with a form in common if it may be split."""
         pieces = matrix_pieces(spec, order, gate_size)
         with ExitStack() as borrowed:
 
@@ -241,10 +255,20 @@ class _Packer:
                 # All experts of a layer read the same rows, which have one order.
                 weights = [one.in_order() for one in weights]
             biases = parts("bias") if spec.has_bias else []
-            storage = Storage.of_parts(
-                self.kinds.layers, spec.num_outputs, spec.num_inputs, weights
+            runs = [slice(0, len(weights))]
+            if may_split:
+                runs = equal_runs([one.rows for one in weights])
+            return tuple(
+                self._pack(spec.num_inputs, _from_zero(weights[run]), _from_zero(biases[run]))
+                for run in runs
             )
-            return pack(self._pool, self._arena, storage, weights, biases)
+
+    def _pack(
+        self, num_inputs: int, weights: Sequence[Part], biases: Sequence[Part]
+    ) -> PackedWeights:
+        num_outputs = sum(one.num_rows for one in weights)
+        storage = Storage.of_parts(self.kinds.layers, num_outputs, num_inputs, weights)
+        return pack(self._pool, self._arena, storage, weights, biases)
 
     def _matrix(
         self, name: str, shape: tuple[int, ...]
@@ -253,6 +277,11 @@ class _Packer:
         if self.kinds.keeps_codes:
             return self._weights.borrow_matrix(name, shape)
         return self._weights.borrow(name, shape)
+
+
+def _from_zero(parts: Sequence[Part]) -> list[Part]:
+    """Return parts whose first panel is that of a matrix of their own."""
+    return [replace(one, first_panel=one.first_panel - parts[0].first_panel) for one in parts]
 
 
 def _check_same_storage(experts: Sequence[FusedMlp]) -> None:

@@ -15,7 +15,7 @@ from pagewire_worker.cpu_kernels.packed_layers import (
     FusedNorm,
     FusedNormPair,
 )
-from pagewire_worker.cpu_kernels.packing import PackedWeights
+from pagewire_worker.cpu_kernels.packing import PANEL, PackedWeights
 from pagewire_worker.families.plan import LinearSpec
 from pagewire_worker.kv.kv_cache import LayerCache
 
@@ -41,9 +41,8 @@ class LayerOperations:
         self._router: abi.RouterArgs | None = None
         self.attention = attention_structure(layer, cache)
         spec = layer.spec.attention
-        self._enter(layer.attention_norms, layer.qkv)
-        own = self._lower(abi.NORMED, spec.qkv)
-        self._add(abi.STORE, abi.NORMED, abi.PRODUCTS, linear=layer.qkv, adapters=own)
+        self._enter(layer.attention_norms, layer.qkv[0])
+        self._store_all(layer.qkv, self._lower(abi.NORMED, spec.qkv))
         attended = self._attend() if layer.latent is None else self._attend_latent(layer)
         self._prepare(attended, layer.output)
         self._leave(layer.attention_norms, attended, layer.output, spec.output)
@@ -59,6 +58,28 @@ class LayerOperations:
         """Return the structure for the kernels; valid while this object lives."""
         return abi.Layer(self._array, len(self._array))
 
+    def _store_all(
+        self, linears: Sequence[PackedWeights], own: "ctypes.Array[abi.AdapterArgs] | None"
+    ) -> None:
+        """Store the products of matrices side by side; the input of the first is prepared.
+
+        Args:
+            own: Adapters of all outputs together.
+        """
+        num_columns, column = sum(one.storage.num_outputs for one in linears), 0
+        for linear in linears:
+            if column:
+                self._prepare(abi.NORMED, linear)
+            self._add(
+                abi.STORE,
+                abi.NORMED,
+                abi.PRODUCTS,
+                linear=linear,
+                adapters=own and adapters_from(own[0], column // PANEL),
+                columns=(column, num_columns),
+            )
+            column += linear.storage.num_outputs
+
     def _attend(self) -> int:
         """Attend with the products; return the buffer of what heads see."""
         self._add(abi.ROTATE, abi.PRODUCTS, abi.QUERY, attention=self.attention)
@@ -67,7 +88,7 @@ class LayerOperations:
 
     def _attend_latent(self, layer: FusedLayer) -> int:
         """Do the same with a latent."""
-        latent, queries = layer.latent, layer.qkv
+        latent, (queries,) = layer.latent, layer.qkv
         assert latent is not None
         place = abi.PRODUCTS, abi.NORMED
         self._add(abi.LATENT_KEY, *place, linear=queries, attention=self.attention)
@@ -201,14 +222,18 @@ class LayerOperations:
         attention: abi.AttentionArgs | None = None,
         activation: abi.ActivationArgs | None = None,
         factor: float = 1.0,
+        columns: tuple[int, int] | None = None,
     ) -> None:
         """Append an operation.
 
         Args:
             linears: Of all experts, in the place of `linear`; `adapters` likewise.
+            columns: The first one of the outputs and all in a row; by default, only these.
         """
         if linear is not None:
             linears = linear_array([linear])
+            columns = columns or (0, linear.storage.num_outputs)
+        first_column, num_columns = columns or (0, 0)
         first = None if linears is None else ctypes.cast(linears, ctypes.POINTER(abi.LinearArgs))
         own = None if adapters is None else ctypes.cast(adapters, ctypes.POINTER(abi.AdapterArgs))
         self._made.append(
@@ -223,8 +248,19 @@ class LayerOperations:
                 attention=None if attention is None else ctypes.pointer(attention),
                 router=None if router is None else ctypes.pointer(router),
                 adapters=own,
+                first_column=first_column,
+                num_columns=num_columns,
             )
         )
+
+
+def adapters_from(whole: abi.AdapterArgs, first_panel: int) -> "ctypes.Array[abi.AdapterArgs]":
+    """Return the adapters of a matrix's panels from one on; valid while the adapters live."""
+    size = ctypes.sizeof(abi.AdapterPanel)
+    first = ctypes.addressof(whole.panels.contents) + first_panel * size
+    panels = ctypes.cast(first, ctypes.POINTER(abi.AdapterPanel))
+    sizes = whole.num_parts, whole.max_rank, whole.num_inputs
+    return (abi.AdapterArgs * 1)(abi.AdapterArgs(whole.parts, panels, *sizes))
 
 
 def linear_array(linears: Sequence[PackedWeights]) -> "ctypes.Array[abi.LinearArgs]":

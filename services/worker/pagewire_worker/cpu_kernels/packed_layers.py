@@ -107,6 +107,7 @@ class FusedLayer:
 
     Attributes:
         query_norm, key_norm: With a latent, of what queries are made of, and of the latent.
+        qkv: One matrix, or the parts whose codes have different forms, side by side.
         rotary: None for no rotation.
         sinks: Of attention, float32 [heads]; None for none.
     """
@@ -116,7 +117,7 @@ class FusedLayer:
     mlp_norms: FusedNormPair
     query_norm: FusedNorm | None
     key_norm: FusedNorm | None
-    qkv: PackedWeights
+    qkv: tuple[PackedWeights, ...]
     output: PackedWeights
     mlp: FusedMlp | FusedExperts
     rotary: Rotary | None
@@ -126,7 +127,7 @@ class FusedLayer:
     @property
     def linears(self) -> tuple[PackedWeights, ...]:
         """All matrices of which every token is an input."""
-        own = (self.qkv, self.output, *(self.latent.linears if self.latent else ()))
+        own = (*self.qkv, self.output, *(self.latent.linears if self.latent else ()))
         if isinstance(self.mlp, FusedMlp):
             return *own, self.mlp.up, self.mlp.down
         shared = self.mlp.shared

@@ -39,6 +39,11 @@ class Part:
         """The rows in a type of floats."""
         return self.rows.dense() if isinstance(self.rows, CodedMatrix) else self.rows
 
+    @property
+    def num_rows(self) -> int:
+        """Rows of the part."""
+        return len(self.rows.codes if isinstance(self.rows, CodedMatrix) else self.rows)
+
     def in_order(self) -> "Part":
         """Return the part for a product whose input is never put in order: perhaps as values."""
         is_ordered = isinstance(self.rows, CodedMatrix) and self.rows.order is not None
@@ -120,6 +125,7 @@ class Storage:
             self.group,
             abi.SCALE_FLOAT32 if form is None else form.scale_type,
             abi.NO_OFFSETS if form is None else form.offset_kind,
+            0 if form is None else form.factor_groups,
             self.num_outputs,
             self.num_inputs,
         )
@@ -215,12 +221,15 @@ def pack(
 def _pack_codes(
     pool: KernelPool, structure: abi.LinearArgs, rows: CodedMatrix, place: tuple[int, int]
 ) -> None:
-    offsets = rows.offsets
-    if offsets is None and structure.offset_kind != abi.NO_OFFSETS:
-        offsets = torch.zeros_like(rows.scales)
-    parts = (rows.codes, rows.scales, offsets)
+    scales, offsets, factors = rows.scales, rows.offsets, rows.factored
+    scale_factors = offset_factors = None
+    if factors is not None:
+        scales, scale_factors = factors.scales, factors.scale_factors
+        offsets, offset_factors = factors.offsets, factors.offset_factors
+    parts = (rows.codes, scales, offsets, scale_factors, offset_factors)
     tensors = [None if one is None else one.contiguous() for one in parts]
-    pool.pack_codes(structure, *map(pointer, tensors), len(rows.codes), *place)
+    codes = abi.CodesArgs(*map(pointer, tensors))
+    pool.pack_codes(structure, codes, len(rows.codes), *place)
 
 
 def _pack_biases(storage: Storage, biases: Sequence[Part]) -> Tensor | None:

@@ -47,6 +47,7 @@ static Floats run_layer(PwPool* pool, int32_t type, int32_t kind, const std::vec
   };
   all[0].norm = &norm;
   all[2].linear = all[3].linear = &router.linear;
+  all[2].num_columns = router.linear.num_outputs;
   for (PwOperation& one : all)
     if (one.kind >= PW_ROUTE) one.router = &routing;
   all[1].linear = all[5].linear = all[6].linear = gates.data();

@@ -19,6 +19,7 @@ class Matrix {
     linear.group = kind >= PW_INT4 ? 32 : inputs;
     linear.scale_type = scale_type;
     linear.offset_kind = offset_kind;
+    linear.factor_groups = scale_type == PW_SCALE_INT8 ? inputs / linear.group : 0;
     linear.bias = kind < PW_CODES8 ? bias_.data() : nullptr;
     row_scales_.resize((size_t)outputs);
     linear.scales = row_scales_.data();
@@ -53,8 +54,10 @@ class Matrix {
     }
     const std::vector<uint8_t> scales = small(count / linear.group);
     const std::vector<uint8_t> offsets = small(count / linear.group);
-    pw_pack_codes(pool, &linear, codes.data(), scales.data(),
-                  linear.offset_kind ? offsets.data() : nullptr, linear.num_outputs, 0, 1);
+    const std::vector<uint8_t> factors = halves(2 * (int64_t)linear.num_outputs);
+    const PwCodes rows = {codes.data(), scales.data(), linear.offset_kind ? offsets.data() : nullptr,
+                          factors.data(), factors.data() + factors.size() / 2};
+    pw_pack_codes(pool, &linear, &rows, linear.num_outputs, 0, 1);
   }
   // The value of a float of 8 bits, e4m3fn.
   static float float8(int code) {
@@ -64,6 +67,11 @@ class Matrix {
   }
   // Numbers of the type of scales, some of float16 below the normal ones.
   std::vector<uint8_t> small(int64_t count) {
+    if (linear.scale_type == PW_SCALE_INT8) {
+      std::vector<uint8_t> bytes((size_t)count);
+      for (uint8_t& one : bytes) one = (uint8_t)numbers_.bits();
+      return bytes;
+    }
     const bool is_float32 = linear.scale_type == PW_SCALE_FLOAT32;
     std::vector<uint8_t> all((size_t)count * (is_float32 ? 4 : 2));
     for (int64_t i = 0; i < count; i++) {
@@ -74,6 +82,16 @@ class Matrix {
         memcpy(all.data() + 4 * i, &x, 4);
       else
         memcpy(all.data() + 2 * i, &half, 2);
+    }
+    return all;
+  }
+
+  // Positive numbers of float16.
+  std::vector<uint8_t> halves(int64_t count) {
+    std::vector<uint8_t> all((size_t)count * 2);
+    for (int64_t i = 0; i < count; i++) {
+      const uint16_t half = (uint16_t)(numbers_.bits() % 0x3000);
+      memcpy(all.data() + 2 * i, &half, 2);
     }
     return all;
   }
@@ -129,7 +147,7 @@ static void run_products(PwPool* pool, Results& results) {
 static void run_codes(PwPool* pool, Results& results) {
   for (int32_t type = 0; type < 2; type++)
     for (int32_t kind = PW_CODES8; kind <= PW_FLOATS8; kind++)
-      for (int32_t scales = 0; scales < 3; scales++)
+      for (int32_t scales = 0; scales < 4; scales++)
         for (int32_t offsets = 0; offsets < 3; offsets++) {
           const Matrix matrix(pool, kind, 48, 96, scales, offsets);
           check_product(pool, results, type, matrix,

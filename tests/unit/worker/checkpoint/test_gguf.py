@@ -21,9 +21,14 @@ from pagewire_worker.checkpoint.digest_cache import DigestCache
 from pagewire_worker.checkpoint.fingerprint import model_fingerprint
 from pagewire_worker.checkpoint.gguf.blocks import BLOCKS, read_blocks
 from pagewire_worker.convert.gguf_folder import describe_gguf
+from pagewire_worker.cpu_kernels import abi
+from pagewire_worker.cpu_kernels.backend import FusedBackend
+from pagewire_worker.cpu_kernels.library import load_library
+from pagewire_worker.cpu_kernels.packing import Part, Storage
 from support.cells.worker_driver import Driver, load
 from support.checkpoints.checkpoints import make_checkpoint
 from support.checkpoints.gguf_files import make_source, rounded, write_blocks, write_gguf
+from support.kernels.fused_kernels import needs_kernels
 from support.oracles.family_checkpoints import make_family_checkpoint
 
 SHAPE = {"heads": 4, "kv_heads": 2, "hidden": 64}
@@ -54,6 +59,20 @@ def test_blocks_stand_for_what_the_package_says(kind: str) -> None:
     assert isinstance(found, CodedMatrix)
     expected = gguf.quants.dequantize(data.numpy(), gguf.GGMLQuantizationType[kind])
     np.testing.assert_allclose(found.dense().numpy(), expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "bits"), [("Q4_K", 4.625), ("Q5_K", 8.625), ("Q6_K", 8.5625)])
+def test_small_scales_stay_small(kind: str, bits: float) -> None:
+    """A weight on the kernels takes its code, and its part of small scales and of their factors."""
+    shape = (64, 3 * BLOCKS[kind].size)
+    found = read_blocks(kind, random_blocks(kind, 64, 3), shape, "it")
+    assert isinstance(found, CodedMatrix)
+    storage = Storage.of_parts(abi.BFLOAT16, *shape, [Part(found)])
+    whole = load_library().pw_weight_bytes(storage.structure())
+    assert whole * 8 / (shape[0] * shape[1]) == bits
+    assert found.factored is not None
+    products = found.factored.scale_factors.float().repeat_interleave(found.factored.groups, 1)
+    assert torch.equal(found.scales, products * found.factored.scales)
 
 
 def test_other_formats_are_dequantized_by_the_package() -> None:
@@ -149,6 +168,29 @@ def test_codes_of_merged_and_reordered_matrices(
         for folder in (coded, checkpoint)
     )
     assert found == expected
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", ["olmo2", "glm4"])
+def test_parts_in_other_blocks_keep_them(name: str, tmp_path: Path) -> None:
+    """As llama.cpp writes Q4_K_M: values of attention have more bits than queries and keys."""
+    checkpoint = make_family_checkpoint(tmp_path, name)
+    others = {"v_proj.weight": "Q8_0"}
+    coded = write_blocks(tmp_path / "coded", checkpoint, "Q4_1", others)
+    values = rounded(checkpoint, "Q4_1", others)
+    save_file({n: torch.from_numpy(one.copy()) for n, one in values.items()}, coded / "v.tmp")
+    (coded / "v.tmp").rename(checkpoint / "model.safetensors")
+    one, other = (
+        Driver.of(load(folder, dtype="float32", cpu_backend="fused"))
+        for folder in (coded, checkpoint)
+    )
+    backend = one.model_runner.backend
+    assert isinstance(backend, FusedBackend)
+    kinds = [part.storage.kind for part in backend.decoder.layers[0].qkv]
+    assert kinds == [abi.CODES4, abi.CODES8]
+    found = one.generate(PROMPTS, max_tokens=12)
+    assert found == other.generate(PROMPTS, max_tokens=12)
+    assert found == [one.generate([prompt], max_tokens=12)[0] for prompt in PROMPTS]
 
 
 def test_a_file_is_described_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

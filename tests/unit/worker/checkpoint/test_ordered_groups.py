@@ -48,7 +48,7 @@ def kinds_of(driver: Driver) -> list[int]:
     found = []
     for layer in backend.decoder.layers:
         assert isinstance(layer.mlp, FusedMlp)
-        for linear in (layer.qkv, layer.output, layer.mlp.up, layer.mlp.down):
+        for linear in (*layer.qkv, layer.output, layer.mlp.up, layer.mlp.down):
             assert (linear.order is not None) == (linear.storage.kind == abi.CODES4)
             found.append(linear.storage.kind)
     return found
@@ -69,9 +69,16 @@ def test_a_token_has_the_same_bits_alone_and_among_others(
         assert_same(together, logits_of(dense, (2, 24, 5, 9), monkeypatch, max_tokens=3))
 
 
-def test_parts_with_orders_of_their_own_become_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = Driver.of(load(FOLDER / "gptq-4-order", cpu_backend="fused", dtype="float32"))
-    assert kinds_of(one) == [abi.FLOAT32, abi.CODES4, abi.FLOAT32, abi.CODES4] * 2
+def test_parts_with_orders_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries, keys and values are three matrices. Panels of gate and up alternate: values."""
+    one, dense = (
+        Driver.of(load(FOLDER / "gptq-4-order", cpu_backend=backend, dtype="float32"))
+        for backend in ("fused", "torch")
+    )
+    assert kinds_of(one) == [*[abi.CODES4] * 4, abi.FLOAT32, abi.CODES4] * 2
+    assert "split" in one.model_runner.backend.kernel_set
+    found, expected = (logits_of(each, (2, 24, 5), monkeypatch) for each in (one, dense))
+    assert_same(found, expected)
 
 
 def test_an_output_layer_in_no_order(ordered: Path, monkeypatch: pytest.MonkeyPatch) -> None:

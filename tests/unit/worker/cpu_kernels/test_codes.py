@@ -11,6 +11,7 @@ from torch import Tensor
 from pagewire_worker.checkpoint.coded_matrix import (
     SCALE_TYPES,
     CodedMatrix,
+    FactoredScales,
     Offset,
     of_unsigned,
 )
@@ -159,6 +160,33 @@ def test_every_float_of_8_bits_has_its_value(
     x[:, 101] = 2.0
     found = multiply(pool, packed_codes(pool, matrix), x)
     assert torch.equal(found.float(), (2 * E4M3).expand(rows, -1))
+
+
+@pytest.mark.parametrize("pool", pools(2))
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(("group", "shared"), [(16, 12), (32, 6), (32, 1)])
+@pytest.mark.parametrize("has_minima", [False, True])
+def test_factored_scales_give_the_bits_of_their_products(
+    pool: KernelPool, dtype: torch.dtype, bits: int, group: int, shared: int, has_minima: bool
+) -> None:
+    torch.manual_seed(bits)
+    shape = (OUTPUTS, INPUTS // group)
+    parts, products = [], []
+    for _ in range(1 + has_minima):
+        numbers = torch.randint(-128, 128, shape, dtype=torch.int8)
+        factors = torch.randn(OUTPUTS, shape[1] // shared).half()
+        products.append(numbers.float() * factors.float().repeat_interleave(shared, dim=1))
+        parts += [numbers, factors]
+    plain = replace(coded(bits, "none", group), scales=products[0])
+    if has_minima:
+        plain = replace(plain, offsets=products[1], offset=Offset.MINIMUM)
+    factored = packed_codes(pool, replace(plain, factored=FactoredScales(*parts)))
+    whole = packed_codes(pool, plain)
+    assert factored.storage.num_bytes < whole.storage.num_bytes
+    for rows in (1, 3, 70, 300):
+        x = torch.randn(rows, INPUTS).to(dtype)
+        assert torch.equal(multiply(pool, factored, x), multiply(pool, whole, x)), rows
 
 
 @pytest.mark.parametrize("pool", pools(1))

@@ -1,8 +1,8 @@
 """Formats of llama.cpp's blocks, as codes with scales.
 
 Layout: ggml-common.h and dequantize_row_* of ggml-quants.c (llama.cpp). A row is a sequence of
-blocks of 32 or 256 values. Scales of 6 bits within a block are multiplied out, which is exact in
-float32. Other formats are dequantized by the package gguf.
+blocks of 32 or 256 values. Small scales within a block are multiplied out, which is exact in
+float32, and kept beside their factors. Other formats are dequantized by the package gguf.
 
 numpy computes them, in few operations over whole words: torch's threads wait for each other, and
 where other work takes a core they take many times as long.
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from pagewire_shared.errors import StartupError
-from pagewire_worker.checkpoint.coded_matrix import CodedMatrix, Offset
+from pagewire_worker.checkpoint.coded_matrix import CodedMatrix, FactoredScales, Offset
 from pagewire_worker.checkpoint.stored.mxfp4 import TABLE, powers
 
 Array = npt.NDArray[Any]
@@ -163,13 +163,36 @@ def _with_small_scales(blocks: Array, codes: Array, table: Tensor | None) -> Cod
     low, middle, high = np.split(blocks["scales"], 3, axis=-1)
     scales = np.concatenate((low & 63, (high & 15) | ((low >> 6) << 4)), axis=-1)
     minima = np.concatenate((middle & 63, (high >> 4) | ((middle >> 6) << 4)), axis=-1)
-    factor, lowest = (blocks[name].astype(np.float32)[..., None] for name in ("d", "dmin"))
+    return _factored(codes, table, scales, blocks["d"], minima, -blocks["dmin"])
+
+
+def _factored(
+    codes: Array,
+    table: Tensor | None,
+    scales: Array,
+    factors: Array,
+    minima: Array | None = None,
+    minimum_factors: Array | None = None,
+) -> CodedMatrix:
+    """Return a matrix whose scales and minima are integers times a factor of their block."""
+    parts: list[Tensor | None] = []
+    for numbers, factor in ((scales, factors), (minima, minimum_factors)):
+        if numbers is None or factor is None:
+            parts += [None, None, None]
+            continue
+        parts.append(_tensor(factor.astype(np.float32)[..., None] * numbers))
+        parts += [_tensor(numbers.astype(np.int8)), torch.from_numpy(np.ascontiguousarray(factor))]
+    products, numbers, scale_factors, offsets, small_offsets, offset_factors = parts
+    assert products is not None
+    assert numbers is not None
+    assert scale_factors is not None
     return CodedMatrix(
         codes=_tensor(codes),
         table=table,
-        scales=_tensor(factor * scales),
-        offsets=_tensor(-lowest * minima),
+        scales=products,
+        offsets=offsets,
         offset=Offset.MINIMUM,
+        factored=FactoredScales(numbers, scale_factors, small_offsets, offset_factors),
     )
 
 
@@ -188,12 +211,7 @@ def _q6_k(blocks: Array) -> CodedMatrix:
     low = _nibbles(blocks["ql"])
     high = blocks["qh"].reshape(*blocks.shape, 2, 1, 32) >> _PAIRS[:, None]
     codes = low.reshape(*blocks.shape, 2, 4, 32) | ((high & 3) << 4)
-    factor = blocks["d"].astype(np.float32)[..., None]
-    return CodedMatrix(
-        codes=_tensor(codes.view(np.int8) - np.int8(32)),
-        table=None,
-        scales=_tensor(factor * blocks["scales"]),
-    )
+    return _factored(codes.view(np.int8) - np.int8(32), None, blocks["scales"], blocks["d"])
 
 
 def _mxfp4(blocks: Array) -> CodedMatrix:

@@ -19,12 +19,24 @@ enum {
   PW_FLOATS8 = 6
 };
 
-// Types of the scales and offsets of codes.
-enum { PW_SCALE_FLOAT32 = 0, PW_SCALE_BFLOAT16 = 1, PW_SCALE_FLOAT16 = 2 };
+// Types of the scales and offsets of codes. Those of the last type are integers of 8 bits times a factor
+// in float16, which `factor_groups` groups share.
+enum { PW_SCALE_FLOAT32 = 0, PW_SCALE_BFLOAT16 = 1, PW_SCALE_FLOAT16 = 2, PW_SCALE_INT8 = 3 };
 
 // Offsets of the groups of a matrix of codes: a weight is code * scale, (code - offset) * scale or
 // code * scale + offset.
 enum { PW_NO_OFFSETS = 0, PW_ZERO_POINTS = 1, PW_MINIMA = 2 };
+
+// Rows of codes to be packed: a byte each, [rows, inputs], signed if they have 8 bits. `scales` and
+// `offsets` are [rows, groups] of the matrix's scale type, the factors [rows, groups / factor_groups] in
+// float16. What a matrix does not have is null; `offsets` may be null for 0.
+typedef struct {
+  const uint8_t* codes;
+  const void* scales;
+  const void* offsets;
+  const void* scale_factors;
+  const void* offset_factors;
+} PwCodes;
 
 // y = x W^T + bias. `weight` is packed (products/pack.h), `bias` is float32 or null.
 typedef struct {
@@ -37,6 +49,7 @@ typedef struct {
   int32_t group;        // inputs that share a scale in a matrix of int4 or codes, a multiple of 16
   int32_t scale_type;   // of codes
   int32_t offset_kind;  // of codes
+  int32_t factor_groups;  // groups that share a factor of their scales; 0 for none
   int32_t num_outputs;  // a multiple of 16; rows beyond the matrix are zeros
   int32_t num_inputs;   // a multiple of 16
 } PwLinear;
@@ -185,6 +198,10 @@ typedef struct {
   const PwAttention* attention;
   const PwRouter* router;
   const PwAdapters* adapters;  // of `linear`; null for none
+  // PW_STORE: the column of y of the first output, and the columns of a row of y; the matrix may be one
+  // of several that have the same input.
+  int32_t first_column;
+  int32_t num_columns;
 } PwOperation;
 
 // A layer: its operations in order.
@@ -253,10 +270,9 @@ void pw_pool_free(PwPool* pool);
 // first_panel + panel_step, ... of the packed matrix `linear`, whose weights and scales are written.
 void pw_pack(PwPool* pool, const PwLinear* linear, int32_t source_type, const void* source,
              int64_t num_rows, int64_t first_panel, int64_t panel_step);
-// Store codes [num_rows, num_inputs], a byte each, as above. Codes of 8 bits are signed. `scales`
-// and `offsets` are [num_rows, groups] of the matrix's scale type; `offsets` may be null.
-void pw_pack_codes(PwPool* pool, const PwLinear* linear, const uint8_t* codes, const void* scales,
-                   const void* offsets, int64_t num_rows, int64_t first_panel, int64_t panel_step);
+// Store codes as above.
+void pw_pack_codes(PwPool* pool, const PwLinear* linear, const PwCodes* codes, int64_t num_rows,
+                   int64_t first_panel, int64_t panel_step);
 // Bytes of the weights of a matrix, and of a row of its input that is prepared (PwScratch).
 int64_t pw_weight_bytes(const PwLinear* linear);
 int64_t pw_prepared_row_bytes(const PwLinear* linear);

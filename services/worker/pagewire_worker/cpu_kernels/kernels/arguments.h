@@ -36,8 +36,39 @@ static constexpr int64_t GROUP_SCALES = PANEL * 4;
 
 // Bytes of a scale of a matrix of codes.
 static inline int64_t scale_bytes(const PwLinear& linear) {
+  if (linear.scale_type == PW_SCALE_INT8) return 1;
   return linear.scale_type == PW_SCALE_FLOAT32 ? 4 : 2;
 }
+
+// Bytes before the groups that share a factor: the factors of the scales of 16 rows, and of their offsets.
+static inline int64_t factor_bytes(const PwLinear& linear) {
+  if (linear.factor_groups == 0) return 0;
+  return PANEL * 2 * (linear.offset_kind == PW_NO_OFFSETS ? 1 : 2);
+}
+
+// Goes along the groups of a panel of codes, of `bytes` each.
+struct GroupPlace {
+  int64_t factors, head;  // bytes from the start of the panel
+
+  GroupPlace(const PwLinear& linear, int64_t bytes, int64_t group)
+      : factors(0), head(group * bytes), bytes_(bytes), count_(linear.factor_groups) {
+    if (count_ == 0) return;
+    factor_bytes_ = factor_bytes(linear);
+    factors = group / count_ * (factor_bytes_ + count_ * bytes);
+    left_ = count_ - group % count_;
+    head += (group / count_ + 1) * factor_bytes_;
+  }
+  void next() {
+    head += bytes_;
+    if (count_ == 0 || --left_ > 0) return;
+    factors = head;
+    head += factor_bytes_;
+    left_ = count_;
+  }
+
+ private:
+  int64_t bytes_, count_, factor_bytes_ = 0, left_ = 0;
+};
 
 // Bytes before the codes of each group: the scales of its 16 rows, and their offsets if there are any.
 static inline int64_t coded_head_bytes(const PwLinear& linear) {
@@ -59,7 +90,9 @@ static inline int64_t panel_bytes(const PwLinear& linear) {
     case PW_INT8: return size * PANEL;
     case PW_FLOATS8:
     case PW_CODES8:
-    case PW_CODES4: return size / linear.group * coded_group_bytes(linear);
+    case PW_CODES4:
+      return GroupPlace(linear, coded_group_bytes(linear), size / linear.group).head -
+             factor_bytes(linear);
     default: return size / linear.group * (GROUP_SCALES + linear.group * PANEL / 2);
   }
 }
@@ -120,8 +153,7 @@ struct PackArguments {
 
 struct PackCodesArguments {
   const PwLinear* linear;
-  const uint8_t* codes;
-  const void *scales, *offsets;
+  const PwCodes* codes;
   int64_t num_rows, first_panel, panel_step;
 };
 

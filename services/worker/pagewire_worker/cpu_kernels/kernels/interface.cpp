@@ -27,10 +27,9 @@ void pw_pack(PwPool* pool, const PwLinear* linear, int32_t source_type, const vo
   pool->run(pool->kernels->pack, &arguments, 1, num_rows * linear->num_inputs > 100 * 1000);
 }
 
-void pw_pack_codes(PwPool* pool, const PwLinear* linear, const uint8_t* codes, const void* scales,
-                   const void* offsets, int64_t num_rows, int64_t first_panel, int64_t panel_step) {
-  PackCodesArguments arguments = {linear,   codes,       scales,    offsets,
-                                  num_rows, first_panel, panel_step};
+void pw_pack_codes(PwPool* pool, const PwLinear* linear, const PwCodes* codes, int64_t num_rows,
+                   int64_t first_panel, int64_t panel_step) {
+  PackCodesArguments arguments = {linear, codes, num_rows, first_panel, panel_step};
   pool->run(pool->kernels->pack_codes, &arguments, 1, num_rows * linear->num_inputs > 100 * 1000);
 }
 

@@ -127,7 +127,8 @@ static void operation_share(PwPool* pool, int phase, int thread, const StepArgum
       return add_norm_share(pool, thread, (float*)x, *o.norm, o.factor, num_tokens, (float*)y);
     case PW_PREPARE: return prepare_share<T>(pool, thread, *o.linear, x, num_tokens, y);
     case PW_STORE:
-      return store_linear<T>(pool, phase, thread, group, rows, (float*)y, o.linear->num_outputs);
+      return store_linear<T>(pool, phase, thread, group, rows, (float*)y + o.first_column,
+                             o.num_columns);
     case PW_ADD: return add_linear<T>(pool, phase, thread, group, rows, o.factor, (float*)y);
     case PW_GATE: return gate_up_linear<T>(pool, phase, thread, group, rows, o.activation, y);
     case PW_ACTIVATE: return activate_linear<T>(pool, phase, thread, group, rows, o.activation, y);

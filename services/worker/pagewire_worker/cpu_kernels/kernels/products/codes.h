@@ -10,7 +10,8 @@
 // With many rows the codes of an item are widened once, in memory, and then multiplied: the same
 // numbers in the same order.
 //
-// A panel is, per group, the scales of its 16 rows, their offsets if there are any, and the codes:
+// A panel is, per group, the scales of its 16 rows, their offsets if there are any, and the codes; before
+// the groups that share factors of their scales are these factors. The codes are,
 // of 8 bits [group / 2][16][2], of 4 bits [group / 8][16] words of 32 bits. In a word, the inputs 0, 2,
 // 4 and 6 are the nibbles of the lower half, and the inputs 1, 3, 5 and 7 those of the upper half.
 #pragma once
@@ -20,9 +21,26 @@ namespace PW_ISA {
 static constexpr int64_t CODES_AHEAD = 1024;  // bytes that are prefetched before a panel's product
 static constexpr int64_t CHUNK = 8;           // inputs of a word of 4-bit codes
 
-static inline V load_scales(const uint8_t* p, int32_t type) {
-  if (type == PW_SCALE_FLOAT32) return load((const float*)p);
-  return type == PW_SCALE_FLOAT16 ? load((const Fp16*)p) : load((const Bf16*)p);
+// Where the scales of a group lie.
+struct GroupHead {
+  const uint8_t* head;
+  const uint8_t* factors;
+
+  GroupHead(const uint8_t* panel, const GroupPlace& place)
+      : head(panel + place.head), factors(panel + place.factors) {}
+};
+
+// The scales of a group (0), or its offsets (1).
+static inline V load_scales(const PwLinear& linear, const GroupHead& group, int which = 0) {
+  const uint8_t* p = group.head + which * PANEL * scale_bytes(linear);
+  switch (linear.scale_type) {
+    case PW_SCALE_FLOAT32: return load((const float*)p);
+    case PW_SCALE_FLOAT16: return load((const Fp16*)p);
+    case PW_SCALE_BFLOAT16: return load((const Bf16*)p);
+    default:
+      // Exact: a factor has 11 bits, and float32 has 24.
+      return mul(load_bytes((const int8_t*)p), load((const Fp16*)group.factors + which * PANEL));
+  }
 }
 
 template <class In>
@@ -33,8 +51,8 @@ static inline float sum_of_group(const In* x, int64_t group) {
 }
 
 // What the sum of a group's inputs is multiplied with.
-static inline V added_of(const PwLinear& linear, const uint8_t* head, V scales) {
-  const V offsets = load_scales(head + PANEL * scale_bytes(linear), linear.scale_type);
+static inline V added_of(const PwLinear& linear, const GroupHead& group, V scales) {
+  const V offsets = load_scales(linear, group, 1);
   return linear.offset_kind == PW_MINIMA ? offsets : sub(zero(), mul(offsets, scales));
 }
 
@@ -112,12 +130,13 @@ struct Codes {
     const typename T::Table table = T::code_table(linear.table);
     const int64_t group = linear.group, size = linear.num_inputs;
     const int64_t head = coded_head_bytes(linear), step = group_bytes(linear);
-    const int64_t panel_end = size / group * step;
+    GroupPlace place(linear, step, 0);
+    const int64_t panel_end = GroupPlace(linear, step, size / group).head;
     for (int m = 0; m < M; m++)
       for (int n = 0; n < NB; n++) store(out + m * stride + n * PANEL, zero());
-    for (int64_t g = 0, at = 0; g < size / group; g++, at += step) {
+    for (int64_t g = 0; g < size / group; g++, place.next()) {
       // After the last groups of these panels, the first groups of the next panels are prefetched.
-      const int64_t later = at + head + CODES_AHEAD;
+      const int64_t at = place.head, later = at + head + CODES_AHEAD;
       const uint8_t *p[NB], *ahead[NB];
       for (int n = 0; n < NB; n++) {
         p[n] = panels[n] + at + head;
@@ -131,8 +150,8 @@ struct Codes {
       multiply_group<M, NB>(sums, x + g * group, x_stride, group, table, p, ahead);
 #pragma GCC unroll 8
       for (int n = 0; n < NB; n++) {
-        const uint8_t* top = panels[n] + at;
-        const V scales = load_scales(top, linear.scale_type);
+        const GroupHead top(panels[n], place);
+        const V scales = load_scales(linear, top);
         float* sum = out + n * PANEL;
         if (linear.offset_kind == PW_NO_OFFSETS) {
 #pragma GCC unroll 8
@@ -161,20 +180,21 @@ using Floats8 = Codes<T, FLOATS>;
 static inline PwLinear widened(const PwLinear& linear) {
   PwLinear result = linear;
   result.scale_type = PW_SCALE_FLOAT32;
+  result.factor_groups = 0;
   if (linear.offset_kind != PW_NO_OFFSETS) result.offset_kind = PW_MINIMA;
   return result;
 }
 
 // Widen one group of a panel.
 template <class T, int BITS>
-static inline void widen_group(const PwLinear& linear, const uint8_t* group, uint8_t* out) {
+static inline void widen_group(const PwLinear& linear, const GroupHead& group, uint8_t* out) {
   typedef Codes<T, BITS> Source;
   const typename T::Table table = T::code_table(linear.table);
-  const V scales = load_scales(group, linear.scale_type);
+  const V scales = load_scales(linear, group);
   store((float*)out, scales);
   if (linear.offset_kind != PW_NO_OFFSETS)
     store((float*)out + PANEL, added_of(linear, group, scales));
-  const uint8_t* from = group + coded_head_bytes(linear);
+  const uint8_t* from = group.head + coded_head_bytes(linear);
   uint8_t* to = out + coded_head_bytes(widened(linear));
   for (int64_t k = 0; k < linear.group; k += CHUNK, from += Source::CHUNK_BYTES) {
     VI words;
@@ -193,10 +213,10 @@ static inline void widen_group(const PwLinear& linear, const uint8_t* group, uin
 // Widen one panel.
 template <class T, int BITS>
 static inline void widen_panel(const PwLinear& linear, const uint8_t* panel, uint8_t* out) {
-  const int64_t bytes = Codes<T, BITS>::group_bytes(linear);
+  GroupPlace place(linear, Codes<T, BITS>::group_bytes(linear), 0);
   const int64_t wide_bytes = Codes<T, WIDENED>::group_bytes(widened(linear));
-  for (int64_t g = 0; g < linear.num_inputs / linear.group; g++)
-    widen_group<T, BITS>(linear, panel + g * bytes, out + g * wide_bytes);
+  for (int64_t g = 0; g < linear.num_inputs / linear.group; g++, place.next())
+    widen_group<T, BITS>(linear, GroupHead(panel, place), out + g * wide_bytes);
 }
 
 // Place of an input's nibble in its word, in bits.
@@ -212,23 +232,43 @@ static inline uint32_t word_of(const uint8_t* codes) {
   return (uint32_t)(even & 0xffff) | (uint32_t)(odd & 0xffff) << 16;
 }
 
+// Pack the factors of the scales of one panel.
+static inline void pack_factors(const PackCodesArguments& a, int64_t first_row, int64_t num_rows,
+                                uint8_t* out) {
+  const PwLinear& linear = *a.linear;
+  const int64_t num_groups = linear.num_inputs / linear.group;
+  const int64_t num_factors = num_groups / linear.factor_groups;
+  const uint16_t* offset_factors = (const uint16_t*)a.codes->offset_factors;
+  for (int64_t i = 0; i < num_factors; i++) {
+    const GroupPlace place(linear, coded_group_bytes(linear), i * linear.factor_groups);
+    uint16_t* to = (uint16_t*)(out + place.factors);
+    for (int64_t lane = 0; lane < num_rows; lane++) {
+      const int64_t from = (first_row + lane) * num_factors + i;
+      to[lane] = ((const uint16_t*)a.codes->scale_factors)[from];
+      if (offset_factors != nullptr) to[PANEL + lane] = offset_factors[from];
+    }
+  }
+}
+
 // Pack the rows of one panel. `first_row` is that of the codes; some may lie behind their end.
 static inline void pack_panel_codes(const PackCodesArguments& a, int64_t first_row, uint8_t* out) {
   const PwLinear& linear = *a.linear;
   const int64_t size = linear.num_inputs, group = linear.group, num_groups = size / group;
   const int64_t scale = scale_bytes(linear), head = coded_head_bytes(linear);
-  const int64_t group_bytes = coded_group_bytes(linear);
   __builtin_memset(out, 0, (size_t)panel_bytes(linear));
   const int64_t num_rows = least(PANEL, a.num_rows - first_row);
-  for (int64_t g = 0; g < num_groups; g++) {
-    uint8_t *top = out + g * group_bytes, *to = top + head;
+  if (linear.factor_groups != 0) pack_factors(a, first_row, num_rows, out);
+  GroupPlace place(linear, coded_group_bytes(linear), 0);
+  for (int64_t g = 0; g < num_groups; g++, place.next()) {
+    uint8_t *top = out + place.head, *to = top + head;
     for (int64_t lane = 0; lane < num_rows; lane++) {
       const int64_t from = ((first_row + lane) * num_groups + g) * scale;
-      __builtin_memcpy(top + lane * scale, (const char*)a.scales + from, (size_t)scale);
-      if (linear.offset_kind != PW_NO_OFFSETS)
-        __builtin_memcpy(top + (PANEL + lane) * scale, (const char*)a.offsets + from, (size_t)scale);
+      __builtin_memcpy(top + lane * scale, (const char*)a.codes->scales + from, (size_t)scale);
+      if (a.codes->offsets != nullptr)
+        __builtin_memcpy(top + (PANEL + lane) * scale, (const char*)a.codes->offsets + from,
+                         (size_t)scale);
     }
-    const uint8_t* codes = a.codes + first_row * size + g * group;
+    const uint8_t* codes = a.codes->codes + first_row * size + g * group;
     if (linear.kind != PW_CODES4) {
       for (int64_t k = 0; k < group; k += 2)
         for (int64_t lane = 0; lane < num_rows; lane++)
@@ -254,11 +294,11 @@ static void pack_codes_job(PwPool* pool, const void* arguments, int thread) {
 // One weight of a packed panel.
 static inline float coded_weight(const PwLinear& linear, const uint8_t* panel, int64_t lane,
                                  int64_t k) {
-  const int64_t scale = scale_bytes(linear), i = k % linear.group;
-  const uint8_t* group = panel + k / linear.group * coded_group_bytes(linear);
-  const uint8_t* codes = group + coded_head_bytes(linear);
+  const int64_t i = k % linear.group;
+  const GroupHead group(panel, GroupPlace(linear, coded_group_bytes(linear), k / linear.group));
+  const uint8_t* codes = group.head + coded_head_bytes(linear);
   alignas(64) float scales[PANEL], offsets[PANEL];
-  store(scales, load_scales(group, linear.scale_type));
+  store(scales, load_scales(linear, group));
   float code;
   if (linear.kind != PW_CODES4) {
     const uint8_t byte = codes[i / 2 * PANEL * 2 + lane * 2 + i % 2];
@@ -269,7 +309,7 @@ static inline float coded_weight(const PwLinear& linear, const uint8_t* panel, i
     code = linear.table[word >> nibble_shift(i) & 15];
   }
   if (linear.offset_kind == PW_NO_OFFSETS) return code * scales[lane];
-  store(offsets, load_scales(group + PANEL * scale, linear.scale_type));
+  store(offsets, load_scales(linear, group, 1));
   return linear.offset_kind == PW_ZERO_POINTS ? (code - offsets[lane]) * scales[lane]
                                               : code * scales[lane] + offsets[lane];
 }

@@ -191,12 +191,15 @@ class TileItem {
   void widen() {
     const int64_t bytes = Storage::group_bytes(linear_), wide = Storage::wide_bytes(linear_);
     const int64_t first = first_input_ / linear_.group, count = size_ / linear_.group;
-    for (int n = 0; n < item_.num_panels; n++)
-      for (int64_t g = 0; g < count; g++) {
-        const uint8_t* group = item_.panels[n] + (first + g) * bytes;
-        for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(group + i + CODES_AHEAD, 0, 2);
+    for (int n = 0; n < item_.num_panels; n++) {
+      GroupPlace place(linear_, bytes, first);
+      for (int64_t g = 0; g < count; g++, place.next()) {
+        const GroupHead group(item_.panels[n], place);
+        for (int64_t i = 0; i < bytes; i += 64)
+          __builtin_prefetch(group.head + i + CODES_AHEAD, 0, 2);
         Storage::widen(linear_, group, (uint8_t*)wide_ + n * wide_bytes_ + g * wide);
       }
+    }
   }
 
   // sums = or += rows * panels of one block, of a storage without groups.

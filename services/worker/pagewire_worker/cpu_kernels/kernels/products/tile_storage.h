@@ -40,9 +40,9 @@ struct TileStorage<Int4> {
     return GROUP_SCALES + linear.group * PANEL;
   }
   // Widen one group of a panel.
-  static inline void widen(const PwLinear& linear, const uint8_t* group, uint8_t* out) {
-    store((float*)out, load((const float*)group));
-    const uint8_t* from = group + GROUP_SCALES;
+  static inline void widen(const PwLinear& linear, const GroupHead& group, uint8_t* out) {
+    store((float*)out, load((const float*)group.head));
+    const uint8_t* from = group.head + GROUP_SCALES;
     uint8_t* to = out + GROUP_SCALES;
     for (int64_t k = 0; k < linear.group; k += 8, from += 4 * PANEL, to += 8 * PANEL) {
       VI both = bytes(from);
@@ -72,7 +72,7 @@ struct TileStorage<Codes<BFloat16, BITS>> {
   static inline int64_t wide_bytes(const PwLinear& linear) {
     return Target::group_bytes(widened(linear));
   }
-  static inline void widen(const PwLinear& linear, const uint8_t* group, uint8_t* out) {
+  static inline void widen(const PwLinear& linear, const GroupHead& group, uint8_t* out) {
     widen_group<BFloat16, BITS>(linear, group, out);
   }
   static inline void add_group(const PwLinear& linear, const Bf16*, const float* totals, int64_t g,

@@ -196,11 +196,13 @@ struct RowPairs<Codes<BFloat16, BITS>> {
     const PwLinear& linear = *input.linear;
     const BFloat16::Table table = BFloat16::code_table(linear.table);
     const int64_t group = linear.group, head = coded_head_bytes(linear);
-    const int64_t step = Type::group_bytes(linear), panel_end = size / group * step;
+    const int64_t step = Type::group_bytes(linear);
+    const int64_t panel_end = GroupPlace(linear, step, size / group).head;
+    GroupPlace place(linear, step, 0);
     for (int m = 0; m < M; m++)
       for (int n = 0; n < NB; n++) store(out + m * stride + n * PANEL, zero());
-    for (int64_t g = 0, at = 0; g < size / group; g++, at += step) {
-      const int64_t later = at + head + CODES_AHEAD;
+    for (int64_t g = 0; g < size / group; g++, place.next()) {
+      const int64_t at = place.head, later = at + head + CODES_AHEAD;
       for (int n = 0; n < NB; n++) {
         const uint8_t* ahead = later < panel_end ? panels[n] + later
                                                  : prefetch.later[n] + later - panel_end;
@@ -210,7 +212,7 @@ struct RowPairs<Codes<BFloat16, BITS>> {
 #pragma GCC unroll 8
           for (int j = 0; j < 8; j++) sums[i].q[j] = vdupq_n_f32(0.0f);
         multiply_group<M>(sums, x + g * group, x_stride, group, table, panels[n] + at + head, ahead);
-        finish_group<M>(sums, linear, panels[n] + at, input.totals + g, size / group,
+        finish_group<M>(sums, linear, GroupHead(panels[n], place), input.totals + g, size / group,
                         out + n * PANEL, stride);
       }
     }
@@ -254,9 +256,9 @@ struct RowPairs<Codes<BFloat16, BITS>> {
   // out += the scaled sums of one group; `top` is its head, `totals` those of its inputs.
   template <int M>
   static inline __attribute__((always_inline)) void finish_group(
-      const PairSums<float32x4_t> (&sums)[(M + 1) / 2], const PwLinear& linear, const uint8_t* top,
-      const float* totals, int64_t num_groups, float* out, int64_t stride) {
-    const V scales = load_scales(top, linear.scale_type);
+      const PairSums<float32x4_t> (&sums)[(M + 1) / 2], const PwLinear& linear,
+      const GroupHead& top, const float* totals, int64_t num_groups, float* out, int64_t stride) {
+    const V scales = load_scales(linear, top);
     const bool has_added = linear.offset_kind != PW_NO_OFFSETS;
     const V added = has_added ? added_of(linear, top, scales) : zero();
 #pragma GCC unroll 8

@@ -76,9 +76,9 @@ struct Wide<Codes<T, BITS>> : WideRows<T> {
   }
   static inline const uint8_t* widen_panel(const PwLinear& linear, const uint8_t* panel, int64_t k,
                                            int64_t size, uint8_t* out) {
-    const int64_t bytes = Codes<T, BITS>::group_bytes(linear);
-    for (int64_t g = 0; g < size / linear.group; g++)
-      widen_group<Float32, BITS>(linear, panel + (k / linear.group + g) * bytes,
+    GroupPlace place(linear, Codes<T, BITS>::group_bytes(linear), k / linear.group);
+    for (int64_t g = 0; g < size / linear.group; g++, place.next())
+      widen_group<Float32, BITS>(linear, GroupHead(panel, place),
                                  out + g * panel_bytes(linear, linear.group));
     return out;
   }
