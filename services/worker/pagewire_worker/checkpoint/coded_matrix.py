@@ -29,7 +29,7 @@ class FactoredScales:
     Attributes:
         scales: int8 [outputs, groups].
         scale_factors: float16 [outputs, factors].
-        offsets, offset_factors: Of the same types and shapes; both None where there are none.
+        offsets, offset_factors: Of the same types and shapes; both None without offsets.
     """
 
     scales: Tensor

@@ -148,6 +148,21 @@ def test_codes_of_4_bits_mean_what_the_table_says(pool: KernelPool) -> None:
 
 @pytest.mark.parametrize("pool", pools(1))
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("table", [torch.arange(16.0) + first for first in (-98, -8, 0, 98, 99)])
+def test_codes_of_whole_numbers_are_exact(
+    pool: KernelPool, dtype: torch.dtype, table: Tensor
+) -> None:
+    """Of a row of numbers, sets may compute the values in the place of looking them up."""
+    codes = torch.arange(16, dtype=torch.uint8)[:, None].expand(-1, INPUTS).contiguous()
+    linear = packed_codes(pool, CodedMatrix(codes=codes, table=table, scales=torch.ones(16, 1)))
+    for place in range(96, 104):  # the codes of a word
+        x = torch.zeros((1, INPUTS), dtype=dtype)
+        x[0, place] = 1.0
+        assert torch.equal(multiply(pool, linear, x)[0], table)
+
+
+@pytest.mark.parametrize("pool", pools(1))
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("rows", [1, 70])
 def test_every_float_of_8_bits_has_its_value(
     pool: KernelPool, dtype: torch.dtype, rows: int

@@ -175,25 +175,25 @@ def _factored(
     minimum_factors: Array | None = None,
 ) -> CodedMatrix:
     """Return a matrix whose scales and minima are integers times a factor of their block."""
-    parts: list[Tensor | None] = []
-    for numbers, factor in ((scales, factors), (minima, minimum_factors)):
-        if numbers is None or factor is None:
-            parts += [None, None, None]
-            continue
-        parts.append(_tensor(factor.astype(np.float32)[..., None] * numbers))
-        parts += [_tensor(numbers.astype(np.int8)), torch.from_numpy(np.ascontiguousarray(factor))]
-    products, numbers, scale_factors, offsets, small_offsets, offset_factors = parts
-    assert products is not None
-    assert numbers is not None
-    assert scale_factors is not None
+    offsets, small = None, None
+    if minima is not None and minimum_factors is not None:
+        offsets = _products(minima, minimum_factors)
+        small = _tensor(minima.astype(np.int8)), _tensor(minimum_factors[..., None])
     return CodedMatrix(
         codes=_tensor(codes),
         table=table,
-        scales=products,
+        scales=_products(scales, factors),
         offsets=offsets,
         offset=Offset.MINIMUM,
-        factored=FactoredScales(numbers, scale_factors, small_offsets, offset_factors),
+        factored=FactoredScales(
+            _tensor(scales.astype(np.int8)), _tensor(factors[..., None]), *(small or ())
+        ),
     )
+
+
+def _products(numbers: Array, factors: Array) -> Tensor:
+    """Return small numbers [outputs, blocks, groups] times the factors of their blocks."""
+    return _tensor(factors.astype(np.float32)[..., None] * numbers)
 
 
 def _q4_k(blocks: Array) -> CodedMatrix:

@@ -83,8 +83,9 @@ struct Codes {
   static constexpr int PER_PAIR = 2 / T::STEP;  // products of two inputs
   static constexpr int REGISTERS_PER_PANEL = PER_PAIR + (BITS == 4 ? 1 : 0);
 
-  // sums[M][NB] += x * codes for the inputs of one group; `p` are the codes of each panel.
-  template <int M, int NB>
+  // sums[M][NB] += x * codes for the inputs of one group; `p` are the codes of each panel. IN_ROW: the
+  // values of codes are whole numbers in a row, and the set has instructions for that.
+  template <int M, int NB, bool IN_ROW = false>
   static inline __attribute__((always_inline)) void multiply_group(
       V (&sums)[M][NB], const Input* x, int64_t x_stride, int64_t group,
       const typename T::Table& table, const uint8_t* const* p, const uint8_t* const* ahead) {
@@ -101,7 +102,9 @@ struct Codes {
         typename T::Columns w[NB][PER_PAIR];
 #pragma GCC unroll 8
         for (int n = 0; n < NB; n++) {
-          if constexpr (BITS == 4)
+          if constexpr (BITS == 4 && IN_ROW)
+            T::next_pair_in_row(table, words[n], w[n]);
+          else if constexpr (BITS == 4)
             T::next_pair(table, words[n], w[n]);
           else if constexpr (BITS == WIDENED)
             T::load_pair(p[n] + at + pair * T::PAIR_BYTES, w[n]);
@@ -122,12 +125,23 @@ struct Codes {
 
   // out[M rows, stride] = x * panels
   template <int M, int NB>
-  static __attribute__((noinline)) void tile(const Input* x, int64_t x_stride,
-                                             GroupInput input, const uint8_t* const* panels,
-                                             float* out, int64_t stride,
-                                             const uint8_t* const* next) {
+  static inline void tile(const Input* x, int64_t x_stride, GroupInput input,
+                          const uint8_t* const* panels, float* out, int64_t stride,
+                          const uint8_t* const* next) {
+    const typename T::Table table = T::code_table(input.linear->table);
+    if constexpr (BITS == 4 && T::COMPUTES_ROWS) {
+      if (table.is_row)
+        return tile_of<M, NB, true>(x, x_stride, input, table, panels, out, stride, next);
+    }
+    tile_of<M, NB, false>(x, x_stride, input, table, panels, out, stride, next);
+  }
+
+  template <int M, int NB, bool IN_ROW = false>
+  static __attribute__((noinline)) void tile_of(const Input* x, int64_t x_stride, GroupInput input,
+                                                const typename T::Table& table,
+                                                const uint8_t* const* panels, float* out,
+                                                int64_t stride, const uint8_t* const* next) {
     const PwLinear& linear = *input.linear;
-    const typename T::Table table = T::code_table(linear.table);
     const int64_t group = linear.group, size = linear.num_inputs;
     const int64_t head = coded_head_bytes(linear), step = group_bytes(linear);
     GroupPlace place(linear, step, 0);
@@ -147,7 +161,7 @@ struct Codes {
       for (int m = 0; m < M; m++)
 #pragma GCC unroll 8
         for (int n = 0; n < NB; n++) sums[m][n] = zero();
-      multiply_group<M, NB>(sums, x + g * group, x_stride, group, table, p, ahead);
+      multiply_group<M, NB, IN_ROW>(sums, x + g * group, x_stride, group, table, p, ahead);
 #pragma GCC unroll 8
       for (int n = 0; n < NB; n++) {
         const GroupHead top(panels[n], place);

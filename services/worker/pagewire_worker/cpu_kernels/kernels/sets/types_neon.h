@@ -24,6 +24,7 @@ struct Float32 {
   static inline Sum nothing() { return zero(); }
   // The columns of two inputs of a matrix of codes, for codes.h.
   typedef V Table;
+  static constexpr bool COMPUTES_ROWS = false;
   static inline Table code_table(const float* values) { return values ? load(values) : zero(); }
   static inline void next_pair(Table table, VI& words, Columns* w) {
     look_up_pairs(table, words, w, w + 1);
@@ -76,6 +77,7 @@ struct BFloat16 {
             vandq_u16(w.d, first)};
   }
   typedef uint8x16x2_t Table;
+  static constexpr bool COMPUTES_ROWS = false;
   static inline Table code_table(const float* values) {
     const V all = values ? load(values) : zero();
     return {{vreinterpretq_u8_u16(narrow(all.a, all.b)),
@@ -153,6 +155,7 @@ struct BFloat16 {
   }
   static inline Columns first_only(Columns w) { return {w.first, zero()}; }
   typedef V Table;
+  static constexpr bool COMPUTES_ROWS = false;
   static inline Table code_table(const float* values) { return values ? load(values) : zero(); }
   static inline void next_pair(Table table, VI& words, Columns* w) {
     look_up_pairs(table, words, &w->first, &w->second);

@@ -231,6 +231,35 @@ static inline void look_up_pairs(V table, VI& words, V* first, V* second) {
   words = {_mm256_srli_epi32(words.low, 4), _mm256_srli_epi32(words.high, 4)};
 }
 
+// The values of codes of 4 bits. Those of most formats are whole numbers in a row, which are computed:
+// that takes less than looking them up, and gives the same bits.
+struct CodeTable {
+  V values;
+  __m256 below_first, below_second;  // see next_in_row
+  bool is_row;
+};
+static inline CodeTable code_table(const float* values) {
+  if (values == nullptr) return {zero(), _mm256_setzero_ps(), _mm256_setzero_ps(), false};
+  const float start = values[0];
+  bool is_row = start > -99.0f && start < 99.0f && start == (float)(int)start;
+  for (int i = 1; i < 16; i++) is_row = is_row && values[i] == start + (float)i;
+  return {load(values), _mm256_set1_ps(8388608.0f - start), _mm256_set1_ps(128.0f - start), is_row};
+}
+static inline __m256 number_of(__m256i word, int mask, int base, __m256 below) {
+  const __m256i digits = _mm256_and_si256(word, _mm256_set1_epi32(mask));
+  const __m256i number = _mm256_or_si256(digits, _mm256_set1_epi32(base));
+  return _mm256_sub_ps(_mm256_castsi256_ps(number), below);
+}
+// What look_up_pairs gives. The nibbles become digits of a float: from 2^23 on, bit 0 counts 1, and from
+// 2^7 on bit 16 does.
+static inline void next_in_row(const CodeTable& table, VI& words, V* first, V* second) {
+  *first = {number_of(words.low, 15, 0x4b000000, table.below_first),
+            number_of(words.high, 15, 0x4b000000, table.below_first)};
+  *second = {number_of(words.low, 15 << 16, 0x43000000, table.below_second),
+             number_of(words.high, 15 << 16, 0x43000000, table.below_second)};
+  words = {_mm256_srli_epi32(words.low, 4), _mm256_srli_epi32(words.high, 4)};
+}
+
 struct Float32 {
   typedef float Element;
   typedef float Input;
@@ -247,10 +276,14 @@ struct Float32 {
   static inline Columns first_only(Columns w) { return w; }
   static inline Sum nothing() { return zero(); }
   // The columns of two inputs of a matrix of codes, for codes.h.
-  typedef V Table;
-  static inline Table code_table(const float* values) { return values ? load(values) : zero(); }
-  static inline void next_pair(Table table, VI& words, Columns* w) {
-    look_up_pairs(table, words, w, w + 1);
+  typedef CodeTable Table;
+  static constexpr bool COMPUTES_ROWS = true;
+  static inline Table code_table(const float* values) { return PW_ISA::code_table(values); }
+  static inline void next_pair(const Table& table, VI& words, Columns* w) {
+    look_up_pairs(table.values, words, w, w + 1);
+  }
+  static inline void next_pair_in_row(const Table& table, VI& words, Columns* w) {
+    next_in_row(table, words, w, w + 1);
   }
   static inline void byte_pair(const int8_t* p, Columns* w) { widen_pairs(p, w, w + 1); }
   static inline void float_pair(const uint8_t* p, Columns* w) { widen_float_pairs(p, w, w + 1); }
@@ -297,10 +330,14 @@ struct BFloat16 {
             _mm256_fmadd_ps(w.second.high, x.second, first.high)};
   }
   static inline Columns first_only(Columns w) { return {w.first, zero()}; }
-  typedef V Table;
-  static inline Table code_table(const float* values) { return values ? load(values) : zero(); }
-  static inline void next_pair(Table table, VI& words, Columns* w) {
-    look_up_pairs(table, words, &w->first, &w->second);
+  typedef CodeTable Table;
+  static constexpr bool COMPUTES_ROWS = true;
+  static inline Table code_table(const float* values) { return PW_ISA::code_table(values); }
+  static inline void next_pair(const Table& table, VI& words, Columns* w) {
+    look_up_pairs(table.values, words, &w->first, &w->second);
+  }
+  static inline void next_pair_in_row(const Table& table, VI& words, Columns* w) {
+    next_in_row(table, words, &w->first, &w->second);
   }
   static inline void byte_pair(const int8_t* p, Columns* w) {
     widen_pairs(p, &w->first, &w->second);

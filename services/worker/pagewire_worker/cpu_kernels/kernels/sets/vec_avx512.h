@@ -181,6 +181,7 @@ struct Float32 {
   static inline Sum nothing() { return zero(); }
   // The columns of two inputs of a matrix of codes, for codes.h.
   typedef V Table;
+  static constexpr bool COMPUTES_ROWS = false;
   static inline Table code_table(const float* values) { return values ? load(values) : zero(); }
   static inline void next_pair(Table table, VI& words, Columns* w) {
     look_up_pairs(table, words, w, w + 1);
@@ -217,6 +218,7 @@ struct BFloat16 {
     return (__m512bh)_mm512_and_si512((__m512i)w, _mm512_set1_epi32(0xffff));
   }
   typedef __m512i Table;  // twice, because the lower 5 bits of an index count
+  static constexpr bool COMPUTES_ROWS = false;
   static inline Table code_table(const float* values) {
     V table = values ? load(values) : zero();
     return (__m512i)_mm512_cvtne2ps_pbh(table, table);
@@ -263,6 +265,7 @@ struct BFloat16 {
   }
   static inline Columns first_only(Columns w) { return {w.first, _mm512_setzero_ps()}; }
   typedef V Table;
+  static constexpr bool COMPUTES_ROWS = false;
   static inline Table code_table(const float* values) { return values ? load(values) : zero(); }
   static inline void next_pair(Table table, VI& words, Columns* w) {
     look_up_pairs(table, words, &w->first, &w->second);
