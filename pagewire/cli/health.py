@@ -8,6 +8,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Sequence
+from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any
 
@@ -40,13 +41,20 @@ def run(name: str, argv: Sequence[str]) -> int:
     parser.add_argument(
         "--timeout-seconds", type=waiting_seconds, default=DEFAULT_TIMEOUT_SECONDS, help="(2)"
     )
+    parser.add_argument(
+        "--tls-dir",
+        metavar="DIR",
+        help="folder with ca.crt, tls.crt and tls.key of any role, for a role with --tls-dir",
+    )
     options = parser.parse_args(argv)
     if options.address.startswith(_SCHEMES):
         if options.service:
             parser.error("--service is for gRPC; a URL has a path: /live or /ready")
         print(_ask_http(options.address, options.timeout_seconds))
     else:
-        asked = _ask_grpc(options.address, options.service, options.timeout_seconds)
+        asked = _ask_grpc(
+            options.address, options.service, options.timeout_seconds, options.tls_dir
+        )
         print(asyncio.run(asked))
     return 0
 
@@ -67,15 +75,24 @@ def _ask_http(url: str, seconds: float) -> str:
         raise UnavailableError(f"{url} does not answer: {reason}") from error
 
 
-async def _ask_grpc(text: str, service: str, seconds: float) -> str:
+@dataclass(frozen=True, slots=True)
+class _TlsSettings:
+    tls_dir: str | None
+    insecure: bool = False
+
+
+async def _ask_grpc(text: str, service: str, seconds: float, tls_dir: str | None) -> str:
     import grpc.aio
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-    address = str(parse_address(text, setting="ADDRESS"))
+    from pagewire_shared.rpc import links
+
+    links.use(_TlsSettings(tls_dir))
+    address = parse_address(text, setting="ADDRESS")
     shown = f"{address} ({service})" if service else address
     # A proxy of the environment must not answer in its place.
     options = [("grpc.enable_http_proxy", 0)]
-    async with grpc.aio.insecure_channel(address, options=options) as channel:
+    async with links.open_channel(address, None, options) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)
         try:
             answer = await stub.Check(

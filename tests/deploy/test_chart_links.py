@@ -25,6 +25,8 @@ EXTERNAL = {
     "elsewhere": {"keys", "hub", "models", "redis", "test-key"},
     "disaggregated": {"models"},
     "keda": {"models"},
+    # cert-manager makes them.
+    "tls": {"mine", *(f"pw-pagewire-{role}-tls" for role in ("frontend", "scheduler", "kvstore"))},
 }
 
 

@@ -31,9 +31,48 @@ def test_processes_have_three_probes_at_ports_that_they_have(objects):
             assert {"periodSeconds", "failureThreshold"} <= description.keys()
 
 
+def service_asked(probe):
+    """Return the health service that a probe asks, by the kubelet or by a command with TLS."""
+    if "grpc" in probe:
+        return probe["grpc"]["service"]
+    _, _, _, service, tls_dir = probe["exec"]["command"]
+    assert tls_dir == "--tls-dir=/etc/pagewire/tls"
+    return service.removeprefix("--service=")
+
+
+def test_roles_have_certificates_or_say_that_they_have_none(objects):
+    with_tls = "--tls-dir=/etc/pagewire/tls"
+    for pods in pods_of(objects, *ROLES):
+        arguments = pods.container["args"]
+        assert ("--insecure" in arguments) != (with_tls in arguments), pods.name
+        mounts = {one["name"]: one["mountPath"] for one in pods.container["volumeMounts"]}
+        assert (mounts.get("tls") == "/etc/pagewire/tls") == (with_tls in arguments)
+
+
+def test_certificates_have_the_names_of_their_role(helm):
+    objects = render(helm, VARIANTS["tls"])
+    made = {
+        item["spec"]["dnsNames"][0]: item["spec"]
+        for item in objects
+        if item["kind"] == "Certificate"
+    }
+    assert made.keys() == {f"{role}.pagewire" for role in ROLES}
+    secrets = {
+        pods.role: volume["secret"]["secretName"]
+        for pods in pods_of(objects, *ROLES)
+        for volume in pods.spec["volumes"]
+        if volume["name"] == "tls"
+    }
+    assert secrets == {role: made[f"{role}.pagewire"]["secretName"] for role in ROLES}
+    assert secrets["worker"] == "mine"
+    for spec in made.values():
+        assert spec["dnsNames"][1] == "link.pagewire"
+        assert spec["issuerRef"] == {"name": "ours", "kind": "Issuer"}
+
+
 def test_grpc_roles_are_asked_three_questions(objects):
     for pods in pods_of(objects, "scheduler", "worker", "kvstore"):
-        services = [pods.container[probe]["grpc"]["service"] for probe in PROBES]
+        services = [service_asked(pods.container[probe]) for probe in PROBES]
         assert services == ["startup", "readiness", "liveness"]
     (frontend,) = pods_of(objects, "frontend")
     paths = [frontend.container[probe]["httpGet"]["path"] for probe in PROBES]

@@ -18,6 +18,7 @@ from support.charts.charts import CHART, ROOT, VALUES_FILES, Release, named, of_
 VERSIONS = ("1.27", "1.37")
 # What no Kubernetes has by itself; checked below.
 CUSTOM = {
+    "Certificate": "cert-manager.io/v1",
     "HTTPRoute": "gateway.networking.k8s.io/v1",
     "InferencePool": "inference.networking.k8s.io/v1",
     "PodMonitor": "monitoring.coreos.com/v1",

@@ -135,6 +135,11 @@ resources:
   readOnly: true
   {{- end }}
 {{- end }}
+{{- if and .root.Values.tls.enabled (ne .component "redis") }}
+- name: tls
+  mountPath: /etc/pagewire/tls
+  readOnly: true
+{{- end }}
 {{- with .values.extraVolumeMounts }}
 {{ toYaml . }}
 {{- end }}
@@ -157,6 +162,15 @@ resources:
     {{- end }}
   {{- end }}
 {{- end }}
+{{- if and .root.Values.tls.enabled (ne .component "redis") }}
+- name: tls
+  secret:
+    secretName: {{ include "pagewire.tlsSecret" . }}
+    items:
+      {{- range list "ca.crt" "tls.crt" "tls.key" }}
+      - {key: {{ . }}, path: {{ . }}}
+      {{- end }}
+{{- end }}
 {{- with .values.extraVolumes }}
 {{ toYaml . }}
 {{- end }}
@@ -167,22 +181,47 @@ resources:
 - --log-format={{ .Values.log.format }}
 - --metrics-host=0.0.0.0
 - --metrics-port=9090
+{{- if .Values.tls.enabled }}
+- --tls-dir=/etc/pagewire/tls
+{{- else }}
+- --insecure
+{{- end }}
+{{- end -}}
+
+{{/* The secret with the certificate of a role. */}}
+{{- define "pagewire.tlsSecret" -}}
+{{- default (printf "%s-%s-tls" (include "pagewire.fullname" .root) .component) (get .root.Values.tls.secrets .component) -}}
 {{- end -}}
 
 {{/* Three questions to the health service on `port`, each with a name of its own. */}}
 {{- define "pagewire.grpcProbes" -}}
 startupProbe:
-  grpc: {port: {{ .port }}, service: startup}
+  {{- include "pagewire.asked" (dict "service" "startup" "role" .) | nindent 2 }}
   periodSeconds: {{ .values.startup.periodSeconds }}
   failureThreshold: {{ .values.startup.failureThreshold }}
   timeoutSeconds: {{ .root.Values.probes.readiness.timeoutSeconds }}
 readinessProbe:
-  grpc: {port: {{ .port }}, service: readiness}
+  {{- include "pagewire.asked" (dict "service" "readiness" "role" .) | nindent 2 }}
   {{- toYaml .root.Values.probes.readiness | nindent 2 }}
 livenessProbe:
-  grpc: {port: {{ .port }}, service: liveness}
+  {{- include "pagewire.asked" (dict "service" "liveness" "role" .) | nindent 2 }}
   {{- toYaml .root.Values.probes.liveness | nindent 2 }}
   {{- include "pagewire.hungGrace" . | nindent 2 }}
+{{- end -}}
+
+{{/* The kubelet speaks no TLS to gRPC: a command with the role's own certificate asks in its place. */}}
+{{- define "pagewire.asked" -}}
+{{- if .role.root.Values.tls.enabled -}}
+exec:
+  command:
+    - pagewire
+    - health
+    - 127.0.0.1:{{ .role.port }}
+    - --service={{ .service }}
+    - --tls-dir=/etc/pagewire/tls
+{{- else -}}
+grpc: {port: {{ .role.port }}, service: {{ .service }}}
+{{- end -}}
 {{- end -}}
 
 {{/* What hangs does not hear that it is to end: it is not waited for as for one that drains. */}}

@@ -22,6 +22,7 @@ from pagewire_shared.process.probe_answers import PROBE, ProbeAnswers
 from pagewire_shared.process.settings import load_config
 from pagewire_shared.process.standby import GO, StandbyGate
 from pagewire_shared.process.status import StatusReporter
+from pagewire_shared.rpc import links
 from pagewire_shared.rpc.address import LOOPBACK, Address, parse_address
 
 _logger = logging.getLogger(__name__)
@@ -38,6 +39,10 @@ class _HasProcessConfig(Protocol):
     def metrics_port(self) -> int | None: ...
     @property
     def metrics_host(self) -> str: ...
+    @property
+    def tls_dir(self) -> str | None: ...
+    @property
+    def insecure(self) -> bool: ...
     @property
     def exit_with_parent(self) -> bool: ...
     @property
@@ -88,6 +93,7 @@ def run_role(
         config = loaded.config
         configure_logging(role, config.log_level, config.log_format)
         status = StatusReporter(role, is_managed=config.exit_with_parent)
+        links.use(config)
         context = ProcessContext(status)
         probes = ProbeAnswers(context.answer_probe)
         gate = StandbyGate()

@@ -62,6 +62,14 @@ class ProcessConfig:
     metrics_host: str = setting(
         "", "Address of --metrics-port; that of the role itself if unset, else 127.0.0.1"
     )
+    tls_dir: str | None = setting(
+        None,
+        "Folder with ca.crt, tls.crt and tls.key of this role: its links to other roles over TCP"
+        " are TLS, with certificates on both sides",
+    )
+    insecure: bool = setting(
+        False, "Listen without --tls-dir on an address that other machines reach"
+    )
     exit_with_parent: bool = setting(
         False, "Exit when standard input closes; status lines as JSON", is_hidden=True
     )

@@ -8,12 +8,14 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from pagewire_shared.errors import StartupError
+from pagewire_shared.rpc import links
 from pagewire_shared.rpc.address import Address, require_free
 from pagewire_shared.rpc.errors import ErrorInterceptor
 from pagewire_shared.rpc.options import Options, server_options
@@ -136,14 +138,10 @@ class RpcServer:
         del self._ended[server]
 
 
-def _warn_if_open(address: Address, setting: str, *, is_public: bool) -> None:
-    if not (is_public or address.is_local):
-        _logger.warning(
-            "%s %s is open to whoever reaches it, without authentication or encryption: let only "
-            "Pagewire's own processes reach it (network policy, firewall)",
-            setting,
-            address,
-        )
+def _listen(server: grpc.aio.Server, target: str, credentials: Any) -> int:
+    if credentials is None:
+        return server.add_insecure_port(target)
+    return server.add_secure_port(target, credentials)
 
 
 async def start_server(
@@ -165,27 +163,27 @@ async def start_server(
         service_names: Full names of the services, for health and reflection.
         setting: Setting that the StartupError names when the address is taken.
         is_port_shared: Several processes may listen on this port.
-        is_public: Callers are authenticated; else a warning is logged for a non-local address.
+        is_public: Callers have API keys. Else they are roles, and links.py says how they speak.
         interceptors: Interceptors behind the one that turns errors into statuses.
         options: Options of the server; None for those of control streams.
     """
     if not is_port_shared:
         require_free(address, setting=setting)
-    _warn_if_open(address, setting, is_public=is_public)
+    guard = links.NO_GUARD if is_public else links.guard(address, setting=setting)
     servicer = health.aio.HealthServicer()
     names = (*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
     socket_file = SocketFile(address.path) if address.is_unix else None
 
     async def open_server(where: Address) -> tuple[grpc.aio.Server, int]:
         server = grpc.aio.server(
-            interceptors=[ErrorInterceptor(), *interceptors],
+            interceptors=[ErrorInterceptor(), *guard.interceptors, *interceptors],
             options=server_options(is_port_shared=is_port_shared) if options is None else options,
         )
         register(server)
         health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
         reflection.enable_server_reflection(names, server)
         if socket_file is None:
-            port = server.add_insecure_port(str(where))
+            port = _listen(server, str(where), guard.credentials)
             await server.start()
         else:
             name = socket_file.next_name()

@@ -87,6 +87,8 @@ def role_cell(
         for name, place in places.items():
             role, kind = _role_of(name), _kind_of(name)
             wanted = [*_flags(name, addresses, checkpoint), "--log-level", "warning"]
+            if not place.address.startswith("unix:"):
+                wanted.append("--insecure")  # namespaces are reached by this machine only
             for key in dict.fromkeys((role, kind, name)):
                 wanted += more.get(key, ())
             members[name] = stack.enter_context(RoleProcess(name, role, place, wanted))

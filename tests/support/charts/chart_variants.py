@@ -124,6 +124,10 @@ ELSEWHERE: dict[str, Any] = {
     "httpRoute": {**ON, "parentRefs": [{"name": "gateway"}]},
 }
 
+TLS: dict[str, Any] = {
+    "tls": {**ON, "issuerRef": {"name": "ours", "kind": "Issuer"}, "secrets": {"worker": "mine"}},
+}
+
 VARIANTS: dict[str, Release] = {
     "default": Release(),
     **{path.stem: Release(files=[path]) for path in VALUES_FILES},
@@ -132,6 +136,7 @@ VARIANTS: dict[str, Release] = {
     "elsewhere": Release(ELSEWHERE),
     "group": Release({"frontend": {"group": ON, "replicas": 3}}),
     "scaled-group": Release({"frontend": {"group": ON, "autoscaling": {**ON, "maxReplicas": 4}}}),
+    "tls": Release(TLS),
     "oldest": Release(flags=["--kube-version", "1.27.0"]),
     "long-name": Release({"workers": [{**BUILTIN, "name": "a" * 20}]}, name="r" * 53),
     "own-name": Release({"fullnameOverride": "mine", "nameOverride": "other"}),

@@ -15,6 +15,7 @@ from pagewire_shared.process.process import _metrics_host
 from pagewire_shared.rpc.address import Address, parse_address
 from pagewire_shared.rpc.server import start_server
 from pagewire_worker.config import WorkerConfig
+from support.security.certificates import links_of
 
 SCHEDULER, STORE = SchedulerConfig(), KvStoreConfig()
 WORKER = WorkerConfig(model="m")
@@ -56,7 +57,7 @@ async def test_an_open_internal_port_is_logged_once(
     caplog: pytest.LogCaptureFixture, is_public: bool
 ) -> None:
     # Without opening one here.
-    with mock.patch.object(Address, "is_local", new=False):
+    with mock.patch.object(Address, "is_local", new=False), links_of(None, insecure=True):
         server = await start_server(
             Address("127.0.0.1", 0), lambda _: None, [], setting="--listen", is_public=is_public
         )

@@ -16,12 +16,17 @@ from pagewire_protos.frontend.v1 import peer_pb2 as pb
 from pagewire_protos.frontend.v1 import peer_pb2_grpc
 from pagewire_protos.frontend.v1.explain_pb2 import ExplainResponse
 from pagewire_shared.errors import DeadlineError, PagewireError, UnavailableError
+from pagewire_shared.rpc import links
 from pagewire_shared.rpc.address import Address
 from pagewire_shared.rpc.errors import from_rpc_error
 from pagewire_shared.rpc.options import control_channel_options
+from pagewire_shared.security.roles import LinkRole
 
 ADAPTER_SECONDS: Final = 60.0
 """Time in which a peer reads an adapter."""
+
+RENEWED_SECONDS: Final = 300.0
+"""Time that calls have to end once a new certificate is used."""
 
 
 class Peer:
@@ -39,38 +44,39 @@ class Peer:
     def __init__(self, name: str, address: Address, *, timeout_seconds: float) -> None:
         self.name = name
         self._timeout_seconds = timeout_seconds
-        self._channel = grpc.aio.insecure_channel(str(address), options=control_channel_options())
-        self._stub = peer_pb2_grpc.PeerServiceStub(self._channel)
+        self._address = address
+        self._closing: set[asyncio.Task[None]] = set()
+        self._dial()
 
     async def get(self, response_id: str, tenant: str | None) -> Body:
         """Return a response as it is now."""
         request = pb.GetResponseRequest(response_id=response_id, tenant=tenant)
-        body: Body = orjson.loads((await self._ask(self._stub.GetResponse, request)).body)
+        body: Body = orjson.loads((await self._ask(self._stub().GetResponse, request)).body)
         return body
 
     async def cancel(self, response_id: str, tenant: str | None) -> Body:
         """End a response that still runs and return it."""
         request = pb.CancelResponseRequest(response_id=response_id, tenant=tenant)
-        body: Body = orjson.loads((await self._ask(self._stub.CancelResponse, request)).body)
+        body: Body = orjson.loads((await self._ask(self._stub().CancelResponse, request)).body)
         return body
 
     async def delete(self, response_id: str, tenant: str | None) -> None:
         """Forget a response."""
         request = pb.DeleteResponseRequest(response_id=response_id, tenant=tenant)
-        await self._ask(self._stub.DeleteResponse, request)
+        await self._ask(self._stub().DeleteResponse, request)
 
     async def input_items(self, response_id: str, tenant: str | None) -> list[Body]:
         """Return all items that a response was made from."""
         request = pb.ListInputItemsRequest(response_id=response_id, tenant=tenant)
         items: list[Body] = orjson.loads(
-            (await self._ask(self._stub.ListInputItems, request)).items
+            (await self._ask(self._stub().ListInputItems, request)).items
         )
         return items
 
     async def conversation(self, response_id: str, tenant: str | None) -> list[Body]:
         """Return the items that a response that builds on this one begins with."""
         request = pb.GetConversationRequest(response_id=response_id, tenant=tenant)
-        answer = await self._ask(self._stub.GetConversation, request)
+        answer = await self._ask(self._stub().GetConversation, request)
         items: list[Body] = orjson.loads(answer.items)
         return items
 
@@ -79,12 +85,12 @@ class Peer:
     ) -> AsyncIterator[list[bytes]]:
         """Return the events from number `first` on, as they are sent, up to the last."""
         request = pb.FollowEventsRequest(response_id=response_id, tenant=tenant, first=first)
-        return self._frames(await self._begun(self._stub.FollowEvents(request)))
+        return self._frames(await self._begun(self._stub().FollowEvents(request)))
 
     async def read(self, stream_id: str, tenant: str | None, first: int) -> StreamReading:
         """Begin to read a kept stream from event number `first` on."""
         request = pb.FollowStreamRequest(stream_id=stream_id, tenant=tenant, first=first)
-        call = await self._begun(self._stub.FollowStream(request))
+        call = await self._begun(self._stub().FollowStream(request))
         return StreamReading(self._frames(call), call.cancel)
 
     async def claim(self, claim: KeyClaim) -> KeyHolder:
@@ -96,13 +102,13 @@ class Peer:
             digest=claim.holder.digest,
             instead_of=claim.instead_of,
         )
-        answer = await self._ask(self._stub.ClaimKey, request)
+        answer = await self._ask(self._stub().ClaimKey, request)
         return KeyHolder(answer.stream_id, answer.digest)
 
     async def explain(self, request: str) -> ExplainResponse:
         """Return where the time of one of its requests went."""
         asked = pb.ExplainOwnRequest(request=request)
-        answer: pb.ExplainOwnResponse = await self._ask(self._stub.ExplainOwn, asked)
+        answer: pb.ExplainOwnResponse = await self._ask(self._stub().ExplainOwn, asked)
         return answer.explanation
 
     async def _begun(self, call: Any) -> Any:
@@ -123,7 +129,7 @@ class Peer:
 
     async def metrics(self) -> str:
         """Return the metrics of the process, in Prometheus' text format."""
-        answer = await self._ask(self._stub.GetMetrics, pb.GetMetricsRequest())
+        answer = await self._ask(self._stub().GetMetrics, pb.GetMetricsRequest())
         exposition: str = answer.exposition
         return exposition
 
@@ -131,13 +137,31 @@ class Peer:
         """Load an adapter there; without a path forget the name."""
         request = pb.SetAdapterRequest(name=name, path=path, root=root, base_model=base_model)
         try:
-            await self._stub.SetAdapter(request, timeout=ADAPTER_SECONDS)
+            await self._stub().SetAdapter(request, timeout=ADAPTER_SECONDS)
         except grpc.aio.AioRpcError as error:
             raise self._reason(error) from error
 
     async def close(self) -> None:
         """End the connection."""
+        for task in self._closing:
+            task.cancel()
         await self._channel.close()
+
+    def _dial(self) -> None:
+        self._stamp = links.stamp()
+        options = control_channel_options()
+        self._channel = links.open_channel(self._address, LinkRole.FRONTEND, options)
+        self._service = peer_pb2_grpc.PeerServiceStub(self._channel)
+
+    def _stub(self) -> Any:
+        """Return the service; behind a new certificate, over a channel of its own."""
+        if links.stamp() != self._stamp:
+            # Calls of the channel before may go on for a while.
+            task = asyncio.create_task(self._channel.close(RENEWED_SECONDS))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+            self._dial()
+        return self._service
 
     async def _ask(self, method: Any, request: Any) -> Any:
         try:

@@ -16,8 +16,10 @@ from pagewire_shared.errors import PagewireError, PeerRefusedError, UnavailableE
 from pagewire_shared.process.cancellation import is_cancelled
 from pagewire_shared.rpc.address import Address
 from pagewire_shared.rpc.errors import from_rpc_error
+from pagewire_shared.rpc.links import open_channel
 from pagewire_shared.rpc.options import control_channel_options
 from pagewire_shared.rpc.send_queue import SendQueue
+from pagewire_shared.security.roles import LinkRole
 
 HEARTBEAT_SECONDS = 1.0
 WELCOME_SECONDS = 10.0
@@ -141,9 +143,7 @@ class AttachStream:
 async def dial(address: Address, *, silence_seconds: float) -> AsyncIterator[AttachStream]:
     """Open a stream to the scheduler at `address`; it is cancelled on leaving."""
     # A channel per attempt: a channel that stays would add its own backoff to ours.
-    async with grpc.aio.insecure_channel(
-        str(address), options=control_channel_options()
-    ) as channel:
+    async with open_channel(address, LinkRole.SCHEDULER, control_channel_options()) as channel:
         call = FrontendAttachServiceStub(channel).AttachFrontend()
         try:
             yield AttachStream(call, silence_seconds=silence_seconds)

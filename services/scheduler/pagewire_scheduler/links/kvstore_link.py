@@ -22,7 +22,9 @@ from pagewire_shared.process.backoff import Backoff
 from pagewire_shared.process.cancellation import is_cancelled
 from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.rpc.errors import from_rpc_error
+from pagewire_shared.rpc.links import open_channel
 from pagewire_shared.rpc.options import Options, control_channel_options
+from pagewire_shared.security.roles import LinkRole
 
 HELLO_SECONDS: Final = 5.0
 SETTLE_SECONDS: Final = 0.25
@@ -95,7 +97,7 @@ class KvStoreLink:
     async def _watch_once(self) -> None:
         """Watch until the stream ends, and raise the reason."""
         # A channel per attempt: a kept one would add its own backoff to ours.
-        async with grpc.aio.insecure_channel(self._target, options=_options()) as channel:
+        async with open_channel(self._target, LinkRole.KVSTORE, _options()) as channel:
             store_id = await self._introduce(channel)
             sequence = self._position.open(store_id)
             if sequence is None:

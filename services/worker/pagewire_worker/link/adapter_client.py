@@ -12,6 +12,7 @@ from pagewire_shared.adapters.tensor_header import AdapterBounds
 from pagewire_shared.errors import WireError
 from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.rpc.errors import from_rpc_error
+from pagewire_shared.rpc.links import open_channel
 from pagewire_shared.rpc.options import kv_channel_options
 
 
@@ -62,8 +63,9 @@ async def fetch_adapter(address: str, adapter_id: bytes, bounds: AdapterBounds) 
     Raises:
         PagewireError: The server cannot be reached, has no such adapter, or broke the contract.
     """
-    target = str(parse_address(address, setting="sources"))
-    async with grpc.aio.insecure_channel(target, options=kv_channel_options()) as channel:
+    where = parse_address(address, setting="sources")
+    # From any role: the content is checked by its hash.
+    async with open_channel(where, None, kv_channel_options()) as channel:
         stub = adapter_content_pb2_grpc.AdapterContentServiceStub(channel)
         incoming = IncomingFiles(bounds)
         call = stub.FetchAdapter(wire.FetchAdapterRequest(adapter_id=adapter_id))

@@ -17,8 +17,10 @@ from pagewire_shared.identity.seen_generations import SeenGenerations
 from pagewire_shared.process.backoff import REDIAL_MAX_SECONDS, Backoff
 from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.rpc.errors import from_rpc_error
+from pagewire_shared.rpc.links import open_channel
 from pagewire_shared.rpc.options import control_channel_options
 from pagewire_shared.rpc.redial import Redial
+from pagewire_shared.security.roles import LinkRole
 from pagewire_worker.adapters.loader import AdapterLoader
 from pagewire_worker.grammars.compiler import GrammarCompiler
 from pagewire_worker.link.attach_stream import AttachStream
@@ -110,9 +112,8 @@ class SchedulerLink:
 
     async def _attach_once(self) -> PagewireError:
         """Run one attach to its end and return the reason of the end."""
-        async with grpc.aio.insecure_channel(
-            self._address, options=control_channel_options()
-        ) as channel:
+        options = control_channel_options()
+        async with open_channel(self._address, LinkRole.SCHEDULER, options) as channel:
             attach = AttachStream(
                 info=self._info,
                 model_runner=self._model_runner,

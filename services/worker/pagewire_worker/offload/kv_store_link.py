@@ -25,7 +25,9 @@ from pagewire_shared.kv.arena import ArenaFacts
 from pagewire_shared.kv.streams import deserializer, serializer
 from pagewire_shared.process.cancellation import is_cancelled
 from pagewire_shared.rpc.errors import from_rpc_error
+from pagewire_shared.rpc.links import open_channel
 from pagewire_shared.rpc.options import kv_channel_options
+from pagewire_shared.security.roles import LinkRole
 from pagewire_worker.offload.connector import LoadedBlock, OutgoingBlock
 from pagewire_worker.offload.get_stream import blocks_per_stream, read_blocks
 from pagewire_worker.offload.put_stream import PutStream
@@ -261,7 +263,7 @@ class KvStoreLink:
     async def _connect(self) -> grpc.aio.Channel:
         # With its own pool: a new channel must not wait out the backoff of an old one.
         options = [*kv_channel_options(), ("grpc.use_local_subchannel_pool", 1)]
-        channel = grpc.aio.insecure_channel(self._address, options=options)
+        channel = open_channel(self._address, LinkRole.KVSTORE, options)
         try:
             await self._greet(channel)
         except BaseException:

@@ -18,7 +18,9 @@ from pagewire_shared.kv.layers_convert import decode_response
 from pagewire_shared.kv.transport import KvTransport
 from pagewire_shared.process.cancellation import is_cancelled
 from pagewire_shared.rpc.errors import from_rpc_error
+from pagewire_shared.rpc.links import open_channel
 from pagewire_shared.rpc.options import kv_channel_options
+from pagewire_shared.security.roles import LinkRole
 from pagewire_worker.offload.shared_arena import SharedArena, open_arena
 from pagewire_worker.transfer.incoming_layers import ArrivedLayers, IncomingLayers
 from pagewire_worker.transfer.pull_client import PullClient
@@ -181,7 +183,7 @@ class HolderLink:
         if self._channel is None:
             # With its own pool: a new channel must not wait out the backoff of an old one.
             options = [*kv_channel_options(), ("grpc.use_local_subchannel_pool", 1)]
-            self._channel = grpc.aio.insecure_channel(self._address, options=options)
+            self._channel = open_channel(self._address, LinkRole.WORKER, options)
         return self._channel
 
     async def _failed(self, channel: grpc.aio.Channel, error: PagewireError) -> PagewireError:

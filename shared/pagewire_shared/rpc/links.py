@@ -1,0 +1,160 @@
+"""Opens channels and servers of the links between roles: with TLS, where this process has it.
+
+Links over Unix sockets have none: the folder of the socket says who reaches it. A process has one
+certificate for all its links, so the setting is the process's (`use`).
+"""
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import grpc.aio
+
+from pagewire_shared.errors import StartupError
+from pagewire_shared.rpc.address import Address, parse_address
+from pagewire_shared.rpc.options import Options
+from pagewire_shared.security.caller_check import CallerInterceptor
+from pagewire_shared.security.roles import LINK_HOST, LinkRole
+from pagewire_shared.security.tls_files import Stamp, TlsFiles, read_files, stamp_of
+
+_logger = logging.getLogger(__name__)
+
+
+class TlsSettings(Protocol):
+    """The settings of a process that this module reads."""
+
+    @property
+    def tls_dir(self) -> str | None: ...
+    @property
+    def insecure(self) -> bool: ...
+
+
+class LinkSecurity:
+    """The certificate of this process, read again when its files change.
+
+    Args:
+        folder: Folder with the files; see tls_files.
+
+    Raises:
+        StartupError: They cannot be used.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()  # handshakes of servers come in threads of the library
+        self._stamp = stamp_of(folder)
+        self._files = read_files(folder)
+
+    @property
+    def stamp(self) -> Stamp | None:
+        """What changes with the certificate."""
+        self.files()
+        return self._stamp
+
+    def files(self) -> TlsFiles:
+        """Return the present files; the ones before while new ones cannot be used."""
+        with self._lock:
+            found = stamp_of(self._folder)
+            if found is not None and found != self._stamp:
+                try:
+                    self._files = read_files(self._folder)
+                except StartupError as error:
+                    _logger.warning("the certificate before is used: %s", error.message)
+                else:
+                    _logger.info("a new certificate is used from %s", self._folder)
+                self._stamp = found
+            return self._files
+
+    def channel(self, target: str, host: str, options: Options) -> grpc.aio.Channel:
+        """Return a channel to a server whose certificate is for `host`."""
+        files = self.files()
+        credentials = grpc.ssl_channel_credentials(files.authority, files.key, files.certificate)
+        own: list[tuple[str, Any]] = [*options, ("grpc.ssl_target_name_override", host)]
+        return grpc.aio.secure_channel(target, credentials, options=own)
+
+    def server_credentials(self) -> grpc.ServerCredentials:
+        """Return credentials that ask peers for a certificate, and follow the files."""
+        return grpc.dynamic_ssl_server_credentials(
+            self._configuration(), self._configuration, require_client_authentication=True
+        )
+
+    def _configuration(self) -> Any:
+        files = self.files()
+        pairs = [(files.key, files.certificate)]
+        return grpc.ssl_server_certificate_configuration(pairs, files.authority)
+
+
+class _Process:
+    security: LinkSecurity | None = None
+    is_insecure = False
+
+
+_process = _Process()
+
+
+def use(settings: TlsSettings) -> None:
+    """Take the settings of this process. Raises StartupError."""
+    folder = settings.tls_dir
+    _process.security = None if folder is None else LinkSecurity(Path(folder))
+    _process.is_insecure = settings.insecure
+
+
+def stamp() -> Stamp | None:
+    """Return what changes with the certificate of this process; None without one."""
+    return None if _process.security is None else _process.security.stamp
+
+
+def open_channel(
+    address: Address | str, role: LinkRole | None, options: Options
+) -> grpc.aio.Channel:
+    """Return a channel to a server of another role.
+
+    Args:
+        role: The role that the server has to have; None for any.
+    """
+    where = parse_address(address, setting="address") if isinstance(address, str) else address
+    if _process.security is None or where.is_unix:
+        return grpc.aio.insecure_channel(str(where), options=options)
+    host = LINK_HOST if role is None else role.host
+    return _process.security.channel(str(where), host, options)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerGuard:
+    """What a server between roles listens with; `credentials` are None without TLS."""
+
+    interceptors: Sequence[grpc.aio.ServerInterceptor] = ()
+    credentials: grpc.ServerCredentials | None = None
+
+
+NO_GUARD: Final = ServerGuard()
+
+
+def guard(address: Address, *, setting: str) -> ServerGuard:
+    """Return what a server between roles listens with.
+
+    Raises:
+        StartupError: Other machines reach the address, and this process has neither --tls-dir nor
+            --insecure; names `setting`.
+    """
+    security = _process.security
+    if security is not None and not address.is_unix:
+        return ServerGuard((CallerInterceptor(),), security.server_credentials())
+    if address.is_local:
+        return NO_GUARD
+    if not _process.is_insecure:
+        raise StartupError(
+            f"{setting} {address} is reached by other machines: give --tls-dir (`pagewire certs"
+            f" --help`), or --insecure where nobody but Pagewire's own processes reaches it",
+            field=setting,
+        )
+    _logger.warning(
+        "%s %s is open to whoever reaches it, without authentication or encryption (--insecure):"
+        " let only Pagewire's own processes reach it (network policy, firewall)",
+        setting,
+        address,
+    )
+    return NO_GUARD

@@ -1,0 +1,65 @@
+"""Refuses calls of roles that the table of callers does not name."""
+
+import inspect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+import grpc.aio
+
+from pagewire_shared.errors import ForbiddenError
+from pagewire_shared.security.callers import may_call
+from pagewire_shared.security.roles import identity_of
+
+_logger = logging.getLogger(__name__)
+_NAMES = "x509_subject_alternative_name"
+
+
+class CallerInterceptor(grpc.aio.ServerInterceptor):
+    """Checks the certificate of the caller, which the transport has verified, for each call."""
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """Wrap the handler of one call."""
+        handler, method = await continuation(handler_call_details), handler_call_details.method
+        if handler is None:
+            return None
+        kind = ("stream" if handler.request_streaming else "unary") + (
+            "_stream" if handler.response_streaming else "_unary"
+        )
+        inner = getattr(handler, kind)
+        is_generator = handler.response_streaming and not inspect.iscoroutinefunction(inner)
+        wrapped = _checked_stream(inner, method) if is_generator else _checked(inner, method)
+        make = getattr(grpc, f"{kind}_rpc_method_handler")
+        return make(wrapped, handler.request_deserializer, handler.response_serializer)
+
+
+def _checked(inner: Any, method: str) -> Any:
+    async def call(request: Any, context: Any) -> Any:
+        check_caller(method, context)
+        return await inner(request, context)
+
+    return call
+
+
+def _checked_stream(inner: Any, method: str) -> Any:
+    async def call(request: Any, context: Any) -> AsyncIterator[Any]:
+        check_caller(method, context)
+        async with aclosing(inner(request, context)) as responses:
+            async for response in responses:
+                yield response
+
+    return call
+
+
+def check_caller(method: str, context: Any) -> None:
+    """Raise ForbiddenError if the caller's roles may not call a method, and log it."""
+    peer = identity_of(context.auth_context().get(_NAMES, ()))
+    if may_call(method, peer.roles):
+        return
+    _logger.warning("refused %s of %s at %s", method, peer, context.peer())
+    raise ForbiddenError(f"{method} may not be called by {peer}")
