@@ -29,7 +29,7 @@ from pagewire_shared.process.settings import (
 )
 from pagewire_shared.process.sizes import parse_count
 from pagewire_shared.sampling.checks import MAX_LOGPROBS
-from pagewire_worker.config import WorkerConfig
+from pagewire_worker.config import MAX_RANKS, WorkerConfig
 
 _logger = logging.getLogger(__name__)
 
@@ -128,6 +128,10 @@ class ServeConfig:
     device: str = forwarded(WorkerConfig, "device")
     dtype: str = forwarded(WorkerConfig, "dtype")
     model_impl: str = forwarded(WorkerConfig, "model_impl")
+    tensor_parallel_size: int = forwarded(
+        WorkerConfig, "tensor_parallel_size", parse=integer(1, MAX_RANKS)
+    )
+    distributed_executor_backend: str = forwarded(WorkerConfig, "distributed_executor_backend")
     cpu_backend: str = forwarded(WorkerConfig, "cpu_backend")
     cpu_isa: str = forwarded(WorkerConfig, "cpu_isa")
     attention_backend: str = forwarded(WorkerConfig, "attention_backend")

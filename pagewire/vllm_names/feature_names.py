@@ -6,14 +6,20 @@ from typing import Final
 from pagewire.vllm_names.model_names import json_text
 from pagewire_shared.names.foreign_name import ForeignName, no_effect, refused, works
 
-_ONE_DEVICE: Final = "a model on several devices comes later; --num-workers N serves N copies of it"
+_ONE_DEVICE: Final = (
+    "layers are divided by --tensor-parallel-size N; --num-workers N serves N copies of a model"
+)
 _MACHINES: Final = "start pagewire worker --scheduler ADDRESS on each further machine"
 _EXPERTS: Final = "experts are not spread over devices; mixtures of experts run on one"
 
 PARALLEL: Final = (
+    ForeignName(
+        name="tensor_parallel_size",
+        here="tensor_parallel_size",
+        text="processes of one host on CPUs (docs/parallel/tensor-parallel.md)",
+    ),
     *refused(
         _ONE_DEVICE,
-        tensor_parallel_size="1",
         pipeline_parallel_size="1",
         prefill_context_parallel_size="1",
         decode_context_parallel_size="1",
@@ -37,8 +43,10 @@ PARALLEL: Final = (
     ForeignName(name="api_server_count", here="frontends", text="frontends on the same ports"),
     ForeignName(
         name="distributed_executor_backend",
-        text="each worker is a process; there is no Ray",
-        neutral=("none", "mp", "uni"),
+        here="distributed_executor_backend",
+        text="mp or uniproc: ranks are processes of one host; there is no Ray",
+        takes=("auto", "mp", "uniproc"),
+        meanings={"uni": "uniproc", "none": "auto"},
     ),
     *refused(
         "each worker is a process; there is no Ray",

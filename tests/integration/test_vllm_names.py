@@ -19,7 +19,7 @@ from support.cells.clusters import TINY, Cluster
 SCRIPTS = sorted((Path(__file__).parent / "vllm_scripts").glob("*.py"))
 REFUSED = {
     "logits_processors": "logits_processors",
-    "tensor_parallel": "tensor_parallel_size 4",
+    "pipeline_parallel": "pipeline_parallel_size 4",
 }
 """Script -> beginning of the line that refuses it."""
 

@@ -33,7 +33,7 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "queues": ("queue_policy", "tenant_weight", "max_num_waiting"),
     "workers": (
         *("num_workers", "prefill_workers", "decode_workers", "handoff", "steps_in_flight"),
-        "watchdog",
+        *("tensor_parallel_size", "distributed_executor_backend", "watchdog"),
     ),
     "kernels": (
         *("cpu_backend", "cpu_isa", "attention_backend", "linear_backend", "enforce_eager"),

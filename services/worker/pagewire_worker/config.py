@@ -26,7 +26,11 @@ KV_TRANSPORTS = ("auto", "grpc", "off")
 LOAD_FORMATS = ("auto", "dummy")
 MODEL_IMPLS = ("auto", "native", "transformers")
 
+EXECUTOR_BACKENDS = ("auto", "mp", "uniproc")
+
 CPU_NUM_SEQS = 64
+
+MAX_RANKS = 16
 
 FITTED_LEN = -1
 """Value of max_model_len that stands for the longest sequence that fits in the KV cache."""
@@ -46,6 +50,7 @@ _MINIMUMS = {
     "max_num_seqs": 1,
     "max_num_batched_tokens": 1,
     "steps_in_flight": 1,
+    "tensor_parallel_size": 1,
     "cpu_threads": 1,
     "max_loras": 1,
     "max_cpu_loras": 1,
@@ -114,6 +119,14 @@ class WorkerConfig(ModelFilesConfig):
         "auto",
         "Where weights come from: auto for the checkpoint, dummy for random ones of its shape",
         choices=LOAD_FORMATS,
+    )
+    tensor_parallel_size: int = setting(
+        1, "Processes that compute the model together, each a part of every layer; on CPUs"
+    )
+    distributed_executor_backend: str = setting(
+        "auto",
+        "How --tensor-parallel-size starts processes: mp on this host; uniproc for a single one",
+        choices=EXECUTOR_BACKENDS,
     )
     cpu_threads: int | None = setting(None, "Threads of the model; physical cores by default")
     model_impl: str = setting(
@@ -197,6 +210,7 @@ class WorkerConfig(ModelFilesConfig):
         if "," in self.scheduler:
             raise StartupError("--scheduler: a worker takes one scheduler", field="scheduler")
         parse_roles(self.roles)
+        self._check_ranks()
         if not 0.0 < self.gpu_memory_utilization <= 1.0:
             raise StartupError(
                 "--gpu-memory-utilization must be more than 0 and at most 1, "
@@ -218,3 +232,17 @@ class WorkerConfig(ModelFilesConfig):
             if value is not None and value < minimum:
                 flag = name.replace("_", "-")
                 raise StartupError(f"--{flag} must be at least {minimum}, got {value}", field=name)
+
+    def _check_ranks(self) -> None:
+        size = self.tensor_parallel_size
+        if size > MAX_RANKS:
+            raise StartupError(
+                f"--tensor-parallel-size must be at most {MAX_RANKS}, got {size}",
+                field="tensor_parallel_size",
+            )
+        if size > 1 and self.distributed_executor_backend == "uniproc":
+            raise StartupError(
+                f"--distributed-executor-backend: uniproc is one process, and "
+                f"--tensor-parallel-size is {size}",
+                field="distributed_executor_backend",
+            )

@@ -23,6 +23,7 @@ from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.offload.connector import KvConnector
 from pagewire_worker.offload.kv_offload import KvOffload
 from pagewire_worker.offload.kv_store_client import make_connector
+from pagewire_worker.parallel.rank_group import RankGroup
 from pagewire_worker.runner.model_thread import ModelThread
 from pagewire_worker.transfer.block_source import BlockSource
 from pagewire_worker.transfer.kv_transfer import KvTransfer
@@ -44,6 +45,7 @@ async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
     thread = ModelThread(asyncio.get_running_loop())
     thread.start()
     ends = contextlib.AsyncExitStack()
+    replica: Replica | None = None
     try:
         replica = await _until_stopped(_load(config, context, thread), context.stop)
         if replica is None:
@@ -74,6 +76,7 @@ async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
             jobs.append(answer_readiness(server, attached, context))
         if offload is not None:
             jobs.append(offload.run())
+        jobs.append(_fail_with(replica.group))
         await _until_stopped(
             _first_failure(*jobs),
             context.stop,
@@ -81,10 +84,17 @@ async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
         )
         context.status.report("stopping")
     finally:
-        if server is not None:
-            await server.stop(STOP_GRACE_SECONDS)
-        thread.stop(STOP_GRACE_SECONDS)
+        await _stop(server, replica, thread)
         await ends.aclose()
+
+
+async def _stop(server: RpcServer | None, replica: Replica | None, thread: ModelThread) -> None:
+    if server is not None:
+        await server.stop(STOP_GRACE_SECONDS)
+    if replica is not None and replica.group is not None:
+        # Before the thread: a step that waits for a lost rank ends now.
+        await asyncio.to_thread(replica.group.close)
+    thread.stop(STOP_GRACE_SECONDS)
 
 
 async def _with_endpoint(
@@ -211,6 +221,11 @@ async def _report_ready(
     )
     replica.model_runner.backend.kv_cache.touch()
     await asyncio.Event().wait()
+
+
+async def _fail_with(group: RankGroup | None) -> None:
+    """Raise RankLostError when a rank is lost; never ends otherwise."""
+    await (asyncio.Event().wait() if group is None else asyncio.wrap_future(group.lost))
 
 
 async def _first_failure(*jobs: Coroutine[Any, Any, None]) -> None:

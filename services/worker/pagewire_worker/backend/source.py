@@ -12,6 +12,7 @@ import torch
 
 from pagewire_worker.backend.adapters import AdapterLimits, AdapterSlots
 from pagewire_worker.backend.backend import DecodeBounds, ModelBackend
+from pagewire_worker.backend.collectives import ALONE, Collectives
 from pagewire_worker.backend.head import ClassificationHead
 from pagewire_worker.kv.kv_cache import CacheShape, KvCache
 from pagewire_worker.kv.layer_watch import LayerWatch
@@ -54,6 +55,7 @@ class LoadSettings:
         load_format: Source of the weights: auto for the checkpoint, dummy for random ones.
         enforce_eager: Whether CUDA graphs are off.
         adapters: Bounds of the adapters that the model takes; None for none.
+        collectives: Of the ranks that compute the model together.
         pools: Threads by what they run; models of one replica share them, since idle ones of
             another pool would take the cores for a while.
     """
@@ -73,6 +75,7 @@ class LoadSettings:
     enforce_eager: bool = False
     cache_dtype: torch.dtype | None = None
     adapters: AdapterLimits | None = None
+    collectives: Collectives = ALONE
     pools: dict[str, Any] = field(default_factory=dict)
 
 

@@ -49,6 +49,20 @@ class FactoredScales:
         )
         return FactoredScales(rows(self.scales), rows(self.scale_factors), offsets, factors)
 
+    def part(self, groups: slice) -> "FactoredScales | None":
+        """Return those of some groups in a row; None if a factor would be cut."""
+        if groups.start % self.groups or groups.stop % self.groups:
+            return None
+        shared = slice(groups.start // self.groups, groups.stop // self.groups)
+        own, factors = (self.scales, self.offsets), (self.scale_factors, self.offset_factors)
+        scales, offsets = (None if one is None else one[:, groups].contiguous() for one in own)
+        scale_factors, offset_factors = (
+            None if one is None else one[:, shared].contiguous() for one in factors
+        )
+        assert scales is not None
+        assert scale_factors is not None
+        return FactoredScales(scales, scale_factors, offsets, offset_factors)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodedMatrix:

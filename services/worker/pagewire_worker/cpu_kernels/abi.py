@@ -173,6 +173,7 @@ NORM, ROUND, ADD_NORM, PREPARE, STORE, ADD, GATE, ACTIVATE, ROTATE, ATTEND = ran
 ROUTE, SORT, SPREAD, EXPERT_PREPARE, EXPERT_STORE, EXPERT_GATE, COLLECT = range(10, 17)
 LATENT_KEY, LATENT_QUERY, ABSORB, EXPAND = range(17, 21)
 LOWER, EXPERT_LOWER = range(21, 23)
+REDUCE = 23
 """Kinds of operations."""
 
 
@@ -222,6 +223,9 @@ class Model(ctypes.Structure):
         ("norm", NormArgs),
         ("embedding", LinearArgs),
         ("layers", ctypes.POINTER(Layer)),
+        ("group", ctypes.c_void_p),
+        ("first_row", ctypes.c_int32),
+        ("num_rows", ctypes.c_int32),
     )
 
 
@@ -261,6 +265,18 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "pw_isa_name": (ctypes.c_char_p, (_INT,)),
     "pw_isa_runs": (_INT, (_INT,)),
     "pw_source_hash": (ctypes.c_char_p, ()),
+    "pw_group_bytes": (_LONG, (_INT, _LONG)),
+    "pw_group_new": (_POINTER, (_POINTER, _INT, _INT, _LONG, _LONG)),
+    "pw_group_free": (None, (_POINTER,)),
+    "pw_group_timeout": (None, (_POINTER, _LONG)),
+    "pw_group_lose": (None, (_POINTER, _INT)),
+    "pw_group_lost": (_INT, (_POINTER,)),
+    "pw_all_reduce": (_INT, (_POINTER, _POINTER, _LONG)),
+    "pw_all_gather": (_INT, (_POINTER, _POINTER, _LONG, _POINTER)),
+    "pw_broadcast": (_INT, (_POINTER, _POINTER, _LONG, _INT)),
+    "pw_send": (_INT, (_POINTER, _POINTER, _LONG)),
+    "pw_message_bytes": (_LONG, (_POINTER,)),
+    "pw_receive": (_INT, (_POINTER, _POINTER, _LONG)),
     "pw_pool_new": (_POINTER, (_INT, _INT)),
     "pw_pool_free": (None, (_POINTER,)),
     "pw_pack": (None, (_POINTER, _LINEAR, _INT, _POINTER, _LONG, _LONG, _LONG)),

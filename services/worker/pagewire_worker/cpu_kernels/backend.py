@@ -3,6 +3,7 @@
 import ctypes
 import hashlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -30,6 +31,19 @@ CALL_SECONDS = 0.1
 """Approximate limit of one call: the worker reports progress between two calls."""
 
 
+@dataclass(frozen=True, slots=True)
+class KernelRanks:
+    """The ranks that compute a decoder together.
+
+    Attributes:
+        group: Address of the PwGroup.
+        first_token: Of this rank's rows of the embedding.
+    """
+
+    group: int
+    first_token: int
+
+
 class FusedBackend:
     """Runs a FusedDecoder.
 
@@ -37,6 +51,7 @@ class FusedBackend:
 
     Args:
         adapters: Of its matrices; None for none.
+        ranks: Of which this one has a part of the decoder; None for a whole one.
     """
 
     def __init__(
@@ -47,6 +62,7 @@ class FusedBackend:
         on_layer: LayerWatch,
         *,
         adapters: FusedAdapterStore | None = None,
+        ranks: KernelRanks | None = None,
     ) -> None:
         self._low_size = 0 if adapters is None else adapters.low_size
         self._decoder = decoder
@@ -56,13 +72,13 @@ class FusedBackend:
         self._on_layer = on_layer
         multiplier = decoder.plan.residual_multiplier
         self._operations = [
-            LayerOperations(layer, cache, multiplier, adapters)
+            LayerOperations(layer, cache, multiplier, adapters, is_divided=ranks is not None)
             for layer, cache in zip(decoder.layers, kv_cache.layers, strict=True)
         ]
         self._layers = (abi.Layer * len(decoder.layers))(
             *(one.structure() for one in self._operations)
         )
-        self._model = _model_structure(decoder, kv_cache, self._layers)
+        self._model = _model_structure(decoder, kv_cache, self._layers, ranks)
         self._vocabulary = decoder.vocabulary.structure()
         self._scratch = StepScratch(decoder, 0, self._low_size)
         self._prepared_states = torch.empty(0, dtype=torch.uint8)
@@ -238,7 +254,10 @@ class BatchArrays:
 
 
 def _model_structure(
-    decoder: FusedDecoder, kv_cache: KvCache, layers: "ctypes.Array[abi.Layer]"
+    decoder: FusedDecoder,
+    kv_cache: KvCache,
+    layers: "ctypes.Array[abi.Layer]",
+    ranks: KernelRanks | None,
 ) -> abi.Model:
     plan, latent = decoder.plan, decoder.plan.attention.latent
     return abi.Model(
@@ -256,6 +275,9 @@ def _model_structure(
         norm=decoder.norm.structure(),
         embedding=decoder.embedding.structure(),
         layers=layers,
+        group=None if ranks is None else ranks.group,
+        first_row=0 if ranks is None else ranks.first_token,
+        num_rows=plan.vocab_size,
     )
 
 

@@ -26,6 +26,7 @@ class LayerOperations:
     Args:
         multiplier: Of attention and MLP before they are added to the residual.
         adapters: Of the matrices; None for none.
+        is_divided: Whether ranks have parts of the layer, whose last products are summed.
     """
 
     def __init__(
@@ -34,7 +35,10 @@ class LayerOperations:
         cache: LayerCache,
         multiplier: float,
         adapters: FusedAdapterStore | None = None,
+        *,
+        is_divided: bool = False,
     ) -> None:
+        self._is_divided = is_divided
         self._multiplier = multiplier
         self._adapters = adapters
         self._made: list[abi.Operation] = []
@@ -177,11 +181,13 @@ class LayerOperations:
     ) -> None:
         """Add the product of a part's last matrix to the residual."""
         own, factor = self._lower(source, spec), self._multiplier
-        if norms.after is None:
+        if norms.after is None and not self._is_divided:
             place = source, abi.RESIDUAL
             self._add(abi.ADD, *place, linear=linear, adapters=own, factor=factor)
             return
         self._add(abi.STORE, source, abi.PRODUCTS, linear=linear, adapters=own)
+        if self._is_divided:
+            self._add(abi.REDUCE, abi.PRODUCTS, abi.PRODUCTS)
         self._add(
             abi.ADD_NORM,
             abi.PRODUCTS,

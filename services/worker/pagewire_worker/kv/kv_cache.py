@@ -7,7 +7,7 @@ lies whole, its layers one after the other, so it moves to and from hosts in one
 
 import bisect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -240,6 +240,7 @@ class KvCache:
         shape: Of the arguments.
         layers: Keys and values of each layer of the model.
         stored: Keys and values of each layer of a block; for one group the same.
+        on_copy: Called with the arguments of `copy_blocks` before it copies; None for nothing.
         blocks: [num_blocks, stored layers, parts, block_size, kv_heads, head_dim], keys before
             values, or latents; None if layers lie by themselves.
     """
@@ -257,6 +258,7 @@ class KvCache:
         size = (block_size, shape.num_kv_heads, row_size(shape.head_dim, dtype))
         num_stored, num_parts = shape.num_stored_layers, shape.num_parts
         self.blocks: Tensor | None = None
+        self.on_copy: Callable[[Tensor, Tensor], None] | None = None
         stored: Sequence[Sequence[Tensor]]
         if device.type == "cuda" if has_whole_blocks is None else has_whole_blocks:
             whole = (num_blocks, num_stored, num_parts, *size)
@@ -340,6 +342,8 @@ class KvCache:
 
     def copy_blocks(self, sources: Tensor, destinations: Tensor) -> None:
         """Copy whole blocks, all reads before all writes; both [n]."""
+        if self.on_copy is not None:
+            self.on_copy(sources, destinations)
         if self.blocks is not None:
             blocks = movable(self.blocks)
             blocks.index_copy_(0, destinations, blocks.index_select(0, sources))

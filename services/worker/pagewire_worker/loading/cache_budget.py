@@ -67,9 +67,14 @@ def asked_budget(num_bytes: int, free_bytes: int) -> CacheBudget:
     )
 
 
-def cpu_budget(free_bytes: int) -> CacheBudget:
-    """Return a share of the free memory of a machine that other processes use too."""
-    num_bytes = min(int(free_bytes * CPU_FREE_FRACTION), CPU_DEFAULT_BYTES)
+def cpu_budget(free_bytes: int, num_ranks: int = 1) -> CacheBudget:
+    """Return a share of the free memory of a machine that other processes use too.
+
+    Args:
+        free_bytes: For this rank.
+        num_ranks: Ranks that divide what a worker takes by default.
+    """
+    num_bytes = min(int(free_bytes * CPU_FREE_FRACTION), CPU_DEFAULT_BYTES // num_ranks)
     return CacheBudget(
         num_bytes,
         "kv_cache_memory",

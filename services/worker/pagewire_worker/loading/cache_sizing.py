@@ -1,6 +1,7 @@
 """Makes the KV cache of a replica as large as settings and the memory of its device allow."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -37,6 +38,8 @@ class CacheSettings:
         graph_bytes: Future size of captured graphs.
         sampling: How tokens are sampled; None for torch.
         is_len_fitted: A cache with room for a part of the longest sequence will do.
+        num_ranks: Processes that share the memory of a host between them.
+        agree: From the number of blocks that this rank has room for to that of all ranks.
     """
 
     device: torch.device
@@ -48,6 +51,8 @@ class CacheSettings:
     graph_bytes: int = 0
     sampling: MostSampling | None = None
     is_len_fitted: bool = False
+    num_ranks: int = 1
+    agree: Callable[[int], int] = int
 
 
 def make_cache(
@@ -66,10 +71,26 @@ def make_cache(
     Raises:
         StartupError: There is too little memory for one sequence.
     """
+    return KvCache(
+        shape=model.cache_shape,
+        num_blocks=settings.agree(count_blocks(model, settings, on_layer, probe)),
+        block_size=settings.block_size,
+        device=settings.device,
+        dtype=settings.dtype,
+    )
+
+
+def count_blocks(
+    model: LoadedReplicaModel,
+    settings: CacheSettings,
+    on_layer: LayerWatch,
+    probe: MemoryProbe | None = None,
+) -> int:
+    """Return the number of blocks that there is memory for; as `make_cache`."""
     if probe is None and settings.device.type == "cuda":
         probe = CudaProbe(settings.device)
     budget = _budget(model, settings, on_layer, probe)
-    num_blocks = plan_num_blocks(
+    return plan_num_blocks(
         model.cache_shape,
         budget,
         block_size=settings.block_size,
@@ -77,13 +98,6 @@ def make_cache(
         max_model_len=settings.step.seq_len,
         max_num_seqs=settings.step.num_seqs,
         least_len=_LEAST_LEN if settings.is_len_fitted else None,
-    )
-    return KvCache(
-        shape=model.cache_shape,
-        num_blocks=num_blocks,
-        block_size=settings.block_size,
-        device=settings.device,
-        dtype=settings.dtype,
     )
 
 
@@ -94,10 +108,10 @@ def _budget(
     probe: MemoryProbe | None,
 ) -> CacheBudget:
     if probe is None:
-        free_bytes = free_memory_bytes()
+        free_bytes = free_memory_bytes() // settings.num_ranks
         if settings.asked_bytes is not None:
-            return asked_budget(settings.asked_bytes, free_bytes)
-        return cpu_budget(free_bytes)
+            return asked_budget(settings.asked_bytes // settings.num_ranks, free_bytes)
+        return cpu_budget(free_bytes, settings.num_ranks)
     if settings.asked_bytes is not None:
         found = probe.in_use()
         return asked_budget(settings.asked_bytes, found.total - found.used)

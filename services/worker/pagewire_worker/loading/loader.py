@@ -40,12 +40,14 @@ from pagewire_worker.loading.draft_model import LoadedDraft, load_draft
 from pagewire_worker.loading.encoder_cache import encoder_cache, without_blocks
 from pagewire_worker.loading.load_settings import load_settings
 from pagewire_worker.loading.profile_run import LargestStep, MostSampling
+from pagewire_worker.loading.ranks import RankedConfig, load_model, opened_ranks
 from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.loading.replica_shape import ReplicaShape, resolve_shape
 from pagewire_worker.loading.speculation import Drafting, make_speculator, most_drafts
 from pagewire_worker.loading.token_budget import StepTokens, calibrated_budget
 from pagewire_worker.loading.warm_up import warm_up
 from pagewire_worker.offload.block_offloader import BlockOffloader
+from pagewire_worker.parallel.rank_group import RankGroup
 from pagewire_worker.plan.roles import parse_roles
 from pagewire_worker.runner.model_runner import ModelRunner
 from pagewire_worker.runner.step_sampler import Sampler
@@ -84,7 +86,7 @@ TRANSPORTS = {
 class Replica:
     """A loaded model, ready to run plans; `offloader` is absent where blocks do not go to stores,
     `sharer` where they do not go to other workers, `expert_counts` where none are asked for,
-    `adapters` where it takes none, `speculator` without speculation."""
+    `adapters` where it takes none, `speculator` without speculation, `group` with one rank."""
 
     info: ReplicaInfo
     model_runner: ModelRunner
@@ -95,6 +97,7 @@ class Replica:
     expert_counts: ExpertCounts | None = None
     adapters: AdapterLoader | None = None
     speculator: Speculator | None = None
+    group: RankGroup | None = None
 
 
 @torch.inference_mode()
@@ -116,8 +119,19 @@ def load_replica(
     on_progress(0.0, "finding the model")
     shape = resolve_shape(config)
     config = without_blocks(config) if shape.model.is_encoder else config
-    model, draft = _load_models(config, shape, on_progress, on_layer)
-    slots, sampler, cache = _make_memory(config, shape, model, LayerCalls(on_layer))
+    with opened_ranks(config, shape) as ranked:
+        return _load_replica(ranked, shape, on_progress, on_layer)
+
+
+def _load_replica(
+    ranked: RankedConfig,
+    shape: ReplicaShape,
+    on_progress: Callable[[float, str], None],
+    on_layer: Callable[[], None],
+) -> Replica:
+    config = ranked.config
+    model, draft = _load_models(ranked, shape, on_progress, on_layer)
+    slots, sampler, cache = _make_memory(ranked, shape, model, LayerCalls(on_layer))
     copies, names = make_copies(shape.device), BlockNames()
     sharer = BlockSharer(cache, names, copies) if _hands_out(config) else None
     watch = LayerCalls(on_layer, sharer)
@@ -156,18 +170,19 @@ def load_replica(
         expert_counts=_count_experts(config, backend),
         adapters=_make_adapters(config, model.adapters),
         speculator=speculator,
+        group=ranked.group,
     )
 
 
 def _load_models(
-    config: WorkerConfig,
+    ranked: RankedConfig,
     shape: ReplicaShape,
     on_progress: Callable[[float, str], None],
     on_layer: Callable[[], None],
 ) -> tuple[LoadedReplicaModel, LoadedDraft | LoadedHead | None]:
     """Return the model, and its draft model or head if it has one."""
-    settings = load_settings(config, shape, on_progress)
-    model = shape.source.load(settings)
+    config, settings = ranked.config, load_settings(ranked.config, shape, on_progress)
+    model = load_model(shape, settings, ranked.group)
     draft = load_draft(config, shape, settings, on_layer) or load_head(config, shape, settings)
     on_progress(0.9, "allocating the KV cache")
     return model, draft
@@ -181,14 +196,19 @@ def _make_adapters(config: WorkerConfig, slots: AdapterSlots | None) -> AdapterL
 
 
 def _make_memory(
-    config: WorkerConfig, shape: ReplicaShape, model: LoadedReplicaModel, watch: LayerCalls
+    ranked: RankedConfig, shape: ReplicaShape, model: LoadedReplicaModel, watch: LayerCalls
 ) -> tuple[SlotTable, Sampler, KvCache]:
     """Return the slots and the cache of a replica, and the sampler between them."""
     # What lives as long as the replica comes before the cache, which takes what is left.
+    config = ranked.config
     model.reserve(shape.bounds)
     slots = _slots(config, shape, model)
     sampler = pick_sampler(shape.device, device_capability(shape.device), shape.model.vocab_size)
-    settings = _cache_settings(config, shape, model, MostSampling(sampler, slots.tokens))
+    settings = replace(
+        cache_settings(config, shape, model),
+        sampling=MostSampling(sampler, slots.tokens),
+        agree=ranked.agree,
+    )
     cache = encoder_cache(shape, config.block_size) or make_cache(model, settings, watch)
     slots.limits = _with_blocks(slots.limits, cache)
     return slots, sampler, cache
@@ -261,9 +281,10 @@ def _make_offloader(
     return BlockOffloader(cache, is_writeback=config.kv_offload == "writeback", copies=copies)
 
 
-def _cache_settings(
-    config: WorkerConfig, shape: ReplicaShape, model: LoadedReplicaModel, sampling: MostSampling
+def cache_settings(
+    config: WorkerConfig, shape: ReplicaShape, model: LoadedReplicaModel
 ) -> CacheSettings:
+    """Return what decides the size of the cache of one rank."""
     # Where it is measured, on CPUs, no step is run to see how much memory it takes.
     num_tokens = shape.max_num_batched_tokens or shape.max_num_seqs
     return CacheSettings(
@@ -274,8 +295,8 @@ def _cache_settings(
         asked_bytes=config.kv_cache_memory,
         utilization=config.gpu_memory_utilization,
         graph_bytes=model.graph_bytes(shape.bounds),
-        sampling=sampling,
         is_len_fitted=shape.is_len_fitted,
+        num_ranks=config.tensor_parallel_size,
     )
 
 

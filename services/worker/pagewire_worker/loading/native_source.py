@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -13,6 +13,7 @@ from pagewire_worker.attention.registry import AUTO, make_attentions, pick_atten
 from pagewire_worker.backend.adapters import AdapterSlots
 from pagewire_worker.backend.attention import AttentionBackend, AttentionKind
 from pagewire_worker.backend.backend import DecodeBounds, ModelBackend, ReservingAttention
+from pagewire_worker.backend.collectives import RankTopology
 from pagewire_worker.backend.head import ClassificationHead
 from pagewire_worker.backend.source import (
     LoadedReplicaModel,
@@ -26,7 +27,7 @@ from pagewire_worker.checkpoint.stored.cache_scales import StoredScales
 from pagewire_worker.checkpoint.stored.reader import StoredReader
 from pagewire_worker.checkpoint.weights import WeightReader
 from pagewire_worker.cpu_kernels.adapter_store import FusedAdapterStore
-from pagewire_worker.cpu_kernels.backend import FusedBackend
+from pagewire_worker.cpu_kernels.backend import FusedBackend, KernelRanks
 from pagewire_worker.cpu_kernels.decoder import load_decoder as load_fused_decoder
 from pagewire_worker.cpu_kernels.library import KernelPool
 from pagewire_worker.cpu_kernels.packed_layers import FusedDecoder
@@ -43,8 +44,12 @@ from pagewire_worker.models.decoder import load_decoder
 from pagewire_worker.models.forms import CheckpointForm
 from pagewire_worker.models.linear_choice import choose_linears
 from pagewire_worker.models.linear_loader import LinearLoader
+from pagewire_worker.models.rank_parts import RankLayers
 from pagewire_worker.models.torch_backend import DecoderModel, TorchBackend
 from pagewire_worker.models.variants import TRITON, attention_names, find_variant
+from pagewire_worker.parallel.plan_shards import PlanShard, shard_plan
+from pagewire_worker.parallel.shard_reader import ShardReader
+from pagewire_worker.parallel.shared_collectives import SharedCollectives
 
 _logger = logging.getLogger(__name__)
 
@@ -169,6 +174,7 @@ class FusedModel(Uncaptured):
     classifier: ClassificationHead | None
     store: FusedAdapterStore | None = None
     table: AdapterSlots | None = None
+    ranks: KernelRanks | None = None
 
     @property
     def head(self) -> ClassificationHead | None:
@@ -187,7 +193,9 @@ class FusedModel(Uncaptured):
 
     def backend(self, kv_cache: KvCache, on_layer: LayerWatch) -> ModelBackend:
         """Return the decoder over `kv_cache`."""
-        return FusedBackend(self.decoder, kv_cache, self.pool, on_layer, adapters=self.store)
+        return FusedBackend(
+            self.decoder, kv_cache, self.pool, on_layer, adapters=self.store, ranks=self.ranks
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +206,8 @@ class NativeSource:
     plan: ModelPlan
     form: CheckpointForm | None = None
     cache_scheme: str | None = None
+    shard: PlanShard | None = None
+    """The part of one rank, whose plan is `plan`; None for a model that is not divided."""
 
     @property
     def summary(self) -> ModelSummary:
@@ -213,6 +223,11 @@ class NativeSource:
             dtype=self.plan.dtype,
             cache_scheme=scheme,
         )
+
+    def of_rank(self, topology: RankTopology) -> "NativeSource":
+        """Return the part of one rank. Raises StartupError naming what cannot be divided."""
+        shard = shard_plan(self.plan, topology)
+        return replace(self, plan=shard.plan, shard=shard)
 
     def load(self, settings: LoadSettings) -> LoadedReplicaModel:
         """Read the weights. Raises StartupError naming the tensor at fault."""
@@ -232,10 +247,13 @@ class NativeSource:
         linears = choose_linears(layers, self.plan, settings, capability)
         attentions = self._attentions(name, settings, capability, linears)
         reader = self._open(settings)
-        weights = self._decoder_weights(reader)
+        weights = self._decoder_weights(reader, settings)
         targets = adapter_targets(self.plan, settings)
         store = None if targets is None else tensor_store(targets, settings, variant.decoder)
-        loader = LinearLoader(weights, linears, settings.device, settings.dtype, adapters=store)
+        ranks = RankLayers(settings.collectives, self.shard.first_token if self.shard else 0)
+        loader = LinearLoader(
+            weights, linears, settings.device, settings.dtype, adapters=store, ranks=ranks
+        )
         build = DECODERS[variant.decoder]
         decoder = build(self.plan, weights, loader, settings.max_model_len, settings.device)
         if store is not None:
@@ -266,7 +284,7 @@ class NativeSource:
 
     def open_decoder(self, settings: LoadSettings) -> WeightReader:
         """Return the tensors of the decoder, none of them read yet."""
-        return self._decoder_weights(self._open(settings))
+        return self._decoder_weights(self._open(settings), settings)
 
     def _attentions(
         self,
@@ -339,7 +357,7 @@ class NativeSource:
         reader = self._open(settings)
         decoder = load_fused_decoder(
             self.plan,
-            self._decoder_weights(reader),
+            self._decoder_weights(reader, settings),
             pool,
             settings.dtype,
             settings.quantization,
@@ -349,16 +367,25 @@ class NativeSource:
         reader.finish()
         targets, limits = adapter_targets(self.plan, settings), settings.adapters
         if targets is None or limits is None:
-            return FusedModel(decoder, pool, head)
+            return FusedModel(decoder, pool, head, ranks=self._kernel_ranks(settings))
         store = FusedAdapterStore(targets, limits)
         return FusedModel(decoder, pool, head, store, adapter_table(targets, settings, store))
+
+    def _kernel_ranks(self, settings: LoadSettings) -> KernelRanks | None:
+        collectives = settings.collectives
+        if self.shard is None or not isinstance(collectives, SharedCollectives):
+            return None
+        return KernelRanks(collectives.handle, self.shard.first_token)
 
     def _open(self, settings: LoadSettings) -> WeightReader:
         names = None if self.form is None else self.form.names
         return open_weights(self.folder, settings, names or self.plan.stacks)
 
-    def _decoder_weights(self, reader: WeightReader) -> WeightReader:
-        return reader if self.form is None else self.form.decoder_weights(reader)
+    def _decoder_weights(self, reader: WeightReader, settings: LoadSettings) -> WeightReader:
+        weights = reader if self.form is None else self.form.decoder_weights(reader)
+        if self.shard is None:
+            return weights
+        return ShardReader(weights, self.shard, settings.device, settings.dtype)
 
     def _load_head(self, reader: WeightReader) -> ClassificationHead | None:
         return None if self.form is None else self.form.load_head(reader, self.plan.hidden_size)

@@ -53,8 +53,17 @@ class ReplicaShape:
         return DecodeBounds(self.max_num_seqs, self.max_model_len)
 
 
-def resolve_shape(config: WorkerConfig) -> ReplicaShape:
-    """Understand the checkpoint and the device. Raises StartupError naming the setting."""
+Fingerprints = Callable[..., Callable[[], bytes]]
+
+
+def resolve_shape(
+    config: WorkerConfig, fingerprint: Fingerprints | None = weights_fingerprint
+) -> ReplicaShape:
+    """Understand the checkpoint and the device. Raises StartupError naming the setting.
+
+    Args:
+        fingerprint: Begins that of the weights; None for a rank whose weights others tell.
+    """
     files = find_files(config, config.model, has_weights=True)
     folder = files.folder
     if config.load_format == "auto":
@@ -79,7 +88,7 @@ def resolve_shape(config: WorkerConfig) -> ReplicaShape:
     return ReplicaShape(
         files=files,
         source=source,
-        wait_for_fingerprint=weights_fingerprint(
+        wait_for_fingerprint=(fingerprint or _no_fingerprint)(
             folder,
             config.load_format,
             config.seed,
@@ -96,6 +105,10 @@ def resolve_shape(config: WorkerConfig) -> ReplicaShape:
         max_model_len=max_model_len,
         is_len_fitted=is_len_fitted,
     )
+
+
+def _no_fingerprint(*facts: object) -> Callable[[], bytes]:
+    return bytes
 
 
 def _default_step(device: torch.device) -> tuple[int, int | None]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from pagewire_worker.backend.attention import AttentionKind, StepAttention
 from pagewire_worker.backend.backend import StepBatch
@@ -154,12 +153,14 @@ class Decoder:
         *,
         plan: ModelPlan,
         embedding: Tensor,
+        embed: Callable[[Tensor], Tensor],
         layers: Sequence[DecoderLayer],
         norm: Norm,
         output: Linear,
     ) -> None:
         self.plan = plan
-        self._embedding = embedding
+        self._device = embedding.device
+        self._embed = embed
         self._factor = embedding_factor(plan, embedding.dtype)
         self._layers = layers
         self._norm = norm
@@ -182,7 +183,7 @@ class Decoder:
         Returns:
             Hidden states after the last norm, [outputs, hidden].
         """
-        hidden = functional.embedding(batch.token_ids, self._embedding)
+        hidden = self._embed(batch.token_ids)
         if self._factor != 1.0:
             hidden = hidden * self._factor
         rotations = _rotations([layer.rotary for layer in self._layers], batch.positions)
@@ -206,7 +207,7 @@ class Decoder:
 
     def count_experts(self) -> ExpertCounts:
         """Count the tokens of each expert from now on."""
-        counts = ExpertCounts.of(self.plan.expert_sizes, self._embedding.device)
+        counts = ExpertCounts.of(self.plan.expert_sizes, self._device)
         for layer, tokens in counts.tokens.items():
             mlp = self._layers[layer].mlp
             assert isinstance(mlp, Experts)
@@ -247,7 +248,14 @@ def load_decoder(
     ]
     norm = load_norm(plan.norm, weights)
     output = linears.load_output(plan, embedding)
-    return Decoder(plan=plan, embedding=embedding, layers=layers, norm=norm, output=output)
+    return Decoder(
+        plan=plan,
+        embedding=embedding,
+        embed=linears.embedding(embedding),
+        layers=layers,
+        norm=norm,
+        output=output,
+    )
 
 
 def load_layer(

@@ -29,6 +29,7 @@ from pagewire_worker.models.load_parts import (
     load_router,
     load_sinks,
 )
+from pagewire_worker.models.rank_parts import WHOLE, RankLayers
 from pagewire_worker.triton_kernels.packed_codes import PackedCodes
 
 _logger = logging.getLogger(__name__)
@@ -91,6 +92,7 @@ class LinearLoader:
         kind: Makes the layers.
         device, dtype: Of values, biases and inputs.
         adapters: Adapters of the layers; None for none.
+        ranks: Divides the layers between ranks.
     """
 
     def __init__(
@@ -101,8 +103,10 @@ class LinearLoader:
         dtype: torch.dtype,
         *,
         adapters: TensorAdapterStore | None = None,
+        ranks: RankLayers = WHOLE,
     ) -> None:
         self._adapters = adapters
+        self._ranks = ranks
         self._weights = weights
         self._kind = kind
         self._device = device
@@ -134,13 +138,18 @@ class LinearLoader:
         query_up = None if spec.latent is None else spec.latent.query_up
         return AttentionLinears(
             qkv=self._load_linear(spec.qkv, order),
-            output=self._load_linear(spec.output),
+            output=self._ranks.summed(self._load_linear(spec.output)),
             query_up=None if query_up is None else self._load_linear(query_up, spec.query_order),
         )
 
     def load_mlp(self, spec: MlpSpec) -> MlpLinears:
         """Load the matrices of an MLP. Raises StartupError naming the tensor at fault."""
-        return MlpLinears(self._load_linear(spec.up), self._load_linear(spec.down))
+        up, down = self._load_linear(spec.up), self._load_linear(spec.down)
+        return MlpLinears(up, self._ranks.summed(down))
+
+    def embedding(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
+        """Return the embedding, [tokens] -> [tokens, hidden], of which `rows` are this rank's."""
+        return self._ranks.embedding(rows)
 
     def load_sinks(self, spec: AttentionSpec) -> Tensor | None:
         """Load the sinks of attention, if it has any. Raises StartupError naming the tensor."""

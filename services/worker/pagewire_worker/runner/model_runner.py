@@ -25,6 +25,7 @@ from pagewire_shared.steps.result import StepFailure, StepResult
 from pagewire_worker.adapters.table import check_adapters
 from pagewire_worker.backend.adapters import AdapterSlots
 from pagewire_worker.backend.backend import ModelBackend
+from pagewire_worker.backend.collectives import RankLostError
 from pagewire_worker.backend.device_copy import to_device
 from pagewire_worker.batch.draft_rows import no_drafts
 from pagewire_worker.batch.input_batch import PreparedStep, prepare_step
@@ -142,6 +143,7 @@ class ModelRunner:
 
         Raises:
             DeviceLostError: As of `collect`.
+            RankLostError: A rank of its group is lost.
         """
         forget_grammars(self._grammars, plan, self._slots.limits.num_slots)
         self._observer.leave(plan.freed_slots)
@@ -154,7 +156,7 @@ class ModelRunner:
         except PlanError as error:
             undo_plan(self._slots, undo)
             return self._failed(plan, error, error.culprit_slots)
-        except DeviceLostError:
+        except (DeviceLostError, RankLostError):
             raise
         except Exception as error:
             if self._readback.is_lost():

@@ -42,6 +42,7 @@ VALUES: dict[str, Any] = {
     "quantization": "int8",
     "load_format": "safetensors",
     "model_impl": "vllm",
+    "distributed_executor_backend": "mp",
     "override_generation_config": {"top_k": 3},
     "max_logprobs": 5,
     "kv_cache_dtype": "fp8",

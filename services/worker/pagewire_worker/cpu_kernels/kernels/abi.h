@@ -27,6 +27,8 @@ enum { PW_SCALE_FLOAT32 = 0, PW_SCALE_BFLOAT16 = 1, PW_SCALE_FLOAT16 = 2, PW_SCA
 // code * scale + offset.
 enum { PW_NO_OFFSETS = 0, PW_ZERO_POINTS = 1, PW_MINIMA = 2 };
 
+typedef struct PwGroup PwGroup;
+
 // Rows of codes to be packed: a byte each, [rows, inputs], signed if they have 8 bits. `scales` and
 // `offsets` are [rows, groups] of the matrix's scale type, the factors [rows, groups / factor_groups] in
 // float16. What a matrix does not have is null; `offsets` may be null for 0.
@@ -163,7 +165,7 @@ enum {
 enum {
   PW_NORM = 0,      // y = norm(x), from float32 to X
   PW_ROUND = 1,     // y = x, from float32 to X; [T, hidden]
-  PW_ADD_NORM = 2,  // y += factor * norm(x), float32; x is changed
+  PW_ADD_NORM = 2,  // y += factor * norm(x), float32; x is changed. Without a norm y += factor * x
   PW_PREPARE = 3,  // rows of x quantized for `linear`, or the sums of their groups
   PW_STORE = 4,     // y = x W^T + bias, float32
   PW_ADD = 5,       // y += factor * (x W^T + bias), float32
@@ -183,7 +185,8 @@ enum {
   PW_ABSORB = 19,      // plain parts x times the matrix of each head, from `linear` on, to queries y
   PW_EXPAND = 20,      // what heads see, x, times the matrix of each head, from `linear` on
   PW_LOWER = 21,       // y = scaling * (down x) of the adapters of each token, for the next product
-  PW_EXPERT_LOWER = 22  // PW_LOWER for the rows of experts; `adapters` are the first of all experts
+  PW_EXPERT_LOWER = 22,  // PW_LOWER for the rows of experts; `adapters` are the first of all experts
+  PW_REDUCE = 23         // x = the sum of x of all ranks of the model's group, float32 [T, hidden]
 };
 
 // One operation of a layer; each kind reads the fields that it needs.
@@ -225,6 +228,11 @@ typedef struct {
   PwNorm norm;             // of the states behind the last layer
   PwLinear embedding;      // one row per token id
   const PwLayer* layers;
+  // Of the ranks that compute the model together, each with parts of its matrices; null for none. Then
+  // the embedding has the rows of `num_rows` tokens from `first_row` on.
+  PwGroup* group;
+  int32_t first_row;
+  int32_t num_rows;
 } PwModel;
 
 // One flat batch, as StepBatch in ../../backend/backend.py describes it; all arrays are int64.
@@ -254,6 +262,30 @@ typedef struct {
 typedef struct PwPool PwPool;
 
 #pragma GCC visibility push(default)
+
+// Shared memory of a group of `size` ranks. A slot takes the part of one rank, or a piece of a message;
+// what is longer goes in pieces. It is a multiple of 64 bytes.
+int64_t pw_group_bytes(int32_t size, int64_t slot_bytes);
+// One rank's view of its group, whose memory has begun as zeros. From now on it is watched; null if no
+// thread can be started. A collective ends with a lost rank after `timeout_ms`.
+PwGroup* pw_group_new(void* memory, int32_t rank, int32_t size, int64_t slot_bytes,
+                      int64_t timeout_ms);
+void pw_group_free(PwGroup* group);
+// Let collectives to come end after another time.
+void pw_group_timeout(PwGroup* group, int64_t timeout_ms);
+// End the group because of `rank`: every wait ends, and every collective to come fails.
+void pw_group_lose(PwGroup* group, int32_t rank);
+// The rank that ended the group; -1 while all are well.
+int32_t pw_group_lost(PwGroup* group);
+// Collectives of all ranks: each calls the same ones with the same sizes. 0 if a rank is lost.
+int32_t pw_all_reduce(PwGroup* group, float* x, int64_t count);
+int32_t pw_all_gather(PwGroup* group, const void* x, int64_t num_bytes, void* all);
+int32_t pw_broadcast(PwGroup* group, void* x, int64_t num_bytes, int32_t root);
+// A message of rank 0 to all others, of at least one byte. Each of them asks for its size, which waits
+// without an end and is -1 if a rank is lost, and then takes it. 0 if a rank is lost.
+int32_t pw_send(PwGroup* group, const void* message, int64_t num_bytes);
+int64_t pw_message_bytes(PwGroup* group);
+int32_t pw_receive(PwGroup* group, void* message, int64_t num_bytes);
 
 // Names of the instruction sets with kernels, the newest first; null behind the last one.
 const char* pw_isa_name(int32_t isa);

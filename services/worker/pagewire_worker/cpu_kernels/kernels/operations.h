@@ -1,5 +1,6 @@
 // The operations of which layers are made. Each is computed by all threads of a pool together.
 #pragma once
+#include "group.h"
 
 namespace PW_ISA {
 
@@ -19,14 +20,37 @@ static void round_share(PwPool* pool, int thread, const float* x, int64_t num_ro
     store((typename T::Element*)y + i, load(x + i));
 }
 
-// y += factor * norm(x); x is changed.
-static void add_norm_share(PwPool* pool, int thread, float* x, const PwNorm& norm, float factor,
-                           int64_t num_rows, float* y) {
+// y += factor * norm(x), of rows of `size` values; x is changed. Without a norm y += factor * x.
+static void add_norm_share(PwPool* pool, int thread, float* x, const PwNorm* norm, int64_t size,
+                           float factor, int64_t num_rows, float* y) {
   Share rows = share(pool, thread, num_rows);
-  for (int64_t row = rows.first; row < rows.last; row++)
-    normalise(x + row * norm.size, norm, x + row * norm.size);
-  for (int64_t i = rows.first * norm.size; i < rows.last * norm.size; i += PANEL)
+  if (norm != nullptr)
+    for (int64_t row = rows.first; row < rows.last; row++)
+      normalise(x + row * size, *norm, x + row * size);
+  for (int64_t i = rows.first * size; i < rows.last * size; i += PANEL)
     store(y + i, add(load(y + i), mul(load(x + i), set1(factor))));
+}
+
+// x = the sum of x of all ranks, in their order, for `count` values, a multiple of 16. Once a rank is lost
+// x means nothing, and the group says so.
+static inline void reduce_share(PwPool* pool, int thread, PwGroup* group, float* x, int64_t count) {
+  const int64_t longest = group->slot_bytes / (int64_t)sizeof(float);
+  for (int64_t first = 0; first < count; first += longest) {
+    const Share part = share(pool, thread, least(longest, count - first) / PANEL);
+    const PwGroup before = *group;  // its turn, which `meet` advances
+    float* own = (float*)before.slot(group->rank);
+    for (int64_t i = part.first * PANEL; i < part.last * PANEL; i += PANEL)
+      store(own + i, load(x + first + i));
+    pool->barrier();
+    if (thread == 0) meet(group);
+    pool->barrier();
+    for (int64_t i = part.first * PANEL; i < part.last * PANEL; i += PANEL) {
+      V sum = load((const float*)before.slot(0) + i);
+      for (int32_t rank = 1; rank < group->size; rank++)
+        sum = add(sum, load((const float*)before.slot(rank) + i));
+      store(x + first + i, sum);
+    }
+  }
 }
 
 // Whether each thread reads and writes the same rows in every operation of this sort.
@@ -124,7 +148,10 @@ static void operation_share(PwPool* pool, int phase, int thread, const StepArgum
     case PW_ROUND:
       return round_share<T>(pool, thread, (float*)x, num_tokens, a.model->hidden, y);
     case PW_ADD_NORM:
-      return add_norm_share(pool, thread, (float*)x, *o.norm, o.factor, num_tokens, (float*)y);
+      return add_norm_share(pool, thread, (float*)x, o.norm, a.model->hidden, o.factor, num_tokens,
+                            (float*)y);
+    case PW_REDUCE:
+      return reduce_share(pool, thread, a.model->group, (float*)x, num_tokens * a.model->hidden);
     case PW_PREPARE: return prepare_share<T>(pool, thread, *o.linear, x, num_tokens, y);
     case PW_STORE:
       return store_linear<T>(pool, phase, thread, group, rows, (float*)y + o.first_column,

@@ -13,10 +13,19 @@ static void step_job(PwPool* pool, const void* arguments, int thread) {
     V factor = set1(model.embedding_factor);
     for (int64_t token = tokens.first; token < tokens.last; token++) {
       float* row = residual + token * model.hidden;
-      read_row(model.embedding, a.batch->token_ids[token], row);
+      const int64_t place = a.batch->token_ids[token] - model.first_row;
+      if (model.group != nullptr && (place < 0 || place >= model.num_rows)) {
+        for (int64_t i = 0; i < model.hidden; i += PANEL) store(row + i, set1(0.0f));
+        continue;  // another rank has it
+      }
+      read_row(model.embedding, place, row);
       for (int64_t i = 0; i < model.hidden; i += PANEL) store(row + i, mul(load(row + i), factor));
     }
     pool->barrier();
+    if (model.group != nullptr) {
+      reduce_share(pool, thread, model.group, residual, a.batch->num_tokens * model.hidden);
+      pool->barrier();
+    }
   }
   for (int index = a.first_layer, phase = 0; index < a.last_layer; index++) {
     const PwLayer& layer = model.layers[index];

@@ -1,0 +1,243 @@
+// Collectives of the ranks of a group, and the watch over their processes.
+#include "group.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+#include "types.h"
+
+// A rank that waits spins for about this long before it sleeps: parts of a layer end at about the same
+// time in all of them.
+static constexpr int64_t SPIN_NANOSECONDS = 50 * 1000;
+static constexpr int64_t NAP_NANOSECONDS = 20 * 1000 * 1000;
+static constexpr int64_t BEAT_NANOSECONDS = 50 * 1000 * 1000;
+// Beats of its own that a rank sees none of another's before that one is lost. A process that stood still
+// itself, with the machine or a container, has not beaten either.
+static constexpr int MOST_SILENT_BEATS = 30;
+
+static int64_t now() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void nap(int64_t nanoseconds) {
+  timespec t = {0, (long)nanoseconds};
+  nanosleep(&t, nullptr);
+}
+
+static void sleep_while_equal(std::atomic<uint32_t>* word, uint32_t value) {
+#if defined(__linux__)
+  timespec t = {0, NAP_NANOSECONDS};
+  syscall(SYS_futex, word, FUTEX_WAIT, value, &t, nullptr, 0);
+#else
+  (void)word, (void)value;
+  nap(50 * 1000);
+#endif
+}
+
+// Store a word, and wake who waits for it.
+static void publish(PwGroup* group, std::atomic<uint32_t>* word, uint32_t value) {
+  word->store(value);
+  if (group->words->sleepers.load() == 0) return;
+#if defined(__linux__)
+  syscall(SYS_futex, word, FUTEX_WAKE, 1 << 30, nullptr, nullptr, 0);
+#endif
+}
+
+static bool has_reached(const std::atomic<uint32_t>* word, uint32_t value) {
+  return (int32_t)(word->load(std::memory_order_acquire) - value) >= 0;
+}
+
+// Name the rank that ends the group; the first one named stays.
+static void lose(PwGroup* group, int32_t rank) {
+  uint32_t none = 0;
+  group->words->lost.compare_exchange_strong(none, (uint32_t)rank + 1);
+}
+
+// Wait until `word`, which `rank` writes, has reached `value`. False if a rank is lost; that is `rank` if
+// `timeout` nanoseconds pass, unless they are 0: then there is no end.
+static bool await(PwGroup* group, int32_t rank, std::atomic<uint32_t>* word, uint32_t value,
+                  int64_t timeout) {
+  if (has_reached(word, value)) return true;
+  const int64_t begun = now();
+  while (now() - begun < SPIN_NANOSECONDS)
+    for (int i = 0; i < 64; i++)
+      if (has_reached(word, value)) return true;
+  bool is_reached = false;
+  group->words->sleepers.fetch_add(1);
+  for (;;) {
+    const uint32_t seen = word->load();
+    is_reached = (int32_t)(seen - value) >= 0;
+    if (is_reached || group->words->lost.load() != 0) break;
+    if (timeout != 0 && now() - begun > timeout) {
+      lose(group, rank);
+      break;
+    }
+    sleep_while_equal(word, seen);
+  }
+  group->words->sleepers.fetch_sub(1);
+  return is_reached;
+}
+
+bool meet(PwGroup* group) {
+  const uint32_t turn = ++group->turn;
+  publish(group, &group->ranks[group->rank].arrived, turn);
+  for (int32_t rank = 0; rank < group->size; rank++)
+    if (!await(group, rank, &group->ranks[rank].arrived, turn, group->timeout)) return false;
+  return true;
+}
+
+struct PwGroup::Beat {
+  pthread_t thread;
+  std::atomic<bool> is_closing;
+};
+
+// Watch the ranks whose silence this one notices: rank 0 all others, and these rank 0.
+static void* beat(void* argument) {
+  PwGroup* group = (PwGroup*)argument;
+  const int32_t first = group->rank == 0 ? 1 : 0, last = group->rank == 0 ? group->size : 1;
+  uint32_t* seen = new uint32_t[(size_t)group->size]();
+  int* silent = new int[(size_t)group->size]();
+  while (!group->beat->is_closing.load()) {
+    std::atomic<uint32_t>& own = group->ranks[group->rank].beat;
+    own.store(own.load() % 0xfffffffe + 1);
+    for (int32_t rank = first; rank < last; rank++) {
+      const uint32_t found = group->ranks[rank].beat.load();
+      silent[rank] = found == seen[rank] && found != 0 ? silent[rank] + 1 : 0;
+      seen[rank] = found;
+      if (silent[rank] > MOST_SILENT_BEATS) lose(group, rank);
+    }
+    nap(BEAT_NANOSECONDS);
+  }
+  delete[] seen;
+  delete[] silent;
+  return nullptr;
+}
+
+static int64_t head_bytes(int32_t size) {
+  return (int64_t)(sizeof(GroupWords) + sizeof(RankWords) * (size_t)size);
+}
+
+int64_t pw_group_bytes(int32_t size, int64_t slot_bytes) {
+  return head_bytes(size) + 2 * (size + 1) * slot_bytes;
+}
+
+PwGroup* pw_group_new(void* memory, int32_t rank, int32_t size, int64_t slot_bytes,
+                      int64_t timeout_ms) {
+  PwGroup* group = new PwGroup();
+  group->rank = rank;
+  group->size = size;
+  group->slot_bytes = slot_bytes;
+  group->timeout = timeout_ms * 1000000;
+  group->words = (GroupWords*)memory;
+  group->ranks = (RankWords*)((char*)memory + sizeof(GroupWords));
+  group->slots = (char*)memory + head_bytes(size);
+  group->messages = group->slots + 2 * size * slot_bytes;
+  group->beat = new PwGroup::Beat();
+  // From now on silence counts, even before the thread has run.
+  group->ranks[rank].beat.store(1);
+  if (pthread_create(&group->beat->thread, nullptr, beat, group) != 0) {
+    delete group->beat;
+    delete group;
+    return nullptr;
+  }
+  return group;
+}
+
+void pw_group_free(PwGroup* group) {
+  group->beat->is_closing.store(true);
+  pthread_join(group->beat->thread, nullptr);
+  delete group->beat;
+  delete group;
+}
+
+void pw_group_timeout(PwGroup* group, int64_t timeout_ms) { group->timeout = timeout_ms * 1000000; }
+
+void pw_group_lose(PwGroup* group, int32_t rank) { lose(group, rank); }
+
+int32_t pw_group_lost(PwGroup* group) { return (int32_t)group->words->lost.load() - 1; }
+
+int32_t pw_all_reduce(PwGroup* group, float* x, int64_t count) {
+  const int64_t most = group->slot_bytes / (int64_t)sizeof(float);
+  for (int64_t first = 0; first < count; first += most) {
+    const int64_t num = least(most, count - first);
+    memcpy(group->slot(group->rank), x + first, (size_t)num * sizeof(float));
+    const PwGroup before = *group;
+    if (!meet(group)) return 0;
+    memcpy(x + first, before.slot(0), (size_t)num * sizeof(float));
+    for (int32_t rank = 1; rank < group->size; rank++) {
+      const float* part = (const float*)before.slot(rank);
+      for (int64_t i = 0; i < num; i++) x[first + i] += part[i];
+    }
+  }
+  return 1;
+}
+
+int32_t pw_all_gather(PwGroup* group, const void* x, int64_t num_bytes, void* all) {
+  for (int64_t first = 0; first < num_bytes; first += group->slot_bytes) {
+    const int64_t num = least(group->slot_bytes, num_bytes - first);
+    memcpy(group->slot(group->rank), (const char*)x + first, (size_t)num);
+    const PwGroup before = *group;
+    if (!meet(group)) return 0;
+    for (int32_t rank = 0; rank < group->size; rank++)
+      memcpy((char*)all + rank * num_bytes + first, before.slot(rank), (size_t)num);
+  }
+  return 1;
+}
+
+int32_t pw_broadcast(PwGroup* group, void* x, int64_t num_bytes, int32_t root) {
+  for (int64_t first = 0; first < num_bytes; first += group->slot_bytes) {
+    const int64_t num = least(group->slot_bytes, num_bytes - first);
+    if (group->rank == root) memcpy(group->slot(root), (char*)x + first, (size_t)num);
+    const PwGroup before = *group;
+    if (!meet(group)) return 0;
+    if (group->rank != root) memcpy((char*)x + first, before.slot(root), (size_t)num);
+  }
+  return 1;
+}
+
+int32_t pw_send(PwGroup* group, const void* message, int64_t num_bytes) {
+  const int64_t most = group->slot_bytes - (int64_t)sizeof(int64_t);
+  for (int64_t first = 0; first == 0 || first < num_bytes; first += most) {
+    // The half that comes next is free when all have read what it holds.
+    const uint32_t piece = group->piece + 1;
+    for (int32_t rank = 1; rank < group->size; rank++)
+      if (!await(group, rank, &group->ranks[rank].read, piece - 2, group->timeout)) return 0;
+    char* half = group->messages + (piece & 1) * group->slot_bytes;
+    memcpy(half, &num_bytes, sizeof(int64_t));
+    memcpy(half + sizeof(int64_t), (const char*)message + first,
+           (size_t)least(most, num_bytes - first));
+    group->piece = piece;
+    publish(group, &group->words->sent, piece);
+  }
+  return 1;
+}
+
+int64_t pw_message_bytes(PwGroup* group) {
+  const uint32_t piece = group->piece + 1;
+  if (!await(group, 0, &group->words->sent, piece, 0)) return -1;
+  int64_t num_bytes;
+  memcpy(&num_bytes, group->messages + (piece & 1) * group->slot_bytes, sizeof(int64_t));
+  return num_bytes;
+}
+
+int32_t pw_receive(PwGroup* group, void* message, int64_t num_bytes) {
+  const int64_t most = group->slot_bytes - (int64_t)sizeof(int64_t);
+  for (int64_t first = 0; first == 0 || first < num_bytes; first += most) {
+    const uint32_t piece = group->piece + 1;
+    if (!await(group, 0, &group->words->sent, piece, group->timeout)) return 0;
+    const char* half = group->messages + (piece & 1) * group->slot_bytes;
+    memcpy((char*)message + first, half + sizeof(int64_t), (size_t)least(most, num_bytes - first));
+    group->piece = piece;
+    publish(group, &group->ranks[group->rank].read, piece);
+  }
+  return 1;
+}

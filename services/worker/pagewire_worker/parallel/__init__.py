@@ -1,0 +1,1 @@
+"""Tensor parallelism: several processes of one host compute one model."""

@@ -1,0 +1,122 @@
+"""A ModelBackend whose work is done by all ranks of a group.
+
+Everything above it, slots, sampling, grammars and speculation, runs in rank 0 alone, so ranks
+cannot come to different views of a step. Before each part of a step rank 0 sends the others what it
+is about to compute: small arrays on the host, which exist already.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from pagewire_worker.backend.backend import ModelBackend, StepBatch
+from pagewire_worker.backend.collectives import RankLostError
+from pagewire_worker.backend.head import ClassificationHead
+from pagewire_worker.backend.sampled_tokens import SampledTokens
+from pagewire_worker.backend.source import LoadedReplicaModel, Uncaptured
+from pagewire_worker.backend.state_tap import StateTap, TapsStates, no_states
+from pagewire_worker.kv.kv_cache import CacheShape, KvCache
+from pagewire_worker.kv.layer_watch import LayerWatch
+from pagewire_worker.parallel.messages import RankCommand, encode, encode_batch
+from pagewire_worker.parallel.rank_group import RankGroup
+from pagewire_worker.parallel.rank_model import RankModel, as_bits
+from pagewire_worker.sampling.sampler import likeliest
+
+
+class GroupBackend:
+    """Rank 0's model, and the other ranks' with it."""
+
+    def __init__(self, model: ModelBackend, group: RankGroup, num_tokens: int) -> None:
+        self._model = model
+        self._group = group
+        self._rank = RankModel(model, group.collectives, num_tokens)
+        model.kv_cache.on_copy = self._copy_elsewhere
+
+    @property
+    def kv_cache(self) -> KvCache:
+        """This rank's part of the blocks."""
+        return self._model.kv_cache
+
+    @property
+    def kernel_set(self) -> str:
+        """Names of the implementations in use; sums of another number of ranks have other bits."""
+        collectives = self._group.collectives
+        return f"{self._model.kernel_set},tp={collectives.topology.tp_size}:{collectives.name}"
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether outputs do not depend on the batch: sums over ranks have one order."""
+        return self._model.is_exact
+
+    @property
+    def embedding_size(self) -> int:
+        """Length of a hidden state."""
+        return self._model.embedding_size
+
+    def forward(self, batch: StepBatch) -> Tensor:
+        """Run one step and return the hidden states, [outputs, hidden]. Raises RankLostError."""
+        self._group.send(encode_batch(batch, self.kv_cache.block_size))
+        with self._in_step():
+            hidden = self._rank.forward(batch)
+            self._group.collectives.check()
+        return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return logits [rows, vocab] in float32. Raises RankLostError."""
+        self._group.send(encode(RankCommand.LOGITS, [as_bits(hidden)]))
+        with self._in_step():
+            return self._rank.logits(hidden)
+
+    def greedy(self, hidden: Tensor) -> SampledTokens:
+        """Return the most likely token per row of [rows, hidden], the lowest id of equal ones."""
+        return likeliest(self.logits(hidden))
+
+    def tap(self, layers: Sequence[int]) -> StateTap:
+        """Return a tap of the states that come into `layers`, the same in all ranks."""
+        if not isinstance(self._model, TapsStates):
+            raise no_states(self.kernel_set)
+        return self._model.tap(layers)
+
+    def _copy_elsewhere(self, sources: Tensor, destinations: Tensor) -> None:
+        """Let the other ranks copy blocks as this one is about to."""
+        pair = [np.asarray(one.numpy(), dtype=np.int64) for one in (sources, destinations)]
+        self._group.send(encode(RankCommand.COPY_BLOCKS, pair))
+
+    @contextlib.contextmanager
+    def _in_step(self) -> Iterator[None]:
+        """End the group if rank 0 fails alone: the others wait within the step."""
+        try:
+            yield
+        except RankLostError:
+            raise self._group.reason() from None
+        except Exception as error:
+            message = f"rank 0 failed in a step: {type(error).__name__}: {error}"
+            self._group.end(0, message)
+            raise RankLostError(message) from error
+
+
+@dataclass(frozen=True, slots=True)
+class GroupModel(Uncaptured):
+    """Rank 0's weights, and the other ranks' with them."""
+
+    model: LoadedReplicaModel
+    group: RankGroup
+    num_tokens: int
+
+    @property
+    def head(self) -> ClassificationHead | None:
+        """Its classification head, which rank 0 computes."""
+        return self.model.head
+
+    @property
+    def cache_shape(self) -> CacheShape:
+        """Shape of this rank's part of the cache per position."""
+        return self.model.cache_shape
+
+    def backend(self, kv_cache: KvCache, on_layer: LayerWatch) -> ModelBackend:
+        """Return the model over `kv_cache`; the other ranks make caches of as many blocks."""
+        self.group.collective_rpc("open_cache", kwargs={"num_blocks": kv_cache.num_blocks})
+        return GroupBackend(self.model.backend(kv_cache, on_layer), self.group, self.num_tokens)

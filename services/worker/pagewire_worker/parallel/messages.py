@@ -1,0 +1,119 @@
+"""Messages of rank 0 to the other ranks: what to do, and arrays of numbers for it.
+
+A message begins with three little-endian u32: kind, bytes of text, number of arrays. Behind them is
+the text in UTF-8, then for each array its type, its dimensions and its numbers.
+"""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from pagewire_worker.backend.attention import AttentionMetadata, Int64Array
+from pagewire_worker.backend.backend import GroupBatch, StepBatch
+
+Array = npt.NDArray[Any]
+
+
+class RankCommand(IntEnum):
+    """What the other ranks do with a message."""
+
+    FORWARD = 0
+    """Run a step; the arrays are those of a batch."""
+    LOGITS = 1
+    """Compute the logits of hidden states."""
+    COPY_BLOCKS = 2
+    """Copy blocks of the KV cache."""
+    CALL = 3
+    """Call a function by its name, and reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankMessage:
+    """One message, decoded. Arrays cannot be written."""
+
+    command: RankCommand
+    text: str
+    arrays: tuple[Array, ...]
+
+
+_HEADER = struct.Struct("<III")
+_ARRAY = struct.Struct("<BB")
+_TYPES = (np.dtype(np.int64), np.dtype(np.float32), np.dtype(np.int16))
+
+
+def encode(command: RankCommand, arrays: Sequence[Array] = (), text: str = "") -> bytes:
+    """Return the bytes of a message."""
+    encoded = text.encode()
+    parts = [_HEADER.pack(command, len(encoded), len(arrays)), encoded]
+    for array in arrays:
+        parts.append(_ARRAY.pack(_TYPES.index(array.dtype), array.ndim))
+        parts.append(np.asarray(array.shape, dtype=np.int64).tobytes())
+        parts.append(array.tobytes())
+    return b"".join(parts)
+
+
+def decode(message: bytes | bytearray) -> RankMessage:
+    """Return a message that `encode` made."""
+    command, text_size, num_arrays = _HEADER.unpack_from(message)
+    place = _HEADER.size + text_size
+    text = bytes(message[_HEADER.size : place]).decode()
+    arrays = []
+    for _ in range(num_arrays):
+        kind, num_dims = _ARRAY.unpack_from(message, place)
+        place += _ARRAY.size
+        shape = np.frombuffer(message[place : place + 8 * num_dims], dtype=np.int64)
+        place += 8 * num_dims
+        count = int(np.prod(shape))
+        # Copied, so that numbers are aligned.
+        part = message[place : place + count * _TYPES[kind].itemsize]
+        arrays.append(np.frombuffer(part, dtype=_TYPES[kind]).reshape(shape))
+        place += count * _TYPES[kind].itemsize
+    return RankMessage(RankCommand(command), text, tuple(arrays))
+
+
+def encode_batch(batch: StepBatch, block_size: int) -> bytes:
+    """Return the message of a step. Of block tables it has the entries that are read."""
+    attention = batch.attention
+    flags = np.array([batch.is_decode, batch.faults is not None], dtype=np.int64)
+    longest = int(attention.seq_lens.max(initial=0))
+    num_blocks = -(-longest // block_size)
+    arrays: list[Array] = [
+        flags,
+        *(one.numpy() for one in (batch.token_ids, batch.positions, batch.output_rows)),
+        attention.query_starts,
+        attention.seq_lens,
+    ]
+    for group in batch.groups:
+        arrays.append(group.slot_mapping.numpy())
+        arrays.append(group.attention.block_tables[:, :num_blocks])
+    return encode(RankCommand.FORWARD, arrays)
+
+
+def decode_batch(message: RankMessage) -> StepBatch:
+    """Return the batch of a step."""
+    flags, token_ids, positions, output_rows, query_starts, seq_lens, *tables = message.arrays
+    is_decode, has_faults = flags.tolist()
+    groups = [
+        GroupBatch(_tensor(slots), AttentionMetadata(query_starts, seq_lens, blocks))
+        for slots, blocks in zip(tables[::2], tables[1::2], strict=True)
+    ]
+    return StepBatch(
+        token_ids=_tensor(token_ids),
+        positions=_tensor(positions),
+        slot_mapping=groups[0].slot_mapping,
+        output_rows=_tensor(output_rows),
+        attention=groups[0].attention,
+        is_decode=bool(is_decode),
+        faults=torch.zeros(len(token_ids), dtype=torch.int64) if has_faults else None,
+        further_groups=tuple(groups[1:]),
+    )
+
+
+def _tensor(array: Int64Array) -> torch.Tensor:
+    return torch.tensor(array)

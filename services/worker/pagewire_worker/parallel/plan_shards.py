@@ -1,0 +1,178 @@
+"""Cuts a model by the ranks of a group: the plan of one rank, and its part of each tensor.
+
+Heads and the values inside of MLPs are divided: the matrices before them by their outputs, those
+behind them by their inputs, so that a layer sums twice over the ranks (Shoeybi et al., 2019). The
+vocabulary is divided, too. Every rank has all norms.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pagewire_shared.errors import StartupError
+from pagewire_worker.backend.collectives import RankTopology
+from pagewire_worker.checkpoint.weights import Shape
+from pagewire_worker.families.plan import (
+    AttentionSpec,
+    ExpertsSpec,
+    LayerSpec,
+    LinearSpec,
+    MlpSpec,
+    ModelPlan,
+)
+
+Ranges = Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The part of a tensor that a rank reads.
+
+    Attributes:
+        shape: Of the whole tensor.
+        rows: Ranges of its first dimension, in order.
+        columns: Range of its second dimension; None for all.
+    """
+
+    shape: Shape
+    rows: tuple[tuple[int, int], ...]
+    columns: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanShard:
+    """The model of one rank.
+
+    Attributes:
+        plan: With the sizes of its part.
+        cuts: By the names of tensors; those without one are read whole.
+        unread: Tensors that other ranks read.
+        first_token: The first token of its part of the vocabulary.
+        num_tokens: Tokens of the whole vocabulary.
+    """
+
+    plan: ModelPlan
+    cuts: Mapping[str, Cut]
+    unread: frozenset[str]
+    first_token: int
+    num_tokens: int
+
+
+def shard_plan(plan: ModelPlan, topology: RankTopology) -> PlanShard:
+    """Return the part of a rank. Raises StartupError naming what cannot be divided."""
+    cutter = _Cutter(topology)
+    width = -(-plan.vocab_size // topology.tp_size)
+    first = min(topology.tp_rank * width, plan.vocab_size)
+    last = min(first + width, plan.vocab_size)
+    # The last rank has what is left, which may be less than the others have.
+    if (topology.tp_size - 1) * width >= plan.vocab_size:
+        raise _refused(f"vocab_size ({plan.vocab_size}) leaves a rank without tokens")
+    shape = (plan.vocab_size, plan.hidden_size)
+    for name in (plan.embedding, plan.logits.name):
+        if name is not None:
+            cutter.cuts[f"{name}.weight"] = Cut(shape, ((first, last),))
+    layers = tuple(cutter.layer(layer) for layer in plan.layers)
+    local = replace(plan, vocab_size=last - first, layers=layers)
+    return PlanShard(
+        plan=local,
+        cuts=cutter.cuts,
+        unread=frozenset(cutter.unread),
+        first_token=first,
+        num_tokens=plan.vocab_size,
+    )
+
+
+class _Cutter:
+    def __init__(self, topology: RankTopology) -> None:
+        self._rank, self._size = topology.tp_rank, topology.tp_size
+        self.cuts: dict[str, Cut] = {}
+        self.unread: set[str] = set()
+
+    def layer(self, layer: LayerSpec) -> LayerSpec:
+        if isinstance(layer.mlp, ExpertsSpec):
+            raise _refused("mixtures of experts are not divided between ranks yet")
+        return replace(layer, attention=self._attention(layer.attention), mlp=self._mlp(layer.mlp))
+
+    def _attention(self, spec: AttentionSpec) -> AttentionSpec:
+        if spec.latent is not None:
+            raise _refused("latent attention is not divided between ranks yet")
+        if spec.has_whole_norms:
+            raise _refused("norms over all heads together are not divided between ranks yet")
+        heads = self._part("num_attention_heads", spec.num_heads)
+        kv_heads = self._kv_heads(spec)
+        size = spec.head_dim
+        key = spec.num_heads * size
+        value = key + spec.num_kv_heads * size
+        ranges = [
+            (begin + first * size, begin + last * size)
+            for begin, (first, last) in ((0, heads), (key, kv_heads), (value, kv_heads))
+        ]
+        if spec.sinks is not None:
+            self.cuts[spec.sinks] = Cut((spec.num_heads,), (heads,))
+        return replace(
+            spec,
+            num_heads=heads[1] - heads[0],
+            num_kv_heads=kv_heads[1] - kv_heads[0],
+            qkv=self._by_outputs(spec.qkv, ranges),
+            output=self._by_inputs(spec.output, (heads[0] * size, heads[1] * size)),
+        )
+
+    def _kv_heads(self, spec: AttentionSpec) -> tuple[int, int]:
+        """Return the range of a rank's KV heads; ranks share one where there are fewer heads."""
+        if spec.num_kv_heads >= self._size:
+            return self._part("num_key_value_heads", spec.num_kv_heads)
+        if self._size % spec.num_kv_heads:
+            raise self._indivisible("num_key_value_heads", spec.num_kv_heads)
+        first = self._rank * spec.num_kv_heads // self._size
+        return first, first + 1
+
+    def _mlp(self, spec: MlpSpec) -> MlpSpec:
+        first, last = self._part("intermediate_size", spec.size)
+        ranges = [(first, last)]
+        if spec.is_gated:
+            ranges.append((spec.size + first, spec.size + last))
+        return replace(
+            spec,
+            up=self._by_outputs(spec.up, ranges),
+            down=self._by_inputs(spec.down, (first, last)),
+            size=last - first,
+        )
+
+    def _by_outputs(self, spec: LinearSpec, ranges: Ranges) -> LinearSpec:
+        """Return a matrix of some outputs, given as ranges of those of all parts together."""
+        parts, begin = [], 0
+        for name, size in spec.parts:
+            inside = [
+                (max(first, begin) - begin, min(last, begin + size) - begin)
+                for first, last in ranges
+                if first < begin + size and last > begin
+            ]
+            rows = tuple(inside)
+            self.cuts[f"{name}.weight"] = Cut((size, spec.num_inputs), rows)
+            if spec.has_bias:
+                self.cuts[f"{name}.bias"] = Cut((size,), rows)
+            parts.append((name, sum(last - first for first, last in rows)))
+            begin += size
+        return replace(spec, parts=tuple(parts))
+
+    def _by_inputs(self, spec: LinearSpec, columns: tuple[int, int]) -> LinearSpec:
+        """Return a matrix of some inputs; the first rank adds the bias to its part of the sum."""
+        for name, size in spec.parts:
+            shape = size, spec.num_inputs
+            self.cuts[f"{name}.weight"] = Cut(shape, ((0, size),), columns)
+            if spec.has_bias and self._rank > 0:
+                self.unread.add(f"{name}.bias")
+        has_bias = spec.has_bias and self._rank == 0
+        return replace(spec, num_inputs=columns[1] - columns[0], has_bias=has_bias)
+
+    def _part(self, name: str, size: int) -> tuple[int, int]:
+        if size % self._size:
+            raise self._indivisible(name, size)
+        part = size // self._size
+        return self._rank * part, (self._rank + 1) * part
+
+    def _indivisible(self, name: str, size: int) -> StartupError:
+        return _refused(f"{name} ({size}) cannot be divided between {self._size} ranks")
+
+
+def _refused(reason: str) -> StartupError:
+    return StartupError(f"--tensor-parallel-size: {reason}", field="tensor_parallel_size")

@@ -1,0 +1,115 @@
+"""A rank that is killed or stands still: its worker ends at once and is started again, streams end
+with the undisturbed run's tokens, and neither processes nor shared memory are left behind."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc.aio
+import pytest
+
+from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
+from support.cells.clusters import Cluster, start_cluster
+from support.checkpoints.checkpoints import make_checkpoint
+from support.kernels.fused_kernels import needs_kernels
+from support.processes.processes import children_of, is_running, wait_until
+from support.products import WHOLE
+from support.traffic.streams import Stream, completion, eventually_clean, follow_all
+
+pytestmark = needs_kernels
+
+NUM_STREAMS = 6
+NUM_TOKENS = 200
+END_SECONDS = 6.0
+"""For the end of a group; a step alone would wait for its ranks five times as long."""
+
+SHARED = Path("/dev/shm")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("ranks") / "model"
+    make_checkpoint(folder, architecture="Qwen3ForCausalLM", hidden=256, layers=4)
+    cluster = start_cluster(folder, tensor_parallel_size=2, kv_cache_memory=64 << 20)
+    yield cluster
+    ranks = ranks_of(cluster)
+    cluster.local.stop()
+    assert not any(map(is_running, ranks))
+
+
+def requests(model: str) -> list[inference_pb2.CompleteRequest]:
+    return [
+        completion(model, [5 + index, 7, 11 + index] * 9, NUM_TOKENS, temperature=1.0, seed=index)
+        for index in range(NUM_STREAMS)
+    ]
+
+
+def ranks_of(cluster: Cluster) -> list[int]:
+    """Return the processes of the worker's ranks, rank 0 first."""
+    (worker,) = cluster.processes["worker"]
+    return [worker, *sorted(children_of(worker))]
+
+
+def states(pids: list[int]) -> list[str]:
+    """Return the states of those of the processes that are there, such as "Z"."""
+    found = []
+    for pid in pids:
+        path = Path(f"/proc/{pid}/stat")
+        if path.exists():
+            found.append(path.read_text().rpartition(")")[2].split()[0])
+    return found
+
+
+@pytest.fixture(scope="module")
+def undisturbed(cluster: Cluster) -> list[list[int]]:
+    streams = asyncio.run(follow_all(cluster.grpc_address, requests(cluster.model)))
+    assert [stream.error for stream in streams] == [""] * NUM_STREAMS
+    return [stream.token_ids for stream in streams]
+
+
+async def follow_with(cluster: Cluster, pid: int, number: signal.Signals) -> list[Stream]:
+    """Follow all streams; send a signal to a process once all of them run."""
+    ranks = ranks_of(cluster)
+    async with grpc.aio.insecure_channel(cluster.grpc_address) as channel:
+        stub = inference_pb2_grpc.InferenceServiceStub(channel)
+        streams = [Stream(request) for request in requests(cluster.model)]
+        followers = [asyncio.create_task(stream.follow(stub)) for stream in streams]
+        while min(len(stream.token_ids) for stream in streams) < 8:
+            await asyncio.sleep(0.001)
+        assert max(len(stream.token_ids) for stream in streams) < NUM_TOKENS
+        os.kill(pid, number)
+        began = time.monotonic()
+        while any(map(is_running, ranks)):
+            await asyncio.sleep(0.01)
+        assert time.monotonic() - began < END_SECONDS
+        await asyncio.wait_for(asyncio.gather(*followers), 60)
+    return streams
+
+
+@pytest.mark.parametrize(
+    ("rank", "number"),
+    [
+        pytest.param(1, signal.SIGKILL, marks=pytest.mark.long),
+        pytest.param(0, signal.SIGSTOP, marks=WHOLE),
+        pytest.param(0, signal.SIGKILL, marks=WHOLE),
+        pytest.param(1, signal.SIGSTOP, marks=WHOLE),
+    ],
+)
+def test_streams_go_on_when_a_rank_is_lost(
+    cluster: Cluster, undisturbed: list[list[int]], rank: int, number: signal.Signals
+) -> None:
+    ranks = ranks_of(cluster)
+    assert len(ranks) == 2
+    before = sorted(SHARED.iterdir())
+    streams = asyncio.run(follow_with(cluster, ranks[rank], number))
+    assert [stream.error for stream in streams] == [""] * NUM_STREAMS
+    assert [stream.token_ids for stream in streams] == undisturbed
+    assert all(stream.num_recoveries for stream in streams)
+    asyncio.run(eventually_clean(cluster.grpc_address, 1, timeout_seconds=30))
+    wait_until(lambda: states(ranks) == [], 10, "all ranks are gone")
+    assert sorted(SHARED.iterdir()) == before
+    if rank == 1:
+        assert "rank 1 of 2 is lost" in cluster.log

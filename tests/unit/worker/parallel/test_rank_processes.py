@@ -1,0 +1,55 @@
+"""Ranks as processes: they compute what one rank computes, reply to calls, and end together."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from pagewire_shared.errors import InternalError
+from pagewire_worker.backend.collectives import RankLostError
+from pagewire_worker.config import WorkerConfig
+from pagewire_worker.parallel.rank_processes import RankTask
+from support.cells.worker_driver import Driver, load
+from support.checkpoints.checkpoints import make_checkpoint
+from support.kernels.fused_kernels import needs_kernels
+from support.processes.processes import children_of
+
+
+def test_a_task_is_read_as_it_was_written() -> None:
+    config = WorkerConfig(model="m", tensor_parallel_size=2, roles=("prefill", "decode"))
+    task = RankTask(config=config, rank=1, size=2, fd=7, slot_bytes=64, parent=12)
+    assert RankTask.decode(task.encode()) == task
+
+
+@needs_kernels
+def test_a_rank_that_is_killed_ends_its_group(tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path / "m", architecture="Qwen3ForCausalLM")
+    settings = {"max_num_batched_tokens": 64, "kv_cache_memory": 1 << 22}
+    prompts = [[5, 6, 7], list(range(30, 60))]
+    expected = Driver.of(load(folder, **settings)).generate(prompts)
+    before = set(children_of(os.getpid()))
+    replica = load(folder, tensor_parallel_size=2, **settings)
+    group = replica.group
+    assert group is not None
+    try:
+        driver = Driver.of(replica)
+        assert driver.generate(prompts) == expected
+        counts = group.collective_rpc("count_blocks")
+        assert counts == [replica.info.num_blocks] * 2
+        with pytest.raises(InternalError, match="rank 0: nothing_such: there is no such function"):
+            group.collective_rpc("nothing_such")
+        with pytest.raises(InternalError, match=r"rank 1: open_cache: TypeError: .*'blocks'"):
+            group.collective_rpc("open_cache", kwargs={"blocks": 1})
+        assert driver.generate(prompts) == expected
+        (pid,) = set(children_of(os.getpid())) - before
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(
+            RankLostError, match="rank 1 of 2 is lost: its process ended with SIGKILL"
+        ):
+            driver.generate(prompts)
+        assert isinstance(group.lost.exception(5), RankLostError)
+    finally:
+        group.close()
+    # Reaped, not only dead.
+    assert set(children_of(os.getpid())) == before
