@@ -15,14 +15,22 @@ from pagewire_shared.sampling.params import SamplingParams
 from support.cells.rank_threads import end_ranks, use_threads
 from support.cells.worker_driver import Driver, Running, load
 from support.checkpoints.checkpoints import make_checkpoint
-from support.checkpoints.fallback_checkpoints import VOCAB
+from support.checkpoints.fallback_checkpoints import VOCAB, make_fallback_checkpoint
 from support.kernels.fused_kernels import needs_kernels
-from support.oracles.family_checkpoints import MAX_POSITIONS, make_family_checkpoint
+from support.oracles.family_checkpoints import FAMILY_CHECKPOINTS, MAX_POSITIONS
 
 pytestmark = needs_kernels
 
 DENSE = ("gemma2", "gemma3", "glm4", "granite", "phi3", "smollm3", "starcoder2", "qwen3-yarn")
 """Caps, windows, norms behind layers, merged and biased matrices, layers without positions."""
+
+EXPERTS = ("qwen2-moe", "gpt-oss", "deepseek-v2", "deepseek-v3")
+"""Shared experts with a gate, biases and sinks, latents with queries of both sorts."""
+
+IN_SHORT_RUN = (
+    *((name, "fused") for name in ("gemma3", "glm4", "phi3", "gpt-oss", "deepseek-v3")),
+    ("starcoder2", "torch"),
+)
 
 QWEN = "qwen"
 """A model that is wide enough for four ranks of kernels, which read 16 numbers at once."""
@@ -42,7 +50,10 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
     def made(name: str) -> Path:
         place = tmp_path_factory.mktemp("ranks")
         if name != QWEN:
-            return make_family_checkpoint(place, name)
+            model_type, fields = FAMILY_CHECKPOINTS[name]
+            # Experts that kernels read in parts, too.
+            wider = {"moe_intermediate_size": 64} if "moe_intermediate_size" in fields else {}
+            return make_fallback_checkpoint(place / name, model_type, {**fields, **wider})
         return make_checkpoint(place / name, architecture="Qwen3ForCausalLM", hidden=256, layers=2)
 
     return made
@@ -100,9 +111,18 @@ LONG = pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "backend", "num_ranks"),
     [
-        *((name, "fused", 2) for name in DENSE),
-        *((name, "torch", 2) for name in ("gemma3", "starcoder2")),
-        *(pytest.param(name, "torch", 4, marks=LONG) for name in DENSE),
+        *((name, backend, 2) for name, backend in IN_SHORT_RUN),
+        *(
+            pytest.param(name, backend, 2, marks=LONG)
+            for name in DENSE + EXPERTS
+            for backend in ("fused", "torch")
+            if (name, backend) not in IN_SHORT_RUN
+        ),
+        *(
+            pytest.param(name, "torch", 4, marks=LONG)
+            for name in DENSE + EXPERTS
+            if name != "deepseek-v3"  # of six heads
+        ),
         pytest.param(QWEN, "fused", 4, marks=LONG),
     ],
 )

@@ -160,8 +160,12 @@ class LayerOperations:
             self._add(abi.EXPERT_PREPARE, *place, linears=downs, router=router)
         place = abi.EXPERT_ACTIVATED, abi.EXPERT_OUTPUT
         self._add(abi.EXPERT_STORE, *place, linears=downs, adapters=own, router=router)
-        place = abi.EXPERT_OUTPUT, abi.RESIDUAL
-        self._add(abi.COLLECT, *place, router=router, factor=self._multiplier)
+        if not self._is_divided:
+            place = abi.EXPERT_OUTPUT, abi.RESIDUAL
+            self._add(abi.COLLECT, *place, router=router, factor=self._multiplier)
+            return
+        self._add(abi.COLLECT, abi.EXPERT_OUTPUT, abi.PRODUCTS, router=router)
+        self._add_of_ranks(None)
 
     def _share(self, mlp: FusedMlp) -> None:
         """Compute the expert of all tokens."""
@@ -186,15 +190,14 @@ class LayerOperations:
             self._add(abi.ADD, *place, linear=linear, adapters=own, factor=factor)
             return
         self._add(abi.STORE, source, abi.PRODUCTS, linear=linear, adapters=own)
+        self._add_of_ranks(norms.after)
+
+    def _add_of_ranks(self, norm: FusedNorm | None) -> None:
+        """Add the products to the residual; those of all ranks where the layer is divided."""
         if self._is_divided:
             self._add(abi.REDUCE, abi.PRODUCTS, abi.PRODUCTS)
-        self._add(
-            abi.ADD_NORM,
-            abi.PRODUCTS,
-            abi.RESIDUAL,
-            norm=norms.after,
-            factor=self._multiplier,
-        )
+        place = abi.PRODUCTS, abi.RESIDUAL
+        self._add(abi.ADD_NORM, *place, norm=norm, factor=self._multiplier)
 
     def _lower(
         self, source: int, *specs: LinearSpec, router: abi.RouterArgs | None = None

@@ -112,7 +112,6 @@ def config_of_ranks(config: WorkerConfig, shape: ReplicaShape) -> WorkerConfig:
         (shape.device.type != "cpu", "ranks are for CPUs so far, the device is a CUDA device"),
         (config.enable_lora, "--enable-lora does not go with ranks yet"),
         (config.attention_backend == "triton", "--attention-backend triton has no ranks"),
-        (config.expert_metrics, "--expert-metrics: experts are not divided between ranks yet"),
         (
             speculation.method in HEADS,
             f"--speculative-config: the method {speculation.method} does not go with ranks yet",

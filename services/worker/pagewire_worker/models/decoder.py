@@ -316,9 +316,10 @@ def _load_mlp(spec: MlpSpec | ExpertsSpec, linears: LinearLoader) -> Mlp | Exper
     return Experts(
         spec=spec,
         router=linears.load_router(spec.router),
-        experts=[Mlp(one, linears.load_mlp(one)) for one in spec.experts],
-        shared=None if shared is None else Mlp(shared, linears.load_mlp(shared)),
+        experts=[Mlp(one, linears.load_mlp(one, is_expert=True)) for one in spec.experts],
+        shared=None if shared is None else Mlp(shared, linears.load_mlp(shared, is_expert=True)),
         choose=linears.choose_rows,
+        finish=linears.sum_of_ranks,
     )
 
 

@@ -55,12 +55,13 @@ class Experts:
     Args:
         experts, shared: Map [tokens, hidden] to [tokens, hidden].
         choose: Called with the tokens of an expert before it is; None for nothing.
+        finish: Makes the output of the weighted sum, of the type float32.
 
     Attributes:
         counts: int64 [experts], to which the tokens of each are added; None for no counting.
     """
 
-    __slots__ = ("_choose", "_experts", "_router", "_shared", "_spec", "counts")
+    __slots__ = ("_choose", "_experts", "_finish", "_router", "_shared", "_spec", "counts")
 
     def __init__(
         self,
@@ -69,8 +70,10 @@ class Experts:
         router: RouterTensors,
         experts: Sequence[Callable[[Tensor], Tensor]],
         shared: Callable[[Tensor], Tensor] | None,
+        finish: Callable[[Tensor], Tensor],
         choose: Callable[[Tensor], None] | None = None,
     ) -> None:
+        self._finish = finish
         self._choose = choose
         self._spec = spec
         self._router = router
@@ -95,4 +98,4 @@ class Experts:
         if self._shared is not None:
             gate = values[:, spec.num_experts :].sigmoid() if self._spec.has_shared_gate else 1.0
             total = total + self._shared(x).float() * gate
-        return total.to(x.dtype)
+        return self._finish(total).to(x.dtype)

@@ -142,10 +142,19 @@ class LinearLoader:
             query_up=None if query_up is None else self._load_linear(query_up, spec.query_order),
         )
 
-    def load_mlp(self, spec: MlpSpec) -> MlpLinears:
-        """Load the matrices of an MLP. Raises StartupError naming the tensor at fault."""
+    def load_mlp(self, spec: MlpSpec, *, is_expert: bool = False) -> MlpLinears:
+        """Load the matrices of an MLP. Raises StartupError naming the tensor at fault.
+
+        Args:
+            is_expert: Whether `sum_of_ranks` sums it, with others.
+        """
         up, down = self._load_linear(spec.up), self._load_linear(spec.down)
-        return MlpLinears(up, self._ranks.summed(down))
+        return MlpLinears(up, down if is_expert else self._ranks.summed(down))
+
+    @property
+    def sum_of_ranks(self) -> Callable[[Tensor], Tensor]:
+        """What sums the outputs of experts over the ranks."""
+        return self._ranks.collectives.all_reduce
 
     def embedding(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
         """Return the embedding, [tokens] -> [tokens, hidden], of which `rows` are this rank's."""

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pagewire_worker.backend.backend import ModelBackend, StepBatch
 from pagewire_worker.backend.collectives import RankLostError
+from pagewire_worker.backend.expert_counts import CountsExperts, ExpertCounts, no_expert_counts
 from pagewire_worker.backend.head import ClassificationHead
 from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.backend.source import LoadedReplicaModel, Uncaptured
@@ -79,6 +80,12 @@ class GroupBackend:
         if not isinstance(self._model, TapsStates):
             raise no_states(self.kernel_set)
         return self._model.tap(layers)
+
+    def count_experts(self) -> ExpertCounts:
+        """Count the tokens of each expert from now on; ranks choose the same ones."""
+        if not isinstance(self._model, CountsExperts):
+            raise no_expert_counts(self.kernel_set)
+        return self._model.count_experts()
 
     def _copy_elsewhere(self, sources: Tensor, destinations: Tensor) -> None:
         """Let the other ranks copy blocks as this one is about to."""

@@ -1,7 +1,8 @@
 """Messages of rank 0 to the other ranks: what to do, and arrays of numbers for it.
 
 A message begins with three little-endian u32: kind, bytes of text, number of arrays. Behind them is
-the text in UTF-8, then for each array its type, its dimensions and its numbers.
+the text in UTF-8, then for each array its type, its dimensions and its numbers; each of them begins
+at a multiple of eight bytes. Tables of blocks are int32.
 """
 
 import struct
@@ -35,7 +36,7 @@ class RankCommand(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class RankMessage:
-    """One message, decoded. Arrays cannot be written."""
+    """One message, decoded."""
 
     command: RankCommand
     text: str
@@ -43,37 +44,39 @@ class RankMessage:
 
 
 _HEADER = struct.Struct("<III")
-_ARRAY = struct.Struct("<BB")
-_TYPES = (np.dtype(np.int64), np.dtype(np.float32), np.dtype(np.int16))
+_ARRAY = struct.Struct("<II")
+_TYPES = (np.dtype(np.int64), np.dtype(np.int32), np.dtype(np.float32), np.dtype(np.int16))
+_ALIGNMENT = 8
 
 
 def encode(command: RankCommand, arrays: Sequence[Array] = (), text: str = "") -> bytes:
     """Return the bytes of a message."""
     encoded = text.encode()
-    parts = [_HEADER.pack(command, len(encoded), len(arrays)), encoded]
+    parts: list[Any] = [_HEADER.pack(command, len(encoded), len(arrays)), encoded]
+    parts.append(bytes(-(_HEADER.size + len(encoded)) % _ALIGNMENT))
     for array in arrays:
         parts.append(_ARRAY.pack(_TYPES.index(array.dtype), array.ndim))
-        parts.append(np.asarray(array.shape, dtype=np.int64).tobytes())
-        parts.append(array.tobytes())
+        parts.append(np.asarray(array.shape, dtype=np.int64))
+        parts.append(np.ascontiguousarray(array))
+        parts.append(bytes(-array.nbytes % _ALIGNMENT))
     return b"".join(parts)
 
 
 def decode(message: bytes | bytearray) -> RankMessage:
-    """Return a message that `encode` made."""
+    """Return a message that `encode` made; its arrays lie in `message`."""
     command, text_size, num_arrays = _HEADER.unpack_from(message)
     place = _HEADER.size + text_size
     text = bytes(message[_HEADER.size : place]).decode()
     arrays = []
     for _ in range(num_arrays):
+        place += -place % _ALIGNMENT
         kind, num_dims = _ARRAY.unpack_from(message, place)
         place += _ARRAY.size
-        shape = np.frombuffer(message[place : place + 8 * num_dims], dtype=np.int64)
-        place += 8 * num_dims
-        count = int(np.prod(shape))
-        # Copied, so that numbers are aligned.
-        part = message[place : place + count * _TYPES[kind].itemsize]
-        arrays.append(np.frombuffer(part, dtype=_TYPES[kind]).reshape(shape))
-        place += count * _TYPES[kind].itemsize
+        shape = np.frombuffer(message, np.int64, num_dims, place)
+        place += shape.nbytes
+        array = np.frombuffer(message, _TYPES[kind], int(np.prod(shape)), place)
+        place += array.nbytes
+        arrays.append(array.reshape(shape))
     return RankMessage(RankCommand(command), text, tuple(arrays))
 
 
@@ -91,7 +94,7 @@ def encode_batch(batch: StepBatch, block_size: int) -> bytes:
     ]
     for group in batch.groups:
         arrays.append(group.slot_mapping.numpy())
-        arrays.append(group.attention.block_tables[:, :num_blocks])
+        arrays.append(group.attention.block_tables[:, :num_blocks].astype(np.int32))
     return encode(RankCommand.FORWARD, arrays)
 
 
@@ -100,7 +103,9 @@ def decode_batch(message: RankMessage) -> StepBatch:
     flags, token_ids, positions, output_rows, query_starts, seq_lens, *tables = message.arrays
     is_decode, has_faults = flags.tolist()
     groups = [
-        GroupBatch(_tensor(slots), AttentionMetadata(query_starts, seq_lens, blocks))
+        GroupBatch(
+            _tensor(slots), AttentionMetadata(query_starts, seq_lens, blocks.astype(np.int64))
+        )
         for slots, blocks in zip(tables[::2], tables[1::2], strict=True)
     ]
     return StepBatch(

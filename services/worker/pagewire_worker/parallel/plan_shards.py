@@ -1,8 +1,8 @@
 """Cuts a model by the ranks of a group: the plan of one rank, and its part of each tensor.
 
-Heads and the values inside of MLPs are divided: the matrices before them by their outputs, those
-behind them by their inputs, so that a layer sums twice over the ranks (Shoeybi et al., 2019). The
-vocabulary is divided, too. Every rank has all norms.
+Heads and the values inside of MLPs and experts are divided: the matrices before them by their
+outputs, those behind them by their inputs, so that a layer sums twice over the ranks (Shoeybi et
+al., 2019). The vocabulary is divided, too. Every rank has all norms, routers and latents.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,6 +14,7 @@ from pagewire_worker.checkpoint.weights import Shape
 from pagewire_worker.families.plan import (
     AttentionSpec,
     ExpertsSpec,
+    LatentSpec,
     LayerSpec,
     LinearSpec,
     MlpSpec,
@@ -88,13 +89,58 @@ class _Cutter:
         self.unread: set[str] = set()
 
     def layer(self, layer: LayerSpec) -> LayerSpec:
-        if isinstance(layer.mlp, ExpertsSpec):
-            raise _refused("mixtures of experts are not divided between ranks yet")
-        return replace(layer, attention=self._attention(layer.attention), mlp=self._mlp(layer.mlp))
+        attention, mlp = layer.attention, layer.mlp
+        latent = attention.latent
+        return replace(
+            layer,
+            attention=self._attention(attention)
+            if latent is None
+            else self._latent_attention(attention, latent),
+            mlp=self._experts(mlp) if isinstance(mlp, ExpertsSpec) else self._mlp(mlp),
+        )
+
+    def _experts(self, spec: ExpertsSpec) -> ExpertsSpec:
+        """Divide each expert; every rank chooses the same ones."""
+        shared = None if spec.shared is None else self._mlp(spec.shared)
+        return replace(spec, experts=tuple(map(self._mlp, spec.experts)), shared=shared)
+
+    def _latent_attention(self, spec: AttentionSpec, latent: LatentSpec) -> AttentionSpec:
+        """Divide the heads; every rank has the latents, the key of one head that all share."""
+        first, last = self._part("num_attention_heads", spec.num_heads)
+        qkv, query_up = spec.qkv, latent.query_up
+        num_queries = qkv.num_outputs - spec.head_dim
+        if query_up is None:
+            size = num_queries // spec.num_heads
+            ranges = [(first * size, last * size), (num_queries, qkv.num_outputs)]
+            qkv = self._by_outputs(qkv, ranges)
+        else:
+            size = query_up.num_outputs // spec.num_heads
+            query_up = self._by_outputs(query_up, [(first * size, last * size)])
+        self._cut_latent(spec, latent, (first, last))
+        columns = first * latent.value_dim, last * latent.value_dim
+        return replace(
+            spec,
+            num_heads=last - first,
+            qkv=qkv,
+            output=self._by_inputs(spec.output, columns),
+            latent=replace(latent, query_up=query_up),
+        )
+
+    def _cut_latent(self, spec: AttentionSpec, latent: LatentSpec, heads: tuple[int, int]) -> None:
+        """Cut the matrices between latents and heads."""
+        both = latent.plain_dim + latent.value_dim
+        matrices = [(latent.expand, both, latent.rank)]
+        if latent.absorbed is not None:
+            keys, values = latent.absorbed
+            matrices = [
+                (keys, latent.rank, latent.plain_dim),
+                (values, latent.value_dim, latent.rank),
+            ]
+        for name, size, num_inputs in matrices:
+            rows = heads[0] * size, heads[1] * size
+            self.cuts[f"{name}.weight"] = Cut((spec.num_heads * size, num_inputs), (rows,))
 
     def _attention(self, spec: AttentionSpec) -> AttentionSpec:
-        if spec.latent is not None:
-            raise _refused("latent attention is not divided between ranks yet")
         if spec.has_whole_norms:
             raise _refused("norms over all heads together are not divided between ranks yet")
         heads = self._part("num_attention_heads", spec.num_heads)

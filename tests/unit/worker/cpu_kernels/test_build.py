@@ -16,7 +16,15 @@ from support.kernels.kernel_builds import copy_of_build, fake_compiler
 
 MACHINE = platform.machine()
 UNITS = {
-    *("group.cpp", "interface.cpp", "pool.cpp", "x86.cpp", "avx2.cpp", "avx512.cpp", "avx512bf16.cpp"),
+    *(
+        "interface.cpp",
+        "pool.cpp",
+        "group.cpp",
+        "x86.cpp",
+        "avx2.cpp",
+        "avx512.cpp",
+        "avx512bf16.cpp",
+    ),
     *("amx.cpp", "amx_emulated.cpp"),
 }
 

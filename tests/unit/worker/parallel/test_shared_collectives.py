@@ -138,7 +138,9 @@ def child() -> Iterator[tuple[SharedCollectives, int]]:
     memory.unmap()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGKILL, marks=pytest.mark.long), signal.SIGSTOP]
+)
 def test_a_process_that_stands_still_is_found(
     child: tuple[SharedCollectives, int], number: signal.Signals
 ) -> None:

@@ -179,7 +179,9 @@ enum {
   PW_EXPERT_PREPARE = 13,  // PW_PREPARE for the rows of experts
   PW_EXPERT_STORE = 14,    // PW_STORE for the rows of experts; `linear` is the first of all experts
   PW_EXPERT_GATE = 15,     // PW_GATE for the same
-  PW_COLLECT = 16,  // y += factor * weighted sum of the rows x of experts, and of PW_PRODUCTS if shared
+  // y += factor * weighted sum of the rows x of experts, and of PW_PRODUCTS if shared. y may also be
+  // PW_PRODUCTS, which are replaced then.
+  PW_COLLECT = 16,
   PW_LATENT_KEY = 17,  // latents of the products x of `linear` are stored, y are normed parts of queries
   PW_LATENT_QUERY = 18,  // queries in the products x of `linear`: plain parts to y, others to PW_QUERY
   PW_ABSORB = 19,      // plain parts x times the matrix of each head, from `linear` on, to queries y

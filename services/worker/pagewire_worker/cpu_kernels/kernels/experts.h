@@ -157,7 +157,7 @@ static void lower_expert_share(const PwAdapters* adapters, const int64_t* slots,
 // y [tokens, size] += factor * sum of the weighted rows of x, and of the weighted `shared`.
 static inline void collect_rows(const PwRouter& router, const Routes& routes, const float* x,
                                 const float* shared, float factor, int64_t size, Share tokens,
-                                float* y) {
+                                bool is_added, float* y) {
   const int64_t num_chosen = router.num_chosen;
   for (int64_t t = tokens.first; t < tokens.last; t++) {
     const float* weights = routes.weights + t * (num_chosen + 1);
@@ -169,7 +169,8 @@ static inline void collect_rows(const PwRouter& router, const Routes& routes, co
       if (router.has_shared)
         sum = fma(load(shared + t * size + k), set1(weights[num_chosen]), sum);
       float* out = y + t * size + k;
-      store(out, add(load(out), mul(sum, set1(factor))));
+      const V part = mul(sum, set1(factor));
+      store(out, is_added ? add(load(out), part) : part);
     }
   }
 }

@@ -126,7 +126,7 @@ static void expert_share(PwPool* pool, int phase, int thread, const StepArgument
       return gate_up_linear<T>(pool, phase, thread, group, rows, o.activation, y);
     case PW_COLLECT:
       return collect_rows(router, routes, (float*)x, (float*)a.scratch->buffers[PW_PRODUCTS],
-                          o.factor, hidden, tokens, (float*)y);
+                          o.factor, hidden, tokens, o.output == PW_RESIDUAL, (float*)y);
   }
 }
 
