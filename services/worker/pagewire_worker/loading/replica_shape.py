@@ -1,7 +1,7 @@
 """Resolves the settings of a replica: the model and the device fill the open ones."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -79,14 +79,7 @@ def resolve_shape(config: WorkerConfig) -> ReplicaShape:
     return ReplicaShape(
         files=files,
         source=source,
-        wait_for_fingerprint=weights_fingerprint(
-            folder,
-            config.load_format,
-            config.seed,
-            device,
-            dtype,
-            override_bytes(files.overrides),
-        ),
+        wait_for_fingerprint=_fingerprint(config, files, device, dtype),
         model=model,
         device=device,
         dtype=dtype,
@@ -95,6 +88,21 @@ def resolve_shape(config: WorkerConfig) -> ReplicaShape:
         max_num_batched_tokens=config.max_num_batched_tokens or num_tokens,
         max_model_len=max_model_len,
         is_len_fitted=is_len_fitted,
+    )
+
+
+def hashed_again(config: WorkerConfig, shape: ReplicaShape) -> ReplicaShape:
+    """Return `shape` with the fingerprint of what its files hold now."""
+    fingerprint = _fingerprint(config, shape.files, shape.device, shape.dtype)
+    return replace(shape, wait_for_fingerprint=fingerprint)
+
+
+def _fingerprint(
+    config: WorkerConfig, files: ModelFiles, device: torch.device, dtype: torch.dtype
+) -> Callable[[], bytes]:
+    overrides = override_bytes(files.overrides)
+    return weights_fingerprint(
+        files.folder, config.load_format, config.seed, device, dtype, overrides
     )
 
 
