@@ -149,9 +149,9 @@ class SchedulerCore:
         self.draining.drain(worker)
 
     def is_drained(self, worker_id: bytes) -> bool:
-        """Return whether a draining worker has nothing left to do and keeps no blocks for
-        others."""
-        return self.draining.is_drained(self.workers[worker_id])
+        """Return whether a worker that is to end has nothing left, nor blocks for others."""
+        worker = self.workers[worker_id]
+        return worker.duty.sleep_order is None and self.draining.is_drained(worker)
 
     def set_roles(self, worker_id: bytes, roles: frozenset[Role]) -> None:
         """Use a worker for `roles` from now on; sequences that run there end there."""

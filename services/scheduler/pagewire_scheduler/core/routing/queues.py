@@ -143,7 +143,7 @@ class ModelQueues:
         Returns the sequences that lost too many workers to run again; they are in no queue.
         """
         name = worker.info.model.name
-        is_for_sleep = worker.duty.sleep_order is not None
+        is_for_sleep = worker.duty.sleep_order is not None and not worker.outstanding
         blamed = set() if is_for_sleep else note_worker_loss(worker)
         is_expected = worker.duty.is_draining or not worker.duty.takes_new
         worker.totals.num_lost_workers += not is_expected

@@ -47,9 +47,9 @@ class Sleeping:
         self._wakes: list[tuple[bytes, frozenset[MemoryTag]]] = []
 
     def order(self, worker: WorkerState, order: SleepOrder) -> None:
-        """Have a worker sleep. One that sleeps, or is to sleep already, is left as it is."""
+        """Have a worker sleep. One that sleeps, or is to sleep or to end, is left as it is."""
         duty = worker.duty
-        if duty.sleep is not None or duty.sleep_order is not None:
+        if not duty.takes_new:
             return
         duty.sleep_order = order
         worker.touch()
