@@ -157,6 +157,8 @@ class ServeConfig:
     enforce_eager: bool = forwarded(WorkerConfig, "enforce_eager")
     expert_metrics: bool = forwarded(WorkerConfig, "expert_metrics")
     speculative_config: str = forwarded(WorkerConfig, "speculative_config")
+    enable_sleep_mode: bool = forwarded(WorkerConfig, "enable_sleep_mode")
+    sleep_after_seconds: float = forwarded(WorkerConfig, "sleep_after_seconds")
     seed: int | None = forwarded(
         WorkerConfig,
         "seed",

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from pagewire.cli.commands import EXIT_FAILED, choose_action, print_cells, waiting_seconds
-from pagewire.cli.topology import run_roles, run_self_test, run_topology
+from pagewire.cli.topology import run_roles, run_self_test, run_sleep, run_topology, run_wake
 from pagewire.client.admin_client import CacheGroupReport, CellReport, audit, reset_prefix_cache
 from pagewire_shared.process.flags import HintingParser
 
@@ -17,12 +17,16 @@ _RESET = "reset-prefix-cache"
 _TOPOLOGY = "topology"
 _ROLES = "roles"
 _SELF_TEST = "selftest"
+_SLEEP = "sleep"
+_WAKE = "wake"
 _ACTIONS = {
     _AUDIT: "walk the tables, pools, queues and slots of every process",
     _RESET: "forget cached prefixes, so that new requests compute theirs again",
     _TOPOLOGY: "show the workers, and between which of them KV blocks move, and why not",
     _ROLES: "change what a worker is used for: prompts (prefill), tokens (decode) or both",
     _SELF_TEST: "move KV blocks between all pairs of workers and compare the bytes",
+    _SLEEP: "let workers give their memory back",
+    _WAKE: "let workers make their memory anew",
 }
 DEFAULT_SERVER = "127.0.0.1:8000"
 """Default address of `pagewire serve`."""
@@ -77,6 +81,8 @@ _RUN: dict[str, Callable[[HintingParser, Sequence[str]], int]] = {
     _TOPOLOGY: run_topology,
     _ROLES: run_roles,
     _SELF_TEST: run_self_test,
+    _SLEEP: run_sleep,
+    _WAKE: run_wake,
 }
 
 

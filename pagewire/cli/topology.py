@@ -1,11 +1,13 @@
-"""`pagewire admin topology`, `roles` and `selftest`: shows the workers of a deployment, sets their
-roles and tests the transfer of KV blocks between them."""
+"""`pagewire admin topology`, `roles`, `selftest`, `sleep` and `wake`: shows the workers of a
+deployment, sets their roles, tests the transfer of KV blocks between them, and takes and gives
+their memory."""
 
 import argparse
 import asyncio
 from collections.abc import Sequence
 
 from pagewire.cli.commands import EXIT_FAILED, print_cells, waiting_seconds
+from pagewire.client.sleep_client import SLEEP_SECONDS, WAKE_SECONDS, sleep, wake_up
 from pagewire.client.topology_client import (
     ROLES,
     CellSelfTest,
@@ -18,6 +20,8 @@ from pagewire.client.topology_client import (
 )
 from pagewire_shared.identity.ids import SHOWN_DIGITS
 from pagewire_shared.process.flags import HintingParser
+from pagewire_shared.process.sizes import format_size
+from pagewire_shared.sleep.state import LEVELS, MemoryTag, SleepMode, parse_tags
 
 _WORKER_HEAD = ("worker", "model", "roles", "running", "waiting", "layout", "KV endpoint", "")
 _PAIR_HEAD = ("prefill", "decode", "transport", "MB/s", "transfers", "failures", "")
@@ -61,6 +65,64 @@ def run_self_test(parser: HintingParser, argv: Sequence[str]) -> int:
     return EXIT_FAILED if any(cell.problems for cell in cells) else 0
 
 
+def run_sleep(parser: HintingParser, argv: Sequence[str]) -> int:
+    """Let workers sleep, and print what they gave back."""
+    parser.add_argument("--level", type=int, choices=LEVELS, default=1, help="how deep (1)")
+    parser.add_argument(
+        "--mode",
+        choices=[mode.value for mode in SleepMode],
+        default=SleepMode.KEEP.value,
+        help="preempt the requests that run (keep), or let them end first (wait)",
+    )
+    _add_target(parser, SLEEP_SECONDS)
+    options = parser.parse_args(argv)
+    asked = sleep(
+        options.server,
+        level=options.level,
+        mode=SleepMode(options.mode),
+        model=options.model,
+        worker=options.worker,
+        timeout_seconds=options.timeout_seconds,
+        api_key=options.server_api_key,
+    )
+    for worker in asyncio.run(asked):
+        given = format_size(worker.sleep_num_bytes)
+        print(f"worker {_short(worker.worker)} sleeps at level {worker.sleep_level}: {given} back")
+    return 0
+
+
+def run_wake(parser: HintingParser, argv: Sequence[str]) -> int:
+    """Wake workers, and print their state."""
+    parser.add_argument(
+        "--tags",
+        nargs="+",
+        choices=[tag.value for tag in MemoryTag],
+        default=[],
+        help="parts to make anew (all)",
+    )
+    _add_target(parser, WAKE_SECONDS)
+    options = parser.parse_args(argv)
+    asked = wake_up(
+        options.server,
+        tags=parse_tags(options.tags),
+        model=options.model,
+        worker=options.worker,
+        timeout_seconds=options.timeout_seconds,
+        api_key=options.server_api_key,
+    )
+    for worker in asyncio.run(asked):
+        print(f"worker {_short(worker.worker)} is {worker.memory}")
+    return 0
+
+
+def _add_target(parser: HintingParser, seconds: float) -> None:
+    parser.add_argument("--model", metavar="NAME", help="served name (default: all models)")
+    parser.add_argument("--worker", metavar="WORKER", help="its id, or the beginning of it")
+    parser.add_argument(
+        "--timeout-seconds", type=waiting_seconds, default=seconds, help=f"for all ({seconds:g})"
+    )
+
+
 def describe_topology(cell: CellTopology) -> str:
     """Return the workers and pairs of one cell as text."""
     lines = [f"scheduler, generation {cell.generation}: hand-off {cell.handoff}"]
@@ -101,7 +163,7 @@ def _worker_row(worker: WorkerFacts) -> tuple[str, ...]:
         str(worker.num_waiting),
         _short(worker.layout),
         endpoint or "-",
-        "draining" if worker.is_draining else "",
+        "draining" if worker.is_draining else "" if worker.memory == "awake" else worker.memory,
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pagewire.client.admin_client import ANSWER_MARGIN_SECONDS, admin_stub, key_metadata
 from pagewire_protos.scheduler.v1 import admin_pb2, worker_attach_pb2
 from pagewire_shared.kv.transport_convert import transport_from_message
+from pagewire_shared.sleep.convert import sleep_from_message
 
 ROLES = {
     "prefill": worker_attach_pb2.WORKER_ROLE_PREFILL,
@@ -21,7 +22,10 @@ _ROLE_NAMES: dict[int, str] = {number: name for name, number in ROLES.items()}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerFacts:
-    """One worker; see WorkerTopology in admin.proto."""
+    """One worker; see WorkerTopology in admin.proto.
+
+    `memory` is awake, draining, asleep or waking; the next ones are those of WorkerSleep.
+    """
 
     worker: str
     model: str
@@ -33,6 +37,10 @@ class WorkerFacts:
     num_running: int
     num_waiting: int
     max_num_seqs: int
+    memory: str = "awake"
+    sleep_level: int = 0
+    sleep_num_bytes: int = 0
+    sleep_error: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +127,7 @@ async def set_roles(
             timeout=TIMEOUT_SECONDS + ANSWER_MARGIN_SECONDS,
             metadata=key_metadata(api_key),
         )
-    return _worker(response.worker)
+    return worker_facts(response.worker)
 
 
 async def self_test(
@@ -146,13 +154,15 @@ def _cell(cell: admin_pb2.CellTopology) -> CellTopology:
     return CellTopology(
         generation=cell.generation,
         handoff=cell.handoff,
-        workers=tuple(map(_worker, cell.workers)),
+        workers=tuple(map(worker_facts, cell.workers)),
         pairs=tuple(map(_pair, cell.pairs)),
         warnings=tuple(cell.warnings),
     )
 
 
-def _worker(worker: admin_pb2.WorkerTopology) -> WorkerFacts:
+def worker_facts(worker: admin_pb2.WorkerTopology) -> WorkerFacts:
+    """Return a worker of an answer."""
+    sleep = sleep_from_message(worker.sleep)
     return WorkerFacts(
         worker=worker.worker,
         model=worker.model,
@@ -164,6 +174,10 @@ def _worker(worker: admin_pb2.WorkerTopology) -> WorkerFacts:
         num_running=worker.num_running,
         num_waiting=worker.num_waiting,
         max_num_seqs=worker.max_num_seqs,
+        memory=sleep.state.value,
+        sleep_level=sleep.level,
+        sleep_num_bytes=sleep.num_bytes,
+        sleep_error=None if sleep.error is None else sleep.error.message,
     )
 
 

@@ -12,6 +12,7 @@ from pagewire.client.client import AsyncClient
 from pagewire.client.embeddings import EmbeddingRequestOutput
 from pagewire.client.loop_thread import LoopThread, shared_loop_thread
 from pagewire.client.pooling import Classification
+from pagewire.client.sleep_client import is_sleeping, sleep, wake_up
 from pagewire.client.tool_convert import ToolChoice
 from pagewire.client.topology_client import topology
 from pagewire.config import ServeConfig, config_from_keywords
@@ -40,6 +41,7 @@ from pagewire.offline.tokenizer import load_tokenizer
 from pagewire_shared.errors import InvalidRequestError, UnavailableError
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
+from pagewire_shared.sleep.state import parse_mode, parse_tags
 
 MIN_CONCURRENCY = 256
 """Least number of prompts that are submitted at once."""
@@ -245,6 +247,29 @@ class LLM:
     def reset_prefix_cache(self) -> int:
         """Forget cached prefixes and return the number of blocks."""
         return self.loop.run(reset_prefix_cache(self._cluster.grpc_address))
+
+    def sleep(self, level: int = 1, mode: str = "keep") -> None:
+        """Give the memory of the model back, as vLLM's; the LLM needs `enable_sleep_mode=True`.
+
+        Requests that run meanwhile are preempted ("keep") or end first ("wait"); those that come
+        wait for `wake_up`.
+
+        Raises:
+            InvalidRequestError: Without sleep mode, or for an unknown level or mode.
+        """
+        self.loop.run(sleep(self._cluster.grpc_address, level=level, mode=parse_mode(mode)))
+
+    def wake_up(self, tags: list[str] | None = None) -> None:
+        """Make the memory anew: the parts of `tags`, "weights" and "kv_cache", or all for None.
+
+        Raises:
+            UnavailableError: It cannot be made; the model is asleep as before.
+        """
+        self.loop.run(wake_up(self._cluster.grpc_address, tags=parse_tags(tags or ())))
+
+    def is_sleeping(self) -> bool:
+        """Return whether a part of the memory was given back."""
+        return self.loop.run(is_sleeping(self._cluster.grpc_address))
 
     @property
     def llm_engine(self) -> Self:

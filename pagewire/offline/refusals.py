@@ -7,9 +7,7 @@ REFUSED: Final[dict[str, str]] = {
     "collective_rpc": "no code of a user runs in a worker; LLM.cluster.pids() names the processes",
     "reward": "reward models are not served; classify and score are for classification heads",
     "set_tokenizer": "name the tokenizer when the model starts: LLM(tokenizer=...)",
-    "sleep": "a model cannot sleep yet; close the LLM and make it again",
     "start_profile": "there is no profiler yet; usage.timeline and the metrics say where time went",
     "stop_profile": "there is no profiler yet; usage.timeline and the metrics say where time went",
-    "wake_up": "a model cannot sleep yet",
 }
 """Method to the sentence of its error."""

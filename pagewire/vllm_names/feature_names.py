@@ -74,7 +74,7 @@ PARALLEL: Final = (
         " cp_kv_cache_interleave_size",
     ),
     *refused("workers are of one kind", worker_cls="auto", worker_extension_cls="none|"),
-    *refused("end and start the worker: requests go on elsewhere", enable_sleep_mode="false"),
+    *works("", "on CPUs", enable_sleep_mode=""),
 )
 
 _LORA: Final = "adapters are applied as PEFT publishes them; docs/adapters.md"

@@ -19,7 +19,7 @@ CLASSES = {
     "Remote": "state/sequence_parts.py",
     "Outcome": "state/sequence_parts.py",
     "WorkerState": "state/worker.py",
-    "Duty": "state/worker.py",
+    "Duty": "data/duty.py",
     "Handoffs": "state/worker.py",
     "WaitingAside": "state/waiting_queue.py",
     "WantedAdapter": "state/waiting_queue.py",
@@ -56,6 +56,8 @@ OWNERS = {
     "WorkerState.branched": ("planning/planner.py",),
     "WorkerState.next_step_id": ("planning/planner.py",),
     "Duty": ("routing/draining.py",),
+    "Duty.sleep": ("routing/sleeping.py",),
+    "Duty.sleep_order": ("routing/sleeping.py",),
 }
 """Component, or field -> the files and folders of the core that may assign it."""
 

@@ -6,6 +6,7 @@ from unittest import mock
 
 from simulation.actions import requests as actions
 from simulation.actions.roles import end_probes
+from simulation.actions.sleep import wake_all
 from simulation.checks.invariants import check_world
 from simulation.checks.observers import Observers
 from simulation.clock import Clock, virtual_time
@@ -106,6 +107,9 @@ def settle(world: World) -> None:
             for frontend in world.frontends:
                 frontend.read()
             world.pass_time(0.25)
+            for cell in world.cells:
+                if cell.is_up and cell.core.requests:
+                    wake_all(cell)
         world.finish_turn()
         if num_turns % CHECK_EVERY == 0:
             check_world(world)

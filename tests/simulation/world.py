@@ -155,6 +155,8 @@ class World:
             max_adapters=configuration.num_adapter_slots(number),
             warm_adapters=ADAPTERS[: number % 3],
             max_drafts=configuration.max_drafts if number % 4 else 0,
+            can_sleep=True,
+            sleep_after=2.0 if number % 3 == 1 else 0.0,
         )
         replica = Replica(info, self.salt_of, self.is_poison, self.is_deadly, self._offload)
         port = StorePort(self._find_store, self._find_blocks)

@@ -28,7 +28,7 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "memory and batches": (
         *("kv_cache_memory", "gpu_memory_utilization", "kv_cache_dtype", "block_size"),
         *("max_num_seqs", "max_num_batched_tokens", "enable_prefix_caching"),
-        "speculative_config",
+        *("speculative_config", "enable_sleep_mode", "sleep_after_seconds"),
     ),
     "queues": ("queue_policy", "tenant_weight", "max_num_waiting"),
     "workers": (

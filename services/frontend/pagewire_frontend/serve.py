@@ -44,6 +44,7 @@ from pagewire_frontend.models.model_options import ModelOptions, parse_aliases
 from pagewire_frontend.models.model_registry import ModelRegistry, load_model, parse_specs
 from pagewire_frontend.scheduler.link import LinkSettings
 from pagewire_frontend.scheduler.pool import SchedulerPool
+from pagewire_frontend.scheduler.sleep_link import SleepCalls
 from pagewire_frontend.session.journal import Journal
 from pagewire_frontend.trace_start import make_traces
 from pagewire_shared.identity.ids import mint_id
@@ -294,8 +295,7 @@ async def _servers(
     responses: LocalResponses,
     streams: LocalStreams,
 ) -> AsyncIterator[tuple[RpcServer, HttpServer | None]]:
-    http = None
-    grpc_port = GrpcPort()
+    http, grpc_port = None, GrpcPort()
     bodies = Bodies(config.max_body_size)
     keys = _api_keys(config)
     adapters = AdapterCalls(engine.models.adapters, allowed_paths(config), group.peers)
@@ -311,6 +311,7 @@ async def _servers(
             kept_streams=group.streams,
             grpc_port=grpc_port,
             adapters=adapters,
+            sleep_calls=SleepCalls(pool),
         )
         http = _http_server(config, app)
     try:

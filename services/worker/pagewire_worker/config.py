@@ -59,6 +59,7 @@ _MINIMUMS = {
     "drain_seconds": 0,
     "stuck_seconds": 1,
     "kv_staging_memory": 1024**2,
+    "sleep_after_seconds": 0,
 }
 
 
@@ -204,6 +205,14 @@ class WorkerConfig(ModelFilesConfig):
         64 * 1024**2, "Memory for KV blocks on their way to other workers", parse=parse_size
     )
 
+    enable_sleep_mode: bool = setting(
+        False, "Let operators take the memory of the worker and give it again: sleep and wake"
+    )
+    sleep_after_seconds: float = setting(
+        0.0,
+        "Seconds without work after which the worker sleeps until the next request; 0 for never",
+    )
+
     def __post_init__(self) -> None:
         if not self.model:
             raise StartupError("--model is needed: a checkpoint folder or a hub id", field="model")
@@ -211,6 +220,10 @@ class WorkerConfig(ModelFilesConfig):
             raise StartupError("--scheduler: a worker takes one scheduler", field="scheduler")
         parse_roles(self.roles)
         self._check_ranks()
+        if self.sleep_after_seconds and not self.enable_sleep_mode:
+            raise StartupError(
+                "--sleep-after-seconds needs --enable-sleep-mode", field="sleep_after_seconds"
+            )
         if not 0.0 < self.gpu_memory_utilization <= 1.0:
             raise StartupError(
                 "--gpu-memory-utilization must be more than 0 and at most 1, "

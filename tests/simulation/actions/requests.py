@@ -7,6 +7,7 @@ from simulation.actions import faults as actions_faults
 from simulation.actions import links as actions_links
 from simulation.actions import odd as actions_odd
 from simulation.actions import roles as actions_roles
+from simulation.actions import sleep as actions_sleep
 from simulation.actions import stores as actions_stores
 from simulation.configuration import ADAPTERS, BAD_ADAPTER
 from simulation.model.asks import Numbers, draw_ask, draw_beam_params, draw_params, salt_of
@@ -27,7 +28,7 @@ from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 
-OTHERS = (actions_faults, actions_links, actions_odd, actions_roles, actions_stores)
+OTHERS = (actions_faults, actions_links, actions_odd, actions_roles, actions_sleep, actions_stores)
 """Modules of other kinds of events."""
 
 

@@ -134,6 +134,8 @@ def names_say_content(world: World, worker: WorkerState) -> None:
     process = next((w for w in world.workers if w.worker_id == worker.info.worker_id), None)
     if process is None or process.incarnation != worker.info.incarnation:
         return
+    if process.sleep is not None:
+        return  # its memory is gone, and the end of the attach is on its way
     size, pool, replica = worker.info.model.block_size, worker.pool, process.replica
     count = 0
     for name, block in pool.cache.items():
@@ -184,7 +186,8 @@ def progress(worker: WorkerState, coverage: Coverage) -> None:
     """11: where there is work, a step is under way, or something else holds for a while what is
     missing."""
     has_work = bool(worker.running) or len(worker.waiting) > 0
-    if has_work and not worker.outstanding and not _may_wait(worker):
+    is_due = has_work and not worker.outstanding and not worker.duty.is_still
+    if is_due and not _may_wait(worker):
         what = f"{len(worker.running)} run, {len(worker.waiting)} wait, "
         raise Violation("progress", f"{what}{worker.pool.num_free} blocks are free, no step")
     for sequence in worker.aside.compiling:

@@ -2,7 +2,7 @@
 what a gRPC server around them would own."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from pagewire_shared.errors import PagewireError, WireError
 from pagewire_shared.kv.arrays import pack_u32
 from pagewire_shared.kv.load import LoadAnswer, LoadOrder
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
+from pagewire_shared.sleep.state import MemoryTag, SleepOrder
 from pagewire_shared.steps.plan import StepPlan
 from pagewire_shared.steps.result import StepResult
 
@@ -63,7 +64,7 @@ class WorkerPeer:
         self.info = info
         self.watch = ProgressWatch(step_loop.clock())
         self.stream = stream
-        self.is_drained = False
+        self.is_drained = self.is_to_sleep = False
         self.asked: set[bytes] = set()
         self._step_loop = step_loop
         self._hooks = hooks
@@ -103,6 +104,14 @@ class WorkerPeer:
     def send_drained(self) -> None:
         self.is_drained = True
         self.stream.send_down("drained")
+
+    def send_sleep(self, order: SleepOrder) -> None:
+        if not self.is_to_sleep:
+            self.is_to_sleep = True
+            self.stream.send_down(("sleep", order))
+
+    def send_wake(self, tags: Iterable[MemoryTag]) -> None:
+        self.stream.send_down(("wake",))
 
     def close(self, error: PagewireError | None) -> None:
         if not self._is_closed:

@@ -69,6 +69,12 @@ class Replica:
         self.grammars.clear()
         self.adapters.clear()
 
+    def drop_memory(self) -> None:
+        """Have no content any more."""
+        self.drop_slots()
+        self.names = BlockNames()
+        self.memory = [UNWRITTEN] * len(self.memory)
+
     def held(self, info: WorkerInfo) -> WorkerInfo:
         """The hello: `info` with the blocks that are VALID here."""
         held = tuple((name, block) for block, name in sorted(self.names.held().items()))

@@ -16,6 +16,7 @@ from pagewire_scheduler.core.state.adapters import SlotLoad
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.identity.seen_generations import SeenGenerations
 from pagewire_shared.kv.load import LoadAnswer
+from pagewire_shared.sleep.state import MemoryState, SleepOrder, WorkerSleep
 from pagewire_shared.steps.plan import StepPlan
 from pagewire_shared.steps.result import StepFailure
 
@@ -34,6 +35,7 @@ class WorkerProcess:
         has_left: It has ended.
         port: Its way to KV stores.
         last_answer: To the newest load that it answered.
+        sleep: Its sleep, which each hello says; None while it is awake.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class WorkerProcess:
         self.num_steps = 0
         self.port = port
         self.last_answer: LoadAnswer | None = None
+        self.sleep: WorkerSleep | None = None
 
     @property
     def worker_id(self) -> bytes:
@@ -75,7 +78,8 @@ class WorkerProcess:
         self._forget_work()
         self.stream = Stream("worker", self, self.cell)
         self.cell.connect(self.stream)
-        info = self.replica.held(replace(self.replica.info, incarnation=incarnation))
+        info = replace(self.replica.info, incarnation=incarnation, sleep=self.sleep)
+        info = self.replica.held(info)
         self.stream.send_up((info, self.seen.cell, self.seen.highest))
         if self.is_leaving:
             self.stream.send_up("leaving")
@@ -102,6 +106,12 @@ class WorkerProcess:
             assert self.is_leaving, "a worker is sent away that did not ask"
             self.has_left = True
             self.lose()
+        elif message[0] == "sleep":
+            self._fall_asleep(message[1])
+        elif message[0] == "wake":
+            assert self.sleep is not None, "a worker is woken that is awake"
+            self.sleep = None
+            self.lose()
         elif message[0] == "compile":
             self.compiling.append(message[1:])
         elif message[0] == "adapter":
@@ -117,6 +127,15 @@ class WorkerProcess:
             self.seen.meet(*message[1:])
             self.generation = message[2]
             self.replica.drop_slots()
+
+    def _fall_asleep(self, order: SleepOrder) -> None:
+        assert not self.queue, "a worker sleeps with steps under way"
+        assert self.sleep is None, "a worker sleeps twice"
+        self.lose()
+        self.replica.drop_memory()
+        self.sleep = WorkerSleep(
+            state=MemoryState.ASLEEP, level=order.level, wakes_on_request=order.wakes_on_request
+        )
 
     def _forget_work(self) -> None:
         self.queue.clear()

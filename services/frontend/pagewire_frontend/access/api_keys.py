@@ -173,3 +173,10 @@ def tenant_of(asked: str | None) -> str | None:
     if asked not in (None, name):
         raise ForbiddenError(f"tenant: this API key is for {name!r}", field="tenant")
     return name
+
+
+def require_admin() -> None:
+    """Raise ForbiddenError for a key without `admin`; anybody may where there are no keys."""
+    caller = current_caller()
+    if caller is not None:
+        caller.require_admin()

@@ -9,6 +9,7 @@ import grpc.aio
 from pagewire_frontend.access.admin_log import noted
 from pagewire_frontend.scheduler.link import SchedulerLink
 from pagewire_frontend.scheduler.pool import SchedulerPool
+from pagewire_frontend.scheduler.sleep_link import SleepCalls
 from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
 from pagewire_shared.errors import ModelNotFoundError, UnavailableError
 from pagewire_shared.identity.ids import find_worker
@@ -28,6 +29,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
     def __init__(self, pool: SchedulerPool) -> None:
         self._pool = pool
+        self._sleep = SleepCalls(pool)
 
     async def Audit(
         self, request: admin_pb2.AuditRequest, context: Context
@@ -94,6 +96,20 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             answers = await asyncio.gather(*(link.operate(request, seconds) for link in attached))
             cells = [cell for answer in answers for cell in answer.self_test.cells]
             return admin_pb2.SelfTestResponse(cells=cells)
+
+    async def Sleep(
+        self, request: admin_pb2.SleepRequest, context: Context
+    ) -> admin_pb2.SleepResponse:
+        """Let workers sleep, in the cells that have them."""
+        with noted("Sleep", request):
+            return admin_pb2.SleepResponse(workers=await self._sleep.sleep(request))
+
+    async def WakeUp(
+        self, request: admin_pb2.WakeUpRequest, context: Context
+    ) -> admin_pb2.WakeUpResponse:
+        """Wake workers, in the cells that have them."""
+        with noted("WakeUp", request):
+            return admin_pb2.WakeUpResponse(workers=await self._sleep.wake_up(request))
 
     def _attached(self) -> list[SchedulerLink]:
         attached = [link for link in self._pool if link.is_attached]

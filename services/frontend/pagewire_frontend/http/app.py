@@ -12,7 +12,14 @@ from pagewire_frontend.engine.engine import Engine
 from pagewire_frontend.http.description import install_description
 from pagewire_frontend.http.kept_streams import endpoints as kept_endpoints
 from pagewire_frontend.http.kept_streams.directory import StreamDirectory
-from pagewire_frontend.http.openai import embeddings, generation, information, lora, tokenization
+from pagewire_frontend.http.openai import (
+    embeddings,
+    generation,
+    information,
+    lora,
+    sleep,
+    tokenization,
+)
 from pagewire_frontend.http.openai.bodies import Bodies
 from pagewire_frontend.http.openai.streams import Streams
 from pagewire_frontend.http.page import routes as page
@@ -28,6 +35,7 @@ from pagewire_frontend.http.server.errors import install_handlers
 from pagewire_frontend.http.server.ignored_fields import IgnoredFieldsMiddleware
 from pagewire_frontend.http.server.methods import MethodsMiddleware
 from pagewire_frontend.http.server.request_id import RequestIdMiddleware
+from pagewire_frontend.scheduler.sleep_link import SleepCalls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +64,7 @@ def make_app(
     kept_streams: StreamDirectory,
     grpc_port: information.GrpcPort,
     adapters: AdapterCalls,
+    sleep_calls: SleepCalls,
 ) -> ASGIApp:
     """Return the application."""
     app = FastAPI(title="Pagewire", openapi_url=None, docs_url=None, redirect_slashes=False)
@@ -66,6 +75,7 @@ def make_app(
     app.include_router(outputs.make_router(engine, bodies=bodies))
     app.include_router(scores.make_router(engine, bodies=bodies))
     app.include_router(lora.make_router(adapters, bodies=bodies))
+    app.include_router(sleep.make_router(sleep_calls))
     app.include_router(tokenization.make_router(engine, bodies=bodies))
     app.include_router(responses.make_router(engine, kept, bodies=bodies, directory=directory))
     app.include_router(responses_kept.make_router(directory))

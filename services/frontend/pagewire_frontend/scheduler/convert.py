@@ -214,9 +214,19 @@ def reset_prefix_cache_message(query_id: int, model: str | None) -> pb.AttachFro
     return pb.AttachFrontendRequest(reset_prefix_cache=query)
 
 
+Operation = (
+    admin_pb2.SetRolesRequest
+    | admin_pb2.TopologyRequest
+    | admin_pb2.SelfTestRequest
+    | admin_pb2.SleepRequest
+    | admin_pb2.WakeUpRequest
+)
+"""What an operator asks of a cell."""
+
+
 def admin_query_message(
     query_id: int,
-    query: admin_pb2.SetRolesRequest | admin_pb2.TopologyRequest | admin_pb2.SelfTestRequest,
+    query: Operation,
 ) -> pb.AttachFrontendRequest:
     """Return an operator's question."""
     message = pb.AdminQuery(query_id=query_id)
@@ -224,6 +234,10 @@ def admin_query_message(
         message.set_roles.CopyFrom(query)
     elif isinstance(query, admin_pb2.TopologyRequest):
         message.topology.CopyFrom(query)
+    elif isinstance(query, admin_pb2.SleepRequest):
+        message.sleep.CopyFrom(query)
+    elif isinstance(query, admin_pb2.WakeUpRequest):
+        message.wake_up.CopyFrom(query)
     else:
         message.self_test.CopyFrom(query)
     return pb.AttachFrontendRequest(admin_query=message)

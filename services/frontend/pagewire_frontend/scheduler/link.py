@@ -17,7 +17,6 @@ from pagewire_frontend.scheduler.models_convert import OfferedModel, served_mode
 from pagewire_frontend.session.journal_records import HeldResources
 from pagewire_frontend.session.session import Session
 from pagewire_protos.common.v1 import audit_pb2
-from pagewire_protos.scheduler.v1 import admin_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_shared.errors import PagewireError, PeerRefusedError, UnavailableError, WireError
 from pagewire_shared.identity.seen_generations import SeenGenerations
@@ -112,7 +111,7 @@ class SchedulerLink:
 
     async def operate(
         self,
-        query: admin_pb2.SetRolesRequest | admin_pb2.TopologyRequest | admin_pb2.SelfTestRequest,
+        query: link_messages.Operation,
         timeout_seconds: float,
     ) -> pb.AdminAnswer:
         """Send an operator's query to the scheduler. Raises UnavailableError, and the error of its

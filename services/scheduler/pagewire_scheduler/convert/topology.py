@@ -11,6 +11,7 @@ from pagewire_scheduler.core.data.topology import (
     WorkerEntry,
 )
 from pagewire_shared.kv.transport_convert import transport_to_message
+from pagewire_shared.sleep.convert import sleep_to_message
 
 
 def cell_topology(topology: Topology, generation: int) -> admin_pb2.CellTopology:
@@ -37,6 +38,7 @@ def worker_topology(worker: WorkerEntry) -> admin_pb2.WorkerTopology:
         num_running=worker.num_running,
         num_waiting=worker.num_waiting,
         max_num_seqs=worker.max_num_seqs,
+        sleep=None if worker.sleep is None else sleep_to_message(worker.sleep),
     )
 
 

@@ -18,6 +18,7 @@ from pagewire_shared.kv.transport_convert import transports_from_message
 from pagewire_shared.rpc.errors import from_detail
 from pagewire_shared.sampling.convert import outputs_to_message
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
+from pagewire_shared.sleep.convert import sleep_from_message
 
 MAX_GROUPS: Final = 8
 """Cache groups of a worker: a step sends a block of each for every sequence."""
@@ -35,8 +36,7 @@ _ROLE_OF_NUMBER: dict[int, Role] = dict(_ROLES.items())
 def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
     """Return the hello as plain data. Raises PeerRefusedError for a layout not supported yet."""
     groups = cache_groups(hello.layout)
-    group = hello.layout.groups[0]
-    capacity = hello.capacity
+    group, capacity = hello.layout.groups[0], hello.capacity
     model = ModelInfo(
         name=hello.model,
         model_fingerprint=hello.layout.model_fingerprint,
@@ -80,6 +80,9 @@ def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
         adapter_shapes=adapter_shapes(hello),
         warm_adapters=warm_adapters(hello.warm_adapters),
         max_drafts=min(capacity.max_drafts, MAX_DRAFTS),
+        can_sleep=hello.can_sleep,
+        sleep_after=hello.sleep_after_ms / 1000,
+        sleep=sleep_from_message(hello.sleep) if hello.HasField("sleep") else None,
     )
 
 

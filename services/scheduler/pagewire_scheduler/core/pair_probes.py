@@ -41,6 +41,8 @@ class PairProbes:
         source, receiver = self._workers.get(prefill), self._workers.get(decode)
         if source is None or receiver is None:
             raise UnavailableError("the worker is gone")
+        if source.duty.is_still or receiver.duty.is_still:
+            raise UnavailableError("the worker sleeps")
         reason = (
             "it is one worker"
             if source is receiver

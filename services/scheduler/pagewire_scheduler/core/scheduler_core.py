@@ -37,6 +37,7 @@ from pagewire_scheduler.core.routing.resubmit import (
     renew,
     resend_positions,
 )
+from pagewire_scheduler.core.routing.sleeping import Sleeping
 from pagewire_scheduler.core.state.frontend import (
     ENDED,
     FrontendState,
@@ -52,7 +53,7 @@ from pagewire_scheduler.core.topology import topology_of
 from pagewire_scheduler.core.transfers.handoffs import complete_prefill
 from pagewire_scheduler.core.transfers.remote_index import RemoteIndex
 from pagewire_scheduler.core.worker_answers import take_adapter, take_grammar
-from pagewire_shared.errors import DeadlineError, PagewireError
+from pagewire_shared.errors import PagewireError
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.steps.plan import StepPlan
 from pagewire_shared.steps.result import ListResult
@@ -68,6 +69,7 @@ class SchedulerCore:
         stores: The names of the blocks that KV stores have.
         queues: Workers and waiting sequences by model.
         draining: Moves sequences off workers that drain or lose a role.
+        sleeping: Lets workers sleep and wakes them.
         kv_caches: Loads, pulls and resets of cached blocks.
         probes: Probes of pairs of workers.
         load: The limits on what the cell takes on.
@@ -92,6 +94,7 @@ class SchedulerCore:
             now=self._clock,
         )
         self.draining = Draining(self.queues, moves, is_caching=is_caching)
+        self.sleeping = Sleeping(self.workers, self.queues, self.draining, self._clock)
         self.kv_caches = KvCaches(
             self.workers, self.stores, self.counts, self._clock, is_caching=is_caching
         )
@@ -129,10 +132,8 @@ class SchedulerCore:
         return self._enter(self.queues.add_worker(worker))
 
     def detach_worker(self, worker_id: bytes) -> list[Event]:
-        """Forget a worker and its steps; its sequences run elsewhere and keep their tokens.
-
-        Requests that lost too many workers fail.
-        """
+        """Forget a worker and its steps; its sequences run elsewhere and keep their tokens, but
+        requests that lost too many workers fail."""
         ended: list[Sequence] = []
         lost = self.workers.pop(worker_id)
         self.due.forget(lost)
@@ -148,9 +149,9 @@ class SchedulerCore:
         self.draining.drain(worker)
 
     def is_drained(self, worker_id: bytes) -> bool:
-        """Return whether a draining worker has nothing left to do and keeps no blocks for
-        others."""
-        return self.draining.is_drained(self.workers[worker_id])
+        """Return whether a worker that is to end has nothing left, nor blocks for others."""
+        worker = self.workers[worker_id]
+        return worker.duty.sleep_order is None and self.draining.is_drained(worker)
 
     def set_roles(self, worker_id: bytes, roles: frozenset[Role]) -> None:
         """Use a worker for `roles` from now on; sequences that run there end there."""
@@ -178,6 +179,8 @@ class SchedulerCore:
         return plan
 
     def _plan(self, worker: WorkerState) -> StepPlan | None:
+        if worker.duty.is_still:
+            return None
         if not worker.has_credit:
             self.kv_caches.order_loads(worker)  # they run beside the steps that are out
             return None
@@ -284,7 +287,8 @@ class SchedulerCore:
                 if known.submission.epoch == submission.epoch:
                     return self._resend(known, submission)
                 self._drop(known)
-            self._check_fits(submission)
+            if samples := self.queues.samples(submission.model):
+                check_fits(submission, samples)
             account = self.load.admit(submission)
         except PagewireError as error:
             self.counts.num_rejected += 1
@@ -325,9 +329,10 @@ class SchedulerCore:
         self.load.tick(now)
         self.kv_caches.give_up_overdue(self.due.with_deadlines())
         self.due.retry_stuck()
+        self.sleeping.tick()
         events: list[Event] = []
         for request in self._deadlines.pop_expired(now):
-            error = DeadlineError("the deadline of the request passed")
+            error = self.sleeping.error_of_deadline(request)
             events.extend(self._conclude(end_request(request, State.FINISHED_ABORTED, error)))
         for frontend in [f for f in self.frontends.values() if f.lease_end <= now]:
             for request in list(frontend.requests.values()):
@@ -336,11 +341,6 @@ class SchedulerCore:
         return events
 
     # Inside
-
-    def _check_fits(self, submission: Submission) -> None:
-        workers = self.queues.samples(submission.model)
-        if workers:
-            check_fits(submission, workers)
 
     def _enter(self, sequences: list[Sequence]) -> list[Event]:
         """Queue sequences that are to run; end sequences that cannot or need not run."""

@@ -78,4 +78,5 @@ def _worker_entry(worker: WorkerState) -> WorkerEntry:
         num_running=len(worker.running),
         num_waiting=worker.num_sequences - len(worker.running),
         max_num_seqs=len(worker.slots),
+        sleep=worker.duty.reported_sleep,
     )

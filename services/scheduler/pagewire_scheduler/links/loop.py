@@ -21,6 +21,7 @@ from pagewire_scheduler.core.queueing.enqueue import pop_requests
 from pagewire_scheduler.links.driven_core import DrivenCore
 from pagewire_scheduler.links.generation import Generation
 from pagewire_scheduler.links.request_log import named
+from pagewire_scheduler.links.sleep_desk import SleepDesk
 from pagewire_scheduler.peers.peers import FrontendPeer, WorkerPeer, check_frontend, check_worker
 from pagewire_shared.errors import PagewireError, UnavailableError
 from pagewire_shared.identity.ids import DEFAULT_CELL, short
@@ -41,6 +42,7 @@ class StepLoop:
         core: That core.
         frontends: The attached frontends, by id.
         workers: The attached workers, by id.
+        sleep_desk: Orders to sleep and to wake.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class StepLoop:
         self._probes: dict[int, asyncio.Future[ProbeOutcome]] = {}
         self._is_planning_due = False
         self._num_turns = 0
+        self.sleep_desk = SleepDesk(self.driven, self.workers, self._plan_soon)
 
     def observe_generation(self, cell: str, highest_seen: int) -> None:
         """Take note of what a hello says about a cell's generations. Raises PeerRefusedError or
@@ -100,6 +103,7 @@ class StepLoop:
         _logger.info("worker %s serves %s", short(info.worker_id), info.model.name)
         self.driven.dispatch(self.driven.guard(lambda: self.core.attach_worker(info)))
         self.driven.send_models()
+        self.sleep_desk.note_change()
         # After the caller has put its welcome into the outbox.
         self._plan_soon()
         return generation
@@ -110,10 +114,15 @@ class StepLoop:
         if self.workers.get(worker_id) is not peer:
             return
         del self.workers[worker_id]
-        ran = named(self.core.workers[worker_id].running)
-        _logger.info("worker %s is gone, which ran %s", short(worker_id), ran)
+        worker = self.core.workers[worker_id]
+        is_back_soon = worker.duty.is_about_to_return
+        why = "falls asleep or wakes" if is_back_soon else "is gone"
+        _logger.info("worker %s %s, which ran %s", short(worker_id), why, named(worker.running))
         self.driven.dispatch(self.driven.guard(lambda: self.core.detach_worker(worker_id)))
-        self.driven.send_models()
+        if is_back_soon:
+            self.sleep_desk.expect_return()
+        else:
+            self.driven.send_models()
         self._plan_soon()
 
     def apply(self, peer: WorkerPeer, result: ListResult) -> None:
@@ -289,6 +298,7 @@ class StepLoop:
             elif worker.watch.is_stuck(now):
                 _logger.warning("worker %s makes no progress", short(worker.info.worker_id))
                 worker.close(UnavailableError("no progress; attach again"))
+        self.sleep_desk.tick(now)
         self._plan()
 
     # Inside
@@ -321,6 +331,7 @@ class StepLoop:
                 peer.send_cancel_load(load_id)
             if not peer.is_drained and self.core.is_drained(worker_id):
                 peer.send_drained()
+            self.sleep_desk.send_due(worker_id)
         if self.core.due.touched:
             self._plan_soon()  # planning for one has changed another
         for probe_id, outcome in self.core.probes.take_ended() if self._probes else ():

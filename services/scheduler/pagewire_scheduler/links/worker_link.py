@@ -37,6 +37,8 @@ from pagewire_shared.kv.load import LoadOrder
 from pagewire_shared.kv.load_convert import load_to_message, loaded_from_message
 from pagewire_shared.rpc.send_queue import MESSAGE_BYTES, SendQueue
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
+from pagewire_shared.sleep.convert import sleep_from_message, tags_to_message
+from pagewire_shared.sleep.state import MemoryTag, SleepOrder
 from pagewire_shared.steps.convert import plan_to_message, result_from_message
 from pagewire_shared.steps.plan import StepPlan
 
@@ -71,6 +73,7 @@ class WorkerLink:
         self._outbox: SendQueue[pb.AttachWorkerResponse] = SendQueue(max_bytes=MESSAGE_BYTES)
         self._is_drained = False
         self._new_roles: frozenset[Role] | None = None
+        self._is_to_sleep = False
         self._num_questions = 0
         self._audits: PendingAnswers[pb.WorkerAuditReply] = PendingAnswers()
         self._digests: PendingAnswers[bytes] = PendingAnswers()
@@ -137,6 +140,18 @@ class WorkerLink:
         self._new_roles = frozenset(roles)
         if not is_waiting:
             self._outbox.put_each(self._newest_roles())
+
+    def send_sleep(self, order: SleepOrder) -> None:
+        """Put the order to sleep into the send queue, once."""
+        if not self._is_to_sleep:
+            self._is_to_sleep = True
+            message = pb.SleepOrder(level=order.level, wakes_on_request=order.wakes_on_request)
+            self._outbox.put(pb.AttachWorkerResponse(sleep=message))
+
+    def send_wake(self, tags: Iterable[MemoryTag]) -> None:
+        """Put an order to wake into the send queue; a further one only after it has failed."""
+        message = pb.WakeOrder(tags=tags_to_message(tags))
+        self._outbox.put(pb.AttachWorkerResponse(wake=message))
 
     def ask_audit(self, query_id: int) -> "asyncio.Future[pb.WorkerAuditReply]":
         """Query the resources that the worker holds; the future is cancelled without an answer."""
@@ -221,6 +236,8 @@ class WorkerLink:
             loaded = loaded_from_message(message.blocks_loaded)
             self._load_meter.answered(self._loop.clock(), loaded)
             self._loop.note_load(self, loaded)
+        elif kind == "sleep_changed":
+            self._loop.sleep_desk.note(self, sleep_from_message(message.sleep_changed))
         elif kind == "leaving":
             self._loop.drain(self)
         elif kind == "audit_reply":

@@ -51,3 +51,15 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
     ) -> admin_pb2.SelfTestResponse:
         """Move blocks between the workers of every pair of this cell."""
         return await self._operator.self_test(request)
+
+    async def Sleep(
+        self, request: admin_pb2.SleepRequest, context: object
+    ) -> admin_pb2.SleepResponse:
+        """Let workers of this cell sleep."""
+        return await self._operator.sleep(request)
+
+    async def WakeUp(
+        self, request: admin_pb2.WakeUpRequest, context: object
+    ) -> admin_pb2.WakeUpResponse:
+        """Wake workers of this cell."""
+        return await self._operator.wake_up(request)

@@ -15,6 +15,7 @@ from pagewire_shared.errors import PagewireError, PeerRefusedError
 from pagewire_shared.identity.ids import ID_BYTES, RequestId
 from pagewire_shared.kv.load import LoadOrder
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
+from pagewire_shared.sleep.state import MemoryTag, SleepOrder
 from pagewire_shared.steps.plan import StepPlan
 
 
@@ -64,6 +65,12 @@ class WorkerPeer(Protocol):
 
     def send_drained(self) -> None:
         """Put the message that the worker may leave into the send queue."""
+
+    def send_sleep(self, order: SleepOrder) -> None:
+        """Put the order to sleep into the send queue, once."""
+
+    def send_wake(self, tags: Iterable[MemoryTag]) -> None:
+        """Put an order to wake into the send queue."""
 
     def close(self, error: PagewireError | None) -> None:
         """End the stream and detach."""

@@ -63,6 +63,11 @@ class AdapterLoader:
         self._filling: dict[int, asyncio.Future[None]] = {}
 
     @property
+    def warm(self) -> WarmAdapters:
+        """The contents in memory."""
+        return self._warm
+
+    @property
     def warm_ids(self) -> tuple[bytes, ...]:
         """The identities of the contents in memory."""
         return self._warm.ids

@@ -36,7 +36,7 @@ _logger = logging.getLogger(__name__)
 
 
 def zeros(sizes: Sequence[Sequence[int]], dtype: torch.dtype) -> list[Tensor]:
-    """Return arrays of zeros in main memory, one per size, for touch_soon.
+    """Return arrays of zeros in main memory, one per size, for a TouchThread.
 
     Where the system cannot make pages later, they are made before this returns.
     """
@@ -44,11 +44,24 @@ def zeros(sizes: Sequence[Sequence[int]], dtype: torch.dtype) -> list[Tensor]:
     return [make(size, dtype) for size in sizes]
 
 
-def touch_soon(arrays: Sequence[Tensor]) -> None:
-    """Let a thread make the pages of arrays that `zeros` returned, in their order."""
-    large = [array for array in arrays if array.nbytes >= _SMALL_BYTES]
-    if large and _can_populate():
-        threading.Thread(target=_touch, args=(large,), name="touch-memory", daemon=True).start()
+class TouchThread:
+    """Makes the pages of arrays that `zeros` returned, in their order."""
+
+    def __init__(self, arrays: Sequence[Tensor]) -> None:
+        large = [array for array in arrays if array.nbytes >= _SMALL_BYTES]
+        self._is_over = threading.Event()
+        self._thread: threading.Thread | None = None
+        if large and _can_populate():
+            self._thread = threading.Thread(
+                target=_touch, args=(large, self._is_over), name="touch-memory", daemon=True
+            )
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Make no more pages, and let go of the arrays before this returns."""
+        self._is_over.set()
+        if self._thread is not None:
+            self._thread.join()
 
 
 def _touched(size: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -67,13 +80,15 @@ def _mapped(size: Sequence[int], dtype: torch.dtype) -> Tensor:
     return tensor.view(dtype).view(size)
 
 
-def _touch(arrays: list[Tensor]) -> None:
+def _touch(arrays: list[Tensor], is_over: threading.Event) -> None:
     """Make the pages of `arrays`, and let each go afterwards: this thread keeps none alive."""
     arrays.reverse()
     while arrays:
         array = arrays.pop()
         begin, end = array.data_ptr(), array.data_ptr() + array.nbytes
         for address in range(begin, end, _SLICE_BYTES):
+            if is_over.is_set():
+                return
             began = time.monotonic()
             error = _populate(address, min(_SLICE_BYTES, end - address))
             if error:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pagewire_worker.host.zero_memory import touch_soon, zeros
+from pagewire_worker.host.zero_memory import TouchThread, zeros
 from pagewire_worker.kv.scaled_rows import SCALE_BYTES, SCALED, from_rows, row_size, to_rows
 
 
@@ -259,6 +259,7 @@ class KvCache:
         num_stored, num_parts = shape.num_stored_layers, shape.num_parts
         self.blocks: Tensor | None = None
         self.on_copy: Callable[[Tensor, Tensor], None] | None = None
+        self._touching: TouchThread | None = None
         stored: Sequence[Sequence[Tensor]]
         if device.type == "cuda" if has_whole_blocks is None else has_whole_blocks:
             whole = (num_blocks, num_stored, num_parts, *size)
@@ -291,7 +292,12 @@ class KvCache:
         """Let the system make the pages of blocks in main memory, in the background."""
         if self.device.type == "cpu":
             parts = [part for layer in self.stored for part in layer.parts]
-            touch_soon(parts if self.blocks is None else [self.blocks])
+            self._touching = TouchThread(parts if self.blocks is None else [self.blocks])
+
+    def stop_touching(self) -> None:
+        """End what `touch` began, before the blocks are dropped."""
+        if self._touching is not None:
+            self._touching.stop()
 
     @property
     def device(self) -> torch.device:

@@ -22,8 +22,8 @@ class AdapterContentService(adapter_content_pb2_grpc.AdapterContentServiceServic
     def __init__(self) -> None:
         self._loader: AdapterLoader | None = None
 
-    def serve(self, loader: AdapterLoader) -> None:
-        """Hand out what `loader` has in memory from now on."""
+    def serve(self, loader: AdapterLoader | None) -> None:
+        """Hand out what `loader` has in memory from now on; nothing for None."""
         self._loader = loader
 
     async def FetchAdapter(

@@ -20,6 +20,8 @@ from pagewire_shared.identity.seen_generations import SeenGenerations
 from pagewire_shared.kv.load import LoadAnswer
 from pagewire_shared.kv.load_convert import loaded_to_message
 from pagewire_shared.rpc.send_queue import MESSAGE_BYTES, SendQueue
+from pagewire_shared.sleep.convert import sleep_to_message
+from pagewire_shared.sleep.state import WorkerSleep
 from pagewire_shared.steps.convert import check_grammar_id, plan_from_message, result_to_message
 from pagewire_shared.steps.plan import StepPlan
 from pagewire_worker.adapters.loader import AdapterLoader
@@ -33,11 +35,12 @@ from pagewire_worker.link.load_link import (
     take_load,
 )
 from pagewire_worker.link.metrics import StepMeter
+from pagewire_worker.link.sleep_link import SleepLink
 from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.offload.kv_offload import KvOffload
 from pagewire_worker.plan.roles import WorkerRole
-from pagewire_worker.runner.model_runner import ModelRunner
 from pagewire_worker.runner.model_thread import ModelThread
+from pagewire_worker.runner.plan_runner import PlanRunner
 from pagewire_worker.runner.step_runner import RunStep, StepRunner
 from pagewire_worker.transfer.kv_transfer import KvTransfer
 
@@ -58,6 +61,7 @@ class AttachStream:
         leaving: Set when the process is to end; the scheduler is then informed.
         drained: Set when the scheduler reports that no work is left.
         on_roles: Called with new roles of the worker.
+        sleep: What it says and hears of sleep; None for a worker that never sleeps.
 
     Attributes:
         generation: Generation of the scheduler, from its welcome on.
@@ -67,7 +71,7 @@ class AttachStream:
         self,
         *,
         info: ReplicaInfo,
-        model_runner: ModelRunner,
+        model_runner: PlanRunner,
         thread: ModelThread,
         grammars: GrammarCompiler | None,
         offload: KvOffload | None,
@@ -77,7 +81,9 @@ class AttachStream:
         leaving: asyncio.Event,
         drained: asyncio.Event,
         on_roles: Callable[[tuple[WorkerRole, ...]], None],
+        sleep: SleepLink | None = None,
     ) -> None:
+        self._sleep = sleep
         self._info = info
         self._model_runner = model_runner
         self._thread = thread
@@ -118,6 +124,8 @@ class AttachStream:
             cell=seen.cell,
             warm_adapters=() if self._adapters is None else self._adapters.warm_ids,
         )
+        if self._sleep is not None:
+            self._sleep.introduce(hello)
         self._outbox.put(wire.AttachWorkerRequest(hello=hello))
         stub = worker_attach_pb2_grpc.WorkerAttachServiceStub(channel)
         call = self._call = stub.AttachWorker(self._outbox.drain())
@@ -173,6 +181,8 @@ class AttachStream:
             self._spawn(self._answer_digests(query.query_id, names))
         elif kind == "set_roles":
             self._on_roles(roles_from_message(response.set_roles))
+        elif kind in ("sleep", "wake") and self._sleep is not None:
+            self._sleep.take(response)
         elif kind == "drain":
             _logger.info("drained: nothing is left to do")
             self._drained.set()
@@ -190,6 +200,12 @@ class AttachStream:
             await self._offload.attach(welcome.kvstore_addresses)
         self._attached.set()
         _logger.info("attached to the scheduler, generation %d", welcome.generation)
+
+    def report_sleep(self, sleep: WorkerSleep) -> None:
+        """Say where the sleeping worker is, if the scheduler knows it already."""
+        if self.generation:
+            message = sleep_to_message(sleep)
+            self._put(wire.AttachWorkerRequest(sleep_changed=message))
 
     async def _say_leaving(self) -> None:
         """Inform this scheduler once, as soon as it is known, that the process is to end."""

@@ -21,14 +21,16 @@ from pagewire_shared.rpc.links import open_channel
 from pagewire_shared.rpc.options import control_channel_options
 from pagewire_shared.rpc.redial import Redial
 from pagewire_shared.security.roles import LinkRole
+from pagewire_shared.sleep.state import WorkerSleep
 from pagewire_worker.adapters.loader import AdapterLoader
 from pagewire_worker.grammars.compiler import GrammarCompiler
 from pagewire_worker.link.attach_stream import AttachStream
+from pagewire_worker.link.sleep_link import SleepLink
 from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.offload.kv_offload import KvOffload
 from pagewire_worker.plan.roles import WorkerRole
-from pagewire_worker.runner.model_runner import ModelRunner
 from pagewire_worker.runner.model_thread import ModelThread
+from pagewire_worker.runner.plan_runner import PlanRunner
 from pagewire_worker.transfer.kv_transfer import KvTransfer
 
 _logger = logging.getLogger(__name__)
@@ -49,6 +51,7 @@ class SchedulerLink:
         offload: Moves blocks to and from KV stores; None for no such moves.
         transfer: Loads blocks of other workers; None for no such loads.
         adapters: Loads adapters; without it all adapters are refused.
+        sleep: What it says and hears of sleep; None for a worker that never sleeps.
     """
 
     def __init__(
@@ -56,14 +59,17 @@ class SchedulerLink:
         *,
         address: str,
         info: ReplicaInfo,
-        model_runner: ModelRunner,
+        model_runner: PlanRunner,
         thread: ModelThread,
         attached: asyncio.Event,
         grammars: GrammarCompiler | None = None,
         offload: KvOffload | None = None,
         transfer: KvTransfer | None = None,
         adapters: AdapterLoader | None = None,
+        sleep: SleepLink | None = None,
     ) -> None:
+        self._sleep = sleep
+        self._stream: AttachStream | None = None
         self._adapters = adapters
         self._address = address
         self._transfer = transfer
@@ -76,6 +82,16 @@ class SchedulerLink:
         self._seen = SeenGenerations()
         self._leaving = asyncio.Event()
         self._drained = asyncio.Event()
+
+    @property
+    def info(self) -> ReplicaInfo:
+        """The content of the next hello."""
+        return self._info
+
+    def report_sleep(self, sleep: WorkerSleep) -> None:
+        """Say where the sleeping worker is; without a scheduler the next hello says it."""
+        if self._stream is not None:
+            self._stream.report_sleep(sleep)
 
     async def leave(self) -> None:
         """Ask for no new work, and return when no work is left; `run` must go on.
@@ -114,7 +130,7 @@ class SchedulerLink:
         """Run one attach to its end and return the reason of the end."""
         options = control_channel_options()
         async with open_channel(self._address, LinkRole.SCHEDULER, options) as channel:
-            attach = AttachStream(
+            attach = self._stream = AttachStream(
                 info=self._info,
                 model_runner=self._model_runner,
                 thread=self._thread,
@@ -126,6 +142,7 @@ class SchedulerLink:
                 leaving=self._leaving,
                 drained=self._drained,
                 on_roles=self._take_roles,
+                sleep=self._sleep,
             )
             try:
                 await attach.run(channel, self._seen)
@@ -142,6 +159,8 @@ class SchedulerLink:
                 return error
             except UnavailableError as error:
                 return error
+            finally:
+                self._stream = None
 
     def _take_roles(self, roles: tuple[WorkerRole, ...]) -> None:
         self._info = replace(self._info, roles=roles)

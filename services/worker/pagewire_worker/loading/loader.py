@@ -3,17 +3,12 @@
 Every fault of a checkpoint or a setting is found here, before the first attach.
 """
 
-import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 
-from pagewire_shared.identity.ids import mint_id, tokenizer_fingerprint
 from pagewire_shared.identity.model_files import ModelFiles
-from pagewire_shared.kv.arena import boot_id
-from pagewire_shared.kv.transport import KvTransport
 from pagewire_worker.adapters.loader import AdapterLoader
 from pagewire_worker.adapters.warm import WarmAdapters
 from pagewire_worker.backend.adapters import AdapterSlots
@@ -35,20 +30,25 @@ from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_watch import LayerCalls
 from pagewire_worker.layers.fp8 import device_capability
 from pagewire_worker.loading.cache_sizing import CacheSettings, make_cache
+from pagewire_worker.loading.description import describe, hands_out
 from pagewire_worker.loading.draft_head import LoadedHead, load_head
 from pagewire_worker.loading.draft_model import LoadedDraft, load_draft
 from pagewire_worker.loading.encoder_cache import encoder_cache, without_blocks
 from pagewire_worker.loading.load_settings import load_settings
 from pagewire_worker.loading.profile_run import LargestStep, MostSampling
-from pagewire_worker.loading.ranks import RankedConfig, load_model, opened_ranks
+from pagewire_worker.loading.ranks import (
+    RankedConfig,
+    ended_on_error,
+    load_model,
+    opened_ranks,
+)
 from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.loading.replica_shape import ReplicaShape, resolve_shape
-from pagewire_worker.loading.speculation import Drafting, make_speculator, most_drafts
+from pagewire_worker.loading.speculation import Drafting, make_speculator
 from pagewire_worker.loading.token_budget import StepTokens, calibrated_budget
 from pagewire_worker.loading.warm_up import warm_up
 from pagewire_worker.offload.block_offloader import BlockOffloader
 from pagewire_worker.parallel.rank_group import RankGroup
-from pagewire_worker.plan.roles import parse_roles
 from pagewire_worker.runner.model_runner import ModelRunner
 from pagewire_worker.runner.step_sampler import Sampler
 from pagewire_worker.sampling import sampler
@@ -74,12 +74,12 @@ def pick_sampler(
     return kernels.sample
 
 
-TRANSPORTS = {
-    "auto": (KvTransport.SHARED_MEMORY, KvTransport.GRPC),
-    "grpc": (KvTransport.GRPC,),
-    "off": (),
-}
-"""Of --kv-transport, the better ones first."""
+Progress = Callable[[float, str], None]
+"""(fraction, what is being done)."""
+
+
+def no_progress(fraction: float, detail: str) -> None:
+    """Report no progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +100,29 @@ class Replica:
     group: RankGroup | None = None
 
 
-@torch.inference_mode()
+@dataclass(frozen=True, slots=True)
+class LoadedWeights:
+    """A model with its draft model or head, without a KV cache; `ranked` are its settings."""
+
+    ranked: RankedConfig
+    shape: ReplicaShape
+    model: LoadedReplicaModel
+    draft: LoadedDraft | LoadedHead | None
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierReplica:
+    """The replica that another one replaces in the same process. The new one has its cache size,
+    the tokens of its steps, and the `warm` contents of adapters."""
+
+    info: ReplicaInfo
+    warm: WarmAdapters | None = None
+
+
 def load_replica(
     config: WorkerConfig,
     *,
-    on_progress: Callable[[float, str], None] = lambda fraction, detail: None,
+    on_progress: Progress = no_progress,
     on_layer: Callable[[], None] = lambda: None,
 ) -> Replica:
     """Load the model and run one small batch.
@@ -118,30 +136,59 @@ def load_replica(
     """
     on_progress(0.0, "finding the model")
     shape = resolve_shape(config)
+    weights = load_weights(config, shape, on_progress=on_progress, on_layer=on_layer)
+    return make_replica(weights, on_progress=on_progress, on_layer=on_layer)
+
+
+@torch.inference_mode()
+def load_weights(
+    config: WorkerConfig,
+    shape: ReplicaShape,
+    *,
+    on_progress: Progress = no_progress,
+    on_layer: Callable[[], None] = lambda: None,
+) -> LoadedWeights:
+    """Load the model of `shape`, and its draft model or head if it has one. Raises StartupError."""
     config = without_blocks(config) if shape.model.is_encoder else config
     with opened_ranks(config, shape) as ranked:
-        return _load_replica(ranked, shape, on_progress, on_layer)
+        config, settings = ranked.config, load_settings(ranked.config, shape, on_progress)
+        model = load_model(shape, settings, ranked.group)
+        draft = load_draft(config, shape, settings, on_layer) or load_head(config, shape, settings)
+    on_progress(0.9, "allocating the KV cache")
+    return LoadedWeights(ranked, shape, model, draft)
 
 
-def _load_replica(
-    ranked: RankedConfig,
-    shape: ReplicaShape,
-    on_progress: Callable[[float, str], None],
+@torch.inference_mode()
+def make_replica(
+    weights: LoadedWeights,
+    *,
+    earlier: EarlierReplica | None = None,
+    on_progress: Progress = no_progress,
+    on_layer: Callable[[], None] = lambda: None,
+) -> Replica:
+    """Make cache, slots and backend of a model, and run one small batch. Raises StartupError."""
+    with ended_on_error(weights.ranked.group):
+        return _make_replica(weights, earlier, on_progress, on_layer)
+
+
+def _make_replica(
+    weights: LoadedWeights,
+    earlier: EarlierReplica | None,
+    on_progress: Progress,
     on_layer: Callable[[], None],
 ) -> Replica:
+    ranked, shape, model = weights.ranked, weights.shape, weights.model
     config = ranked.config
-    model, draft = _load_models(ranked, shape, on_progress, on_layer)
-    slots, sampler, cache = _make_memory(ranked, shape, model, LayerCalls(on_layer))
+    slots, sampler, cache = _make_memory(ranked, shape, model, LayerCalls(on_layer), earlier)
     copies, names = make_copies(shape.device), BlockNames()
-    sharer = BlockSharer(cache, names, copies) if _hands_out(config) else None
+    sharer = BlockSharer(cache, names, copies) if hands_out(config) else None
     watch = LayerCalls(on_layer, sharer)
     backend = model.captured(model.backend(cache, watch), shape.bounds, watch, on_layer)
     offloader = _make_offloader(config, cache, copies)
     grammars = make_grammars(shape.files, shape.model.vocab_size)
-    on_progress(0.95, "warming up")
-    step_tokens = _step_tokens(config, shape, backend, slots.limits.max_model_len)
-    drafting = Drafting(slots, sampler, draft, step_tokens.shared)
-    speculator = make_speculator(config, shape, backend, drafting, TableDrafts(grammars.table))
+    step_tokens = _step_tokens(config, shape, backend, slots.limits.max_model_len, earlier)
+    drafting = Drafting(slots, sampler, weights.draft, step_tokens.shared)
+    speculator = make_speculator(config, shape, backend, drafting, grammars.drafts)
     model_runner = ModelRunner(
         backend=backend,
         limits=slots.limits,
@@ -158,45 +205,39 @@ def _load_replica(
         adapters=model.adapters,
         speculator=speculator,
     )
+    on_progress(0.95, "warming up")
     warm_up(model_runner, slots.limits, step_tokens.shared, is_encoder=shape.model.is_encoder)
     on_progress(1.0, "loaded")
     return Replica(
-        info=_describe(config, shape, model, backend, step_tokens, slots.limits.max_model_len),
+        info=describe(config, shape, model, backend, step_tokens, slots.limits.max_model_len),
         model_runner=model_runner,
         grammars=grammars.compiler,
         copies=copies,
         offloader=offloader,
         sharer=sharer,
         expert_counts=_count_experts(config, backend),
-        adapters=_make_adapters(config, model.adapters),
+        adapters=_make_adapters(config, model.adapters, earlier),
         speculator=speculator,
         group=ranked.group,
     )
 
 
-def _load_models(
-    ranked: RankedConfig,
-    shape: ReplicaShape,
-    on_progress: Callable[[float, str], None],
-    on_layer: Callable[[], None],
-) -> tuple[LoadedReplicaModel, LoadedDraft | LoadedHead | None]:
-    """Return the model, and its draft model or head if it has one."""
-    config, settings = ranked.config, load_settings(ranked.config, shape, on_progress)
-    model = load_model(shape, settings, ranked.group)
-    draft = load_draft(config, shape, settings, on_layer) or load_head(config, shape, settings)
-    on_progress(0.9, "allocating the KV cache")
-    return model, draft
-
-
-def _make_adapters(config: WorkerConfig, slots: AdapterSlots | None) -> AdapterLoader | None:
+def _make_adapters(
+    config: WorkerConfig, slots: AdapterSlots | None, earlier: EarlierReplica | None
+) -> AdapterLoader | None:
     if slots is None:
         return None
+    warm = None if earlier is None else earlier.warm
     num_warm = config.max_cpu_loras or 4 * config.max_loras
-    return AdapterLoader(slots, WarmAdapters(num_warm, config.lora_memory))
+    return AdapterLoader(slots, warm or WarmAdapters(num_warm, config.lora_memory))
 
 
 def _make_memory(
-    ranked: RankedConfig, shape: ReplicaShape, model: LoadedReplicaModel, watch: LayerCalls
+    ranked: RankedConfig,
+    shape: ReplicaShape,
+    model: LoadedReplicaModel,
+    watch: LayerCalls,
+    earlier: EarlierReplica | None,
 ) -> tuple[SlotTable, Sampler, KvCache]:
     """Return the slots and the cache of a replica, and the sampler between them."""
     # What lives as long as the replica comes before the cache, which takes what is left.
@@ -204,6 +245,8 @@ def _make_memory(
     model.reserve(shape.bounds)
     slots = _slots(config, shape, model)
     sampler = pick_sampler(shape.device, device_capability(shape.device), shape.model.vocab_size)
+    if earlier is not None:
+        config = replace(config, kv_cache_memory=earlier.info.num_cache_bytes)
     settings = replace(
         cache_settings(config, shape, model),
         sampling=MostSampling(sampler, slots.tokens),
@@ -224,8 +267,14 @@ def _count_experts(config: WorkerConfig, backend: ModelBackend) -> ExpertCounts 
 
 
 def _step_tokens(
-    config: WorkerConfig, shape: ReplicaShape, backend: ModelBackend, max_model_len: int
+    config: WorkerConfig,
+    shape: ReplicaShape,
+    backend: ModelBackend,
+    max_model_len: int,
+    earlier: EarlierReplica | None,
 ) -> StepTokens:
+    if earlier is not None:
+        return StepTokens(earlier.info.shared_step_tokens, earlier.info.max_num_batched_tokens)
     fixed = shape.max_num_batched_tokens
     if fixed is not None:
         return StepTokens(fixed, fixed)
@@ -269,10 +318,6 @@ def _with_blocks(limits: SlotLimits, cache: KvCache) -> SlotLimits:
     return replace(limits, num_blocks=cache.num_blocks, max_model_len=longest)
 
 
-def _hands_out(config: WorkerConfig) -> bool:
-    return config.kv_transport != "off" and config.listen is not None
-
-
 def _make_offloader(
     config: WorkerConfig, cache: KvCache, copies: DeviceCopies
 ) -> BlockOffloader | None:
@@ -300,78 +345,6 @@ def cache_settings(
     )
 
 
-def _describe(
-    config: WorkerConfig,
-    shape: ReplicaShape,
-    model: LoadedReplicaModel,
-    backend: ModelBackend,
-    step_tokens: StepTokens,
-    max_model_len: int,
-) -> ReplicaInfo:
-    cache = backend.kv_cache
-    return ReplicaInfo(
-        worker_id=mint_id(),
-        served_model_name=config.served_model_name or config.model,
-        tokenizer_fingerprint=tokenizer_fingerprint(shape.files.tokenizer_folder),
-        model_fingerprint=shape.fingerprint,
-        numerics_fingerprint=numerics_fingerprint(
-            shape.device.type,
-            shape.dtype,
-            _kernel_set(shape, backend),
-            config.quantization,
-            is_exact=backend.is_exact,
-        ),
-        cache_groups=tuple(cache.layout()),
-        num_blocks=cache.num_blocks,
-        max_num_seqs=shape.max_num_seqs,
-        max_num_batched_tokens=step_tokens.most,
-        shared_step_tokens=step_tokens.shared,
-        max_model_len=max_model_len,
-        steps_in_flight=config.steps_in_flight,
-        vocab_size=shape.model.vocab_size,
-        embedding_size=backend.embedding_size,
-        num_labels=model.head.num_labels if model.head is not None else 0,
-        is_encoder=shape.model.is_encoder,
-        loads_blocks=config.kv_offload != "off",
-        roles=parse_roles(config.roles),
-        kv_transports=TRANSPORTS[config.kv_transport] if _hands_out(config) else (),
-        pull_transports=TRANSPORTS[config.kv_transport],
-        host_id=_host_id(),
-        max_adapters=config.max_loras if config.enable_lora else 0,
-        max_adapter_rank=config.max_lora_rank if config.enable_lora else 0,
-        adapter_shapes=model.adapters.shapes if model.adapters is not None else None,
-        max_drafts=most_drafts(config),
-    )
-
-
-def _host_id() -> str:
-    try:
-        return boot_id()
-    except OSError:
-        return ""
-
-
-def _kernel_set(shape: ReplicaShape, backend: ModelBackend) -> str:
-    """Return the implementations in use, and which of two rotations a model takes."""
-    first = shape.model.first_context
-    is_long = first is not None and shape.max_model_len > first
-    return f"{backend.kernel_set},long" if is_long else backend.kernel_set
-
-
-def numerics_fingerprint(
-    device: str, dtype: torch.dtype, kernel_set: str, quantization: str, *, is_exact: bool
-) -> bytes:
-    """Return SHA-256 of what decides the last bits of an output."""
-    facts = {
-        "device": device,
-        "dtype": str(dtype),
-        "quantization": quantization,
-        "kernels": kernel_set,
-        "exact": is_exact,
-    }
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
-
-
 @dataclass(frozen=True, slots=True)
 class GrammarParts:
     """The two users of one set of compiled grammars.
@@ -381,6 +354,11 @@ class GrammarParts:
 
     compiler: GrammarCompiler
     table: GrammarTable
+
+    @property
+    def drafts(self) -> TableDrafts:
+        """Tokens that a grammar leaves no choice about."""
+        return TableDrafts(self.table)
 
 
 def make_grammars(files: ModelFiles, vocab_size: int) -> GrammarParts:

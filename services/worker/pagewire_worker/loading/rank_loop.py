@@ -59,7 +59,7 @@ class _Rank:
         self._config = config
         self._collectives = collectives
         # Rank 0 reports which weights these are.
-        self._shape: ReplicaShape = resolve_shape(config, fingerprint=None)
+        self._shape: ReplicaShape = resolve_shape(config, is_hashed=False)
         settings = load_settings(config, self._shape, lambda fraction, detail: None)
         settings = dataclasses.replace(settings, collectives=collectives)
         self._source = rank_source(self._shape, collectives.topology)

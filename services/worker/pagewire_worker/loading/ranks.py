@@ -78,10 +78,18 @@ def opened_ranks(config: WorkerConfig, shape: ReplicaShape) -> Iterator[RankedCo
     memory = GroupMemory(size)
     collectives = SharedCollectives(memory, RankTopology(0, size), int(STEP_SECONDS * 1000))
     group = RankGroup(collectives, SpawnedRanks(config, memory, size))
-    try:
+    with ended_on_error(group):
         yield RankedConfig(config, group)
+
+
+@contextlib.contextmanager
+def ended_on_error(group: RankGroup | None) -> Iterator[None]:
+    """End the other ranks if the context ends with an error."""
+    try:
+        yield
     except BaseException:
-        group.close()
+        if group is not None:
+            group.close()
         raise
 
 
@@ -110,6 +118,7 @@ def config_of_ranks(config: WorkerConfig, shape: ReplicaShape) -> WorkerConfig:
     speculation = read_speculation(config.speculative_config)
     reasons = (
         (shape.device.type != "cpu", "ranks are for CPUs so far, the device is a CUDA device"),
+        (config.enable_sleep_mode, "--enable-sleep-mode does not go with ranks yet"),
         (config.enable_lora, "--enable-lora does not go with ranks yet"),
         (config.attention_backend == "triton", "--attention-backend triton has no ranks"),
         (

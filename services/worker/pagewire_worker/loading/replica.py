@@ -56,3 +56,8 @@ class ReplicaInfo:
     def layout(self) -> BlockLayout:
         """Layout of its blocks; blocks of workers with the same layout are interchangeable."""
         return BlockLayout(self.model_fingerprint, self.numerics_fingerprint, self.cache_groups)
+
+    @property
+    def num_cache_bytes(self) -> int:
+        """Bytes of the blocks."""
+        return self.num_blocks * self.cache_groups[0].bytes_per_block

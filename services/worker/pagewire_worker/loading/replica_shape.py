@@ -1,7 +1,7 @@
 """Resolves the settings of a replica: the model and the device fill the open ones."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -53,16 +53,11 @@ class ReplicaShape:
         return DecodeBounds(self.max_num_seqs, self.max_model_len)
 
 
-Fingerprints = Callable[..., Callable[[], bytes]]
-
-
-def resolve_shape(
-    config: WorkerConfig, fingerprint: Fingerprints | None = weights_fingerprint
-) -> ReplicaShape:
+def resolve_shape(config: WorkerConfig, *, is_hashed: bool = True) -> ReplicaShape:
     """Understand the checkpoint and the device. Raises StartupError naming the setting.
 
     Args:
-        fingerprint: Begins that of the weights; None for a rank whose weights others tell.
+        is_hashed: Whether the weights are hashed; a rank whose weights others tell needs no hash.
     """
     files = find_files(config, config.model, has_weights=True)
     folder = files.folder
@@ -88,14 +83,7 @@ def resolve_shape(
     return ReplicaShape(
         files=files,
         source=source,
-        wait_for_fingerprint=(fingerprint or _no_fingerprint)(
-            folder,
-            config.load_format,
-            config.seed,
-            device,
-            dtype,
-            override_bytes(files.overrides),
-        ),
+        wait_for_fingerprint=_fingerprint(config, files, device, dtype) if is_hashed else bytes,
         model=model,
         device=device,
         dtype=dtype,
@@ -107,8 +95,19 @@ def resolve_shape(
     )
 
 
-def _no_fingerprint(*facts: object) -> Callable[[], bytes]:
-    return bytes
+def hashed_again(config: WorkerConfig, shape: ReplicaShape) -> ReplicaShape:
+    """Return `shape` with the fingerprint of what its files hold now."""
+    fingerprint = _fingerprint(config, shape.files, shape.device, shape.dtype)
+    return replace(shape, wait_for_fingerprint=fingerprint)
+
+
+def _fingerprint(
+    config: WorkerConfig, files: ModelFiles, device: torch.device, dtype: torch.dtype
+) -> Callable[[], bytes]:
+    overrides = override_bytes(files.overrides)
+    return weights_fingerprint(
+        files.folder, config.load_format, config.seed, device, dtype, overrides
+    )
 
 
 def _default_step(device: torch.device) -> tuple[int, int | None]:

@@ -84,6 +84,10 @@ class ModelThread:
         """
         self._low_priority.append(turn)
 
+    def drop_low_priority(self) -> None:
+        """Forget all low-priority work. Called by a job in the thread."""
+        self._low_priority.clear()
+
     def nudge(self) -> None:
         """Wake the thread for its low-priority work; from any thread."""
         with contextlib.suppress(queue.Full):

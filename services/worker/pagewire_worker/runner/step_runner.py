@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from pagewire_shared.steps.plan import StepPlan
 from pagewire_shared.steps.result import StepResult
-from pagewire_worker.runner.model_runner import ModelRunner
 from pagewire_worker.runner.model_thread import ModelThread
+from pagewire_worker.runner.plan_runner import PlanRunner
 from pagewire_worker.runner.step_in_flight import StepInFlight
 
 
@@ -50,7 +50,7 @@ class StepRunner:
     def __init__(
         self,
         *,
-        model_runner: ModelRunner,
+        model_runner: PlanRunner,
         thread: ModelThread,
         loop: asyncio.AbstractEventLoop,
         on_result: Callable[[RunStep], None],

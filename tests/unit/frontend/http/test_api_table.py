@@ -32,6 +32,7 @@ from pagewire_frontend.http.server.errors import (
     error_body,
     status_of,
 )
+from pagewire_frontend.scheduler.sleep_link import SleepCalls
 from pagewire_shared.errors import ERROR_CLASSES, InvalidRequestError
 from support.traffic.bad_bodies import MODELS, VALID
 
@@ -114,6 +115,7 @@ def described_app(*, are_keys_required):
         adapters=AdapterCalls(
             AdapterRegistry(None, models=(), taken_names=()), AllowedPaths((), ())
         ),
+        sleep_calls=SleepCalls(Nothing()),
     )
     while not isinstance(inner, FastAPI):
         inner = inner._app

@@ -57,6 +57,7 @@ VALUES: dict[str, Any] = {
     "enforce_eager": True,
     "skip_tokenizer_init": True,
     "enable_lora": True,
+    "enable_sleep_mode": True,
     "lora_modules": ["sql=/adapters/sql"],
     "max_loras": 4,
 }

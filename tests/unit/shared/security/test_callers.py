@@ -17,12 +17,12 @@ from pagewire_shared.security.callers import CALLERS, may_call
 from pagewire_shared.security.roles import LinkRole, identity_of, instance_uri
 from support.source_tree import ROOT
 
-PUBLIC = (inference_pb2, batch_pb2, explain_pb2, adapters_pb2, admin_pb2)
+PUBLIC = (inference_pb2, batch_pb2, explain_pb2, adapters_pb2)
 """Files whose services have API keys."""
 
 INTERNAL = (
     *(peer_pb2, kv_store_pb2, frontend_attach_pb2, worker_attach_pb2),
-    *(adapter_content_pb2, kv_transfer_pb2),
+    *(adapter_content_pb2, kv_transfer_pb2, admin_pb2),
 )
 BY_LIBRARIES = ("grpc.health.", "grpc.reflection.")
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pagewire_worker.host import zero_memory
-from pagewire_worker.host.zero_memory import touch_soon, zeros
+from pagewire_worker.host.zero_memory import TouchThread, zeros
 
 _NUM_BYTES = 64 << 20
 
@@ -31,7 +31,7 @@ def test_arrays_are_zero_and_apart() -> None:
 
 def test_numbers_written_meanwhile_stay() -> None:
     [array] = zeros([(_NUM_BYTES,)], torch.uint8)
-    touch_soon([array])
+    TouchThread([array])
     places = torch.arange(0, _NUM_BYTES, 4099)
     array[places] = 7
     _wait_for_thread()
@@ -41,7 +41,7 @@ def test_numbers_written_meanwhile_stay() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="pages are made at once elsewhere")
 def test_pages_are_there_before_they_are_used() -> None:
     [array] = zeros([(_NUM_BYTES,)], torch.uint8)
-    touch_soon([array])
+    TouchThread([array])
     _wait_for_thread()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     array.fill_(1)
@@ -54,7 +54,7 @@ def test_pages_are_made_at_once_where_the_system_makes_none(
 ) -> None:
     monkeypatch.setattr(zero_memory, "_populate", lambda address, num_bytes: 22)
     [array] = zeros([(_NUM_BYTES,)], torch.uint8)
-    touch_soon([array])
+    TouchThread([array])
     assert not [one for one in threading.enumerate() if one.name == "touch-memory"]
     assert not array.any()
 
@@ -65,7 +65,7 @@ def test_a_refusal_is_told(
     answers = iter([0, 0, 12])
     monkeypatch.setattr(zero_memory, "_populate", lambda address, num_bytes: next(answers))
     [array] = zeros([(_NUM_BYTES,)], torch.uint8)
-    touch_soon([array])
+    TouchThread([array])
     _wait_for_thread()
     assert not array.any()
     assert "Cannot allocate memory" in caplog.text

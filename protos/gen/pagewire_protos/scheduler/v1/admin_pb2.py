@@ -24,10 +24,11 @@ _sym_db = _symbol_database.Default()
 
 from pagewire_protos.common.v1 import audit_pb2 as pagewire_dot_common_dot_v1_dot_audit__pb2
 from pagewire_protos.common.v1 import layout_pb2 as pagewire_dot_common_dot_v1_dot_layout__pb2
+from pagewire_protos.common.v1 import sleep_pb2 as pagewire_dot_common_dot_v1_dot_sleep__pb2
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as pagewire_dot_scheduler_dot_v1_dot_worker__attach__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!pagewire/scheduler/v1/admin.proto\x12\x15pagewire.scheduler.v1\x1a\x1epagewire/common/v1/audit.proto\x1a\x1fpagewire/common/v1/layout.proto\x1a)pagewire/scheduler/v1/worker_attach.proto\"6\n\x0c\x41uditRequest\x12\x17\n\ntimeout_ms\x18\x01 \x01(\rH\x00\x88\x01\x01\x42\r\n\x0b_timeout_ms\"A\n\rAuditResponse\x12\x30\n\x07reports\x18\x01 \x03(\x0b\x32\x1f.pagewire.common.v1.AuditReport\"7\n\x17ResetPrefixCacheRequest\x12\x12\n\x05model\x18\x01 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_model\".\n\x18ResetPrefixCacheResponse\x12\x12\n\nnum_blocks\x18\x01 \x01(\x04\"S\n\x0fSetRolesRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x30\n\x05roles\x18\x02 \x03(\x0e\x32!.pagewire.scheduler.v1.WorkerRole\"I\n\x10SetRolesResponse\x12\x35\n\x06worker\x18\x01 \x01(\x0b\x32%.pagewire.scheduler.v1.WorkerTopology\"\x11\n\x0fTopologyRequest\"F\n\x10TopologyResponse\x12\x32\n\x05\x63\x65lls\x18\x01 \x03(\x0b\x32#.pagewire.scheduler.v1.CellTopology\"\xb1\x01\n\x0c\x43\x65llTopology\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x0f\n\x07handoff\x18\x02 \x01(\t\x12\x36\n\x07workers\x18\x03 \x03(\x0b\x32%.pagewire.scheduler.v1.WorkerTopology\x12\x32\n\x05pairs\x18\x04 \x03(\x0b\x32#.pagewire.scheduler.v1.PairTopology\x12\x10\n\x08warnings\x18\x05 \x03(\t\"\x93\x02\n\x0eWorkerTopology\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x30\n\x05roles\x18\x03 \x03(\x0e\x32!.pagewire.scheduler.v1.WorkerRole\x12\x13\n\x0bis_draining\x18\x04 \x01(\x08\x12\x13\n\x0bkv_endpoint\x18\x05 \x01(\t\x12\x36\n\rkv_transports\x18\x06 \x03(\x0e\x32\x1f.pagewire.common.v1.KvTransport\x12\x0e\n\x06layout\x18\x07 \x01(\t\x12\x13\n\x0bnum_running\x18\x08 \x01(\r\x12\x13\n\x0bnum_waiting\x18\t \x01(\r\x12\x14\n\x0cmax_num_seqs\x18\n \x01(\r\"\xe8\x01\n\x0cPairTopology\x12\x0f\n\x07prefill\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65\x63ode\x18\x02 \x01(\t\x12\x0f\n\x07refusal\x18\x03 \x01(\t\x12\x37\n\ttransport\x18\x04 \x01(\x0e\x32\x1f.pagewire.common.v1.KvTransportH\x00\x88\x01\x01\x12\x1d\n\x10\x62ytes_per_second\x18\x05 \x01(\x01H\x01\x88\x01\x01\x12\x15\n\rnum_transfers\x18\x06 \x01(\x04\x12\x14\n\x0cnum_failures\x18\x07 \x01(\x04\x42\x0c\n\n_transportB\x13\n\x11_bytes_per_second\"9\n\x0fSelfTestRequest\x12\x17\n\ntimeout_ms\x18\x01 \x01(\rH\x00\x88\x01\x01\x42\r\n\x0b_timeout_ms\"F\n\x10SelfTestResponse\x12\x32\n\x05\x63\x65lls\x18\x01 \x03(\x0b\x32#.pagewire.scheduler.v1.CellSelfTest\"h\n\x0c\x43\x65llSelfTest\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x32\n\x06probes\x18\x02 \x03(\x0b\x32\".pagewire.scheduler.v1.ProbeResult\x12\x10\n\x08problems\x18\x03 \x03(\t\"\xce\x01\n\x0bProbeResult\x12\x0f\n\x07prefill\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65\x63ode\x18\x02 \x01(\t\x12\x12\n\nnum_blocks\x18\x03 \x01(\r\x12\x11\n\tnum_bytes\x18\x04 \x01(\x04\x12\x37\n\ttransport\x18\x05 \x01(\x0e\x32\x1f.pagewire.common.v1.KvTransportH\x00\x88\x01\x01\x12\x10\n\x08is_equal\x18\x06 \x01(\x08\x12\x0f\n\x07time_us\x18\x07 \x01(\x04\x12\r\n\x05\x65rror\x18\x08 \x01(\tB\x0c\n\n_transport2\xee\x03\n\x0c\x41\x64minService\x12R\n\x05\x41udit\x12#.pagewire.scheduler.v1.AuditRequest\x1a$.pagewire.scheduler.v1.AuditResponse\x12s\n\x10ResetPrefixCache\x12..pagewire.scheduler.v1.ResetPrefixCacheRequest\x1a/.pagewire.scheduler.v1.ResetPrefixCacheResponse\x12[\n\x08SetRoles\x12&.pagewire.scheduler.v1.SetRolesRequest\x1a\'.pagewire.scheduler.v1.SetRolesResponse\x12[\n\x08Topology\x12&.pagewire.scheduler.v1.TopologyRequest\x1a\'.pagewire.scheduler.v1.TopologyResponse\x12[\n\x08SelfTest\x12&.pagewire.scheduler.v1.SelfTestRequest\x1a\'.pagewire.scheduler.v1.SelfTestResponseB?\n\x18\x61i.pagewire.scheduler.v1P\x01Z!pagewire/scheduler/v1;schedulerv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!pagewire/scheduler/v1/admin.proto\x12\x15pagewire.scheduler.v1\x1a\x1epagewire/common/v1/audit.proto\x1a\x1fpagewire/common/v1/layout.proto\x1a\x1epagewire/common/v1/sleep.proto\x1a)pagewire/scheduler/v1/worker_attach.proto\"6\n\x0c\x41uditRequest\x12\x17\n\ntimeout_ms\x18\x01 \x01(\rH\x00\x88\x01\x01\x42\r\n\x0b_timeout_ms\"A\n\rAuditResponse\x12\x30\n\x07reports\x18\x01 \x03(\x0b\x32\x1f.pagewire.common.v1.AuditReport\"7\n\x17ResetPrefixCacheRequest\x12\x12\n\x05model\x18\x01 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_model\".\n\x18ResetPrefixCacheResponse\x12\x12\n\nnum_blocks\x18\x01 \x01(\x04\"S\n\x0fSetRolesRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x30\n\x05roles\x18\x02 \x03(\x0e\x32!.pagewire.scheduler.v1.WorkerRole\"I\n\x10SetRolesResponse\x12\x35\n\x06worker\x18\x01 \x01(\x0b\x32%.pagewire.scheduler.v1.WorkerTopology\"\x11\n\x0fTopologyRequest\"F\n\x10TopologyResponse\x12\x32\n\x05\x63\x65lls\x18\x01 \x03(\x0b\x32#.pagewire.scheduler.v1.CellTopology\"\xb1\x01\n\x0c\x43\x65llTopology\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x0f\n\x07handoff\x18\x02 \x01(\t\x12\x36\n\x07workers\x18\x03 \x03(\x0b\x32%.pagewire.scheduler.v1.WorkerTopology\x12\x32\n\x05pairs\x18\x04 \x03(\x0b\x32#.pagewire.scheduler.v1.PairTopology\x12\x10\n\x08warnings\x18\x05 \x03(\t\"\xc3\x02\n\x0eWorkerTopology\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x30\n\x05roles\x18\x03 \x03(\x0e\x32!.pagewire.scheduler.v1.WorkerRole\x12\x13\n\x0bis_draining\x18\x04 \x01(\x08\x12\x13\n\x0bkv_endpoint\x18\x05 \x01(\t\x12\x36\n\rkv_transports\x18\x06 \x03(\x0e\x32\x1f.pagewire.common.v1.KvTransport\x12\x0e\n\x06layout\x18\x07 \x01(\t\x12\x13\n\x0bnum_running\x18\x08 \x01(\r\x12\x13\n\x0bnum_waiting\x18\t \x01(\r\x12\x14\n\x0cmax_num_seqs\x18\n \x01(\r\x12.\n\x05sleep\x18\x0b \x01(\x0b\x32\x1f.pagewire.common.v1.WorkerSleep\"\xe8\x01\n\x0cPairTopology\x12\x0f\n\x07prefill\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65\x63ode\x18\x02 \x01(\t\x12\x0f\n\x07refusal\x18\x03 \x01(\t\x12\x37\n\ttransport\x18\x04 \x01(\x0e\x32\x1f.pagewire.common.v1.KvTransportH\x00\x88\x01\x01\x12\x1d\n\x10\x62ytes_per_second\x18\x05 \x01(\x01H\x01\x88\x01\x01\x12\x15\n\rnum_transfers\x18\x06 \x01(\x04\x12\x14\n\x0cnum_failures\x18\x07 \x01(\x04\x42\x0c\n\n_transportB\x13\n\x11_bytes_per_second\"9\n\x0fSelfTestRequest\x12\x17\n\ntimeout_ms\x18\x01 \x01(\rH\x00\x88\x01\x01\x42\r\n\x0b_timeout_ms\"F\n\x10SelfTestResponse\x12\x32\n\x05\x63\x65lls\x18\x01 \x03(\x0b\x32#.pagewire.scheduler.v1.CellSelfTest\"h\n\x0c\x43\x65llSelfTest\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x32\n\x06probes\x18\x02 \x03(\x0b\x32\".pagewire.scheduler.v1.ProbeResult\x12\x10\n\x08problems\x18\x03 \x03(\t\"\xce\x01\n\x0bProbeResult\x12\x0f\n\x07prefill\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65\x63ode\x18\x02 \x01(\t\x12\x12\n\nnum_blocks\x18\x03 \x01(\r\x12\x11\n\tnum_bytes\x18\x04 \x01(\x04\x12\x37\n\ttransport\x18\x05 \x01(\x0e\x32\x1f.pagewire.common.v1.KvTransportH\x00\x88\x01\x01\x12\x10\n\x08is_equal\x18\x06 \x01(\x08\x12\x0f\n\x07time_us\x18\x07 \x01(\x04\x12\r\n\x05\x65rror\x18\x08 \x01(\tB\x0c\n\n_transport\"\xbf\x01\n\x0cSleepRequest\x12\x12\n\x05level\x18\x01 \x01(\rH\x00\x88\x01\x01\x12+\n\x04mode\x18\x02 \x01(\x0e\x32\x1d.pagewire.common.v1.SleepMode\x12\x12\n\x05model\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x13\n\x06worker\x18\x04 \x01(\tH\x02\x88\x01\x01\x12\x17\n\ntimeout_ms\x18\x05 \x01(\rH\x03\x88\x01\x01\x42\x08\n\x06_levelB\x08\n\x06_modelB\t\n\x07_workerB\r\n\x0b_timeout_ms\"G\n\rSleepResponse\x12\x36\n\x07workers\x18\x01 \x03(\x0b\x32%.pagewire.scheduler.v1.WorkerTopology\"\xa2\x01\n\rWakeUpRequest\x12+\n\x04tags\x18\x01 \x03(\x0e\x32\x1d.pagewire.common.v1.MemoryTag\x12\x12\n\x05model\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x13\n\x06worker\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x17\n\ntimeout_ms\x18\x04 \x01(\rH\x02\x88\x01\x01\x42\x08\n\x06_modelB\t\n\x07_workerB\r\n\x0b_timeout_ms\"H\n\x0eWakeUpResponse\x12\x36\n\x07workers\x18\x01 \x03(\x0b\x32%.pagewire.scheduler.v1.WorkerTopology2\x99\x05\n\x0c\x41\x64minService\x12R\n\x05\x41udit\x12#.pagewire.scheduler.v1.AuditRequest\x1a$.pagewire.scheduler.v1.AuditResponse\x12s\n\x10ResetPrefixCache\x12..pagewire.scheduler.v1.ResetPrefixCacheRequest\x1a/.pagewire.scheduler.v1.ResetPrefixCacheResponse\x12[\n\x08SetRoles\x12&.pagewire.scheduler.v1.SetRolesRequest\x1a\'.pagewire.scheduler.v1.SetRolesResponse\x12[\n\x08Topology\x12&.pagewire.scheduler.v1.TopologyRequest\x1a\'.pagewire.scheduler.v1.TopologyResponse\x12[\n\x08SelfTest\x12&.pagewire.scheduler.v1.SelfTestRequest\x1a\'.pagewire.scheduler.v1.SelfTestResponse\x12R\n\x05Sleep\x12#.pagewire.scheduler.v1.SleepRequest\x1a$.pagewire.scheduler.v1.SleepResponse\x12U\n\x06WakeUp\x12$.pagewire.scheduler.v1.WakeUpRequest\x1a%.pagewire.scheduler.v1.WakeUpResponseB?\n\x18\x61i.pagewire.scheduler.v1P\x01Z!pagewire/scheduler/v1;schedulerv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,36 +36,44 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pagewire_protos.scheduler.v
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\030ai.pagewire.scheduler.v1P\001Z!pagewire/scheduler/v1;schedulerv1'
-  _globals['_AUDITREQUEST']._serialized_start=168
-  _globals['_AUDITREQUEST']._serialized_end=222
-  _globals['_AUDITRESPONSE']._serialized_start=224
-  _globals['_AUDITRESPONSE']._serialized_end=289
-  _globals['_RESETPREFIXCACHEREQUEST']._serialized_start=291
-  _globals['_RESETPREFIXCACHEREQUEST']._serialized_end=346
-  _globals['_RESETPREFIXCACHERESPONSE']._serialized_start=348
-  _globals['_RESETPREFIXCACHERESPONSE']._serialized_end=394
-  _globals['_SETROLESREQUEST']._serialized_start=396
-  _globals['_SETROLESREQUEST']._serialized_end=479
-  _globals['_SETROLESRESPONSE']._serialized_start=481
-  _globals['_SETROLESRESPONSE']._serialized_end=554
-  _globals['_TOPOLOGYREQUEST']._serialized_start=556
-  _globals['_TOPOLOGYREQUEST']._serialized_end=573
-  _globals['_TOPOLOGYRESPONSE']._serialized_start=575
-  _globals['_TOPOLOGYRESPONSE']._serialized_end=645
-  _globals['_CELLTOPOLOGY']._serialized_start=648
-  _globals['_CELLTOPOLOGY']._serialized_end=825
-  _globals['_WORKERTOPOLOGY']._serialized_start=828
-  _globals['_WORKERTOPOLOGY']._serialized_end=1103
-  _globals['_PAIRTOPOLOGY']._serialized_start=1106
-  _globals['_PAIRTOPOLOGY']._serialized_end=1338
-  _globals['_SELFTESTREQUEST']._serialized_start=1340
-  _globals['_SELFTESTREQUEST']._serialized_end=1397
-  _globals['_SELFTESTRESPONSE']._serialized_start=1399
-  _globals['_SELFTESTRESPONSE']._serialized_end=1469
-  _globals['_CELLSELFTEST']._serialized_start=1471
-  _globals['_CELLSELFTEST']._serialized_end=1575
-  _globals['_PROBERESULT']._serialized_start=1578
-  _globals['_PROBERESULT']._serialized_end=1784
-  _globals['_ADMINSERVICE']._serialized_start=1787
-  _globals['_ADMINSERVICE']._serialized_end=2281
+  _globals['_AUDITREQUEST']._serialized_start=200
+  _globals['_AUDITREQUEST']._serialized_end=254
+  _globals['_AUDITRESPONSE']._serialized_start=256
+  _globals['_AUDITRESPONSE']._serialized_end=321
+  _globals['_RESETPREFIXCACHEREQUEST']._serialized_start=323
+  _globals['_RESETPREFIXCACHEREQUEST']._serialized_end=378
+  _globals['_RESETPREFIXCACHERESPONSE']._serialized_start=380
+  _globals['_RESETPREFIXCACHERESPONSE']._serialized_end=426
+  _globals['_SETROLESREQUEST']._serialized_start=428
+  _globals['_SETROLESREQUEST']._serialized_end=511
+  _globals['_SETROLESRESPONSE']._serialized_start=513
+  _globals['_SETROLESRESPONSE']._serialized_end=586
+  _globals['_TOPOLOGYREQUEST']._serialized_start=588
+  _globals['_TOPOLOGYREQUEST']._serialized_end=605
+  _globals['_TOPOLOGYRESPONSE']._serialized_start=607
+  _globals['_TOPOLOGYRESPONSE']._serialized_end=677
+  _globals['_CELLTOPOLOGY']._serialized_start=680
+  _globals['_CELLTOPOLOGY']._serialized_end=857
+  _globals['_WORKERTOPOLOGY']._serialized_start=860
+  _globals['_WORKERTOPOLOGY']._serialized_end=1183
+  _globals['_PAIRTOPOLOGY']._serialized_start=1186
+  _globals['_PAIRTOPOLOGY']._serialized_end=1418
+  _globals['_SELFTESTREQUEST']._serialized_start=1420
+  _globals['_SELFTESTREQUEST']._serialized_end=1477
+  _globals['_SELFTESTRESPONSE']._serialized_start=1479
+  _globals['_SELFTESTRESPONSE']._serialized_end=1549
+  _globals['_CELLSELFTEST']._serialized_start=1551
+  _globals['_CELLSELFTEST']._serialized_end=1655
+  _globals['_PROBERESULT']._serialized_start=1658
+  _globals['_PROBERESULT']._serialized_end=1864
+  _globals['_SLEEPREQUEST']._serialized_start=1867
+  _globals['_SLEEPREQUEST']._serialized_end=2058
+  _globals['_SLEEPRESPONSE']._serialized_start=2060
+  _globals['_SLEEPRESPONSE']._serialized_end=2131
+  _globals['_WAKEUPREQUEST']._serialized_start=2134
+  _globals['_WAKEUPREQUEST']._serialized_end=2296
+  _globals['_WAKEUPRESPONSE']._serialized_start=2298
+  _globals['_WAKEUPRESPONSE']._serialized_end=2370
+  _globals['_ADMINSERVICE']._serialized_start=2373
+  _globals['_ADMINSERVICE']._serialized_end=3038
 # @@protoc_insertion_point(module_scope)

@@ -1,5 +1,6 @@
 from pagewire_protos.common.v1 import audit_pb2 as _audit_pb2
 from pagewire_protos.common.v1 import layout_pb2 as _layout_pb2
+from pagewire_protos.common.v1 import sleep_pb2 as _sleep_pb2
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as _worker_attach_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
@@ -72,7 +73,7 @@ class CellTopology(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., handoff: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerTopology, _Mapping]]] = ..., pairs: _Optional[_Iterable[_Union[PairTopology, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class WorkerTopology(_message.Message):
-    __slots__ = ("worker", "model", "roles", "is_draining", "kv_endpoint", "kv_transports", "layout", "num_running", "num_waiting", "max_num_seqs")
+    __slots__ = ("worker", "model", "roles", "is_draining", "kv_endpoint", "kv_transports", "layout", "num_running", "num_waiting", "max_num_seqs", "sleep")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     ROLES_FIELD_NUMBER: _ClassVar[int]
@@ -83,6 +84,7 @@ class WorkerTopology(_message.Message):
     NUM_RUNNING_FIELD_NUMBER: _ClassVar[int]
     NUM_WAITING_FIELD_NUMBER: _ClassVar[int]
     MAX_NUM_SEQS_FIELD_NUMBER: _ClassVar[int]
+    SLEEP_FIELD_NUMBER: _ClassVar[int]
     worker: str
     model: str
     roles: _containers.RepeatedScalarFieldContainer[_worker_attach_pb2.WorkerRole]
@@ -93,7 +95,8 @@ class WorkerTopology(_message.Message):
     num_running: int
     num_waiting: int
     max_num_seqs: int
-    def __init__(self, worker: _Optional[str] = ..., model: _Optional[str] = ..., roles: _Optional[_Iterable[_Union[_worker_attach_pb2.WorkerRole, str]]] = ..., is_draining: bool = ..., kv_endpoint: _Optional[str] = ..., kv_transports: _Optional[_Iterable[_Union[_layout_pb2.KvTransport, str]]] = ..., layout: _Optional[str] = ..., num_running: _Optional[int] = ..., num_waiting: _Optional[int] = ..., max_num_seqs: _Optional[int] = ...) -> None: ...
+    sleep: _sleep_pb2.WorkerSleep
+    def __init__(self, worker: _Optional[str] = ..., model: _Optional[str] = ..., roles: _Optional[_Iterable[_Union[_worker_attach_pb2.WorkerRole, str]]] = ..., is_draining: bool = ..., kv_endpoint: _Optional[str] = ..., kv_transports: _Optional[_Iterable[_Union[_layout_pb2.KvTransport, str]]] = ..., layout: _Optional[str] = ..., num_running: _Optional[int] = ..., num_waiting: _Optional[int] = ..., max_num_seqs: _Optional[int] = ..., sleep: _Optional[_Union[_sleep_pb2.WorkerSleep, _Mapping]] = ...) -> None: ...
 
 class PairTopology(_message.Message):
     __slots__ = ("prefill", "decode", "refusal", "transport", "bytes_per_second", "num_transfers", "num_failures")
@@ -154,3 +157,41 @@ class ProbeResult(_message.Message):
     time_us: int
     error: str
     def __init__(self, prefill: _Optional[str] = ..., decode: _Optional[str] = ..., num_blocks: _Optional[int] = ..., num_bytes: _Optional[int] = ..., transport: _Optional[_Union[_layout_pb2.KvTransport, str]] = ..., is_equal: bool = ..., time_us: _Optional[int] = ..., error: _Optional[str] = ...) -> None: ...
+
+class SleepRequest(_message.Message):
+    __slots__ = ("level", "mode", "model", "worker", "timeout_ms")
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    level: int
+    mode: _sleep_pb2.SleepMode
+    model: str
+    worker: str
+    timeout_ms: int
+    def __init__(self, level: _Optional[int] = ..., mode: _Optional[_Union[_sleep_pb2.SleepMode, str]] = ..., model: _Optional[str] = ..., worker: _Optional[str] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class SleepResponse(_message.Message):
+    __slots__ = ("workers",)
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerTopology]
+    def __init__(self, workers: _Optional[_Iterable[_Union[WorkerTopology, _Mapping]]] = ...) -> None: ...
+
+class WakeUpRequest(_message.Message):
+    __slots__ = ("tags", "model", "worker", "timeout_ms")
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    tags: _containers.RepeatedScalarFieldContainer[_sleep_pb2.MemoryTag]
+    model: str
+    worker: str
+    timeout_ms: int
+    def __init__(self, tags: _Optional[_Iterable[_Union[_sleep_pb2.MemoryTag, str]]] = ..., model: _Optional[str] = ..., worker: _Optional[str] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class WakeUpResponse(_message.Message):
+    __slots__ = ("workers",)
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerTopology]
+    def __init__(self, workers: _Optional[_Iterable[_Union[WorkerTopology, _Mapping]]] = ...) -> None: ...

@@ -61,6 +61,16 @@ class AdminServiceStub(object):
                 request_serializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.SelfTestRequest.SerializeToString,
                 response_deserializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.SelfTestResponse.FromString,
                 _registered_method=True)
+        self.Sleep = channel.unary_unary(
+                '/pagewire.scheduler.v1.AdminService/Sleep',
+                request_serializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.SleepRequest.SerializeToString,
+                response_deserializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.SleepResponse.FromString,
+                _registered_method=True)
+        self.WakeUp = channel.unary_unary(
+                '/pagewire.scheduler.v1.AdminService/WakeUp',
+                request_serializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.WakeUpRequest.SerializeToString,
+                response_deserializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.WakeUpResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer(object):
@@ -107,6 +117,21 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Sleep(self, request, context):
+        """Lets workers give their memory back, and returns when they have. Requests wait, or
+        run on other workers.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WakeUp(self, request, context):
+        """Lets workers make their memory anew, and returns when they have.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -134,6 +159,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.SelfTest,
                     request_deserializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.SelfTestRequest.FromString,
                     response_serializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.SelfTestResponse.SerializeToString,
+            ),
+            'Sleep': grpc.unary_unary_rpc_method_handler(
+                    servicer.Sleep,
+                    request_deserializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.SleepRequest.FromString,
+                    response_serializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.SleepResponse.SerializeToString,
+            ),
+            'WakeUp': grpc.unary_unary_rpc_method_handler(
+                    servicer.WakeUp,
+                    request_deserializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.WakeUpRequest.FromString,
+                    response_serializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.WakeUpResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -273,6 +308,60 @@ class AdminService(object):
             '/pagewire.scheduler.v1.AdminService/SelfTest',
             pagewire_dot_scheduler_dot_v1_dot_admin__pb2.SelfTestRequest.SerializeToString,
             pagewire_dot_scheduler_dot_v1_dot_admin__pb2.SelfTestResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Sleep(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pagewire.scheduler.v1.AdminService/Sleep',
+            pagewire_dot_scheduler_dot_v1_dot_admin__pb2.SleepRequest.SerializeToString,
+            pagewire_dot_scheduler_dot_v1_dot_admin__pb2.SleepResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WakeUp(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pagewire.scheduler.v1.AdminService/WakeUp',
+            pagewire_dot_scheduler_dot_v1_dot_admin__pb2.WakeUpRequest.SerializeToString,
+            pagewire_dot_scheduler_dot_v1_dot_admin__pb2.WakeUpResponse.FromString,
             options,
             channel_credentials,
             insecure,

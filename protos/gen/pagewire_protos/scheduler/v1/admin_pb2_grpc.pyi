@@ -36,6 +36,12 @@ class AdminServiceStub:
     """
     SelfTest: _aio.UnaryUnaryMultiCallable[_admin_pb2.SelfTestRequest, _admin_pb2.SelfTestResponse]
     """Computes blocks on one worker of every pair and moves them to the other."""
+    Sleep: _aio.UnaryUnaryMultiCallable[_admin_pb2.SleepRequest, _admin_pb2.SleepResponse]
+    """Lets workers give their memory back, and returns when they have. Requests wait, or
+    run on other workers.
+    """
+    WakeUp: _aio.UnaryUnaryMultiCallable[_admin_pb2.WakeUpRequest, _admin_pb2.WakeUpResponse]
+    """Lets workers make their memory anew, and returns when they have."""
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     """What operators ask of a cell. Served by the scheduler, and by every frontend
@@ -89,5 +95,23 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_admin_pb2.SelfTestRequest, _admin_pb2.SelfTestResponse],
     ) -> _abc.Awaitable[_admin_pb2.SelfTestResponse]:
         """Computes blocks on one worker of every pair and moves them to the other."""
+
+    @_abc_1.abstractmethod
+    def Sleep(
+        self,
+        request: _admin_pb2.SleepRequest,
+        context: _aio.ServicerContext[_admin_pb2.SleepRequest, _admin_pb2.SleepResponse],
+    ) -> _abc.Awaitable[_admin_pb2.SleepResponse]:
+        """Lets workers give their memory back, and returns when they have. Requests wait, or
+        run on other workers.
+        """
+
+    @_abc_1.abstractmethod
+    def WakeUp(
+        self,
+        request: _admin_pb2.WakeUpRequest,
+        context: _aio.ServicerContext[_admin_pb2.WakeUpRequest, _admin_pb2.WakeUpResponse],
+    ) -> _abc.Awaitable[_admin_pb2.WakeUpResponse]:
+        """Lets workers make their memory anew, and returns when they have."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _aio.Server) -> None: ...

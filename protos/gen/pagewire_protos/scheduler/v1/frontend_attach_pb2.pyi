@@ -411,30 +411,38 @@ class HandleTimeline(_message.Message):
     def __init__(self, handle: _Optional[int] = ..., choice: _Optional[int] = ..., epoch: _Optional[int] = ..., timeline: _Optional[_Union[_timeline_pb2.ChoiceTimeline, _Mapping]] = ...) -> None: ...
 
 class AdminQuery(_message.Message):
-    __slots__ = ("query_id", "set_roles", "topology", "self_test")
+    __slots__ = ("query_id", "set_roles", "topology", "self_test", "sleep", "wake_up")
     QUERY_ID_FIELD_NUMBER: _ClassVar[int]
     SET_ROLES_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
     SELF_TEST_FIELD_NUMBER: _ClassVar[int]
+    SLEEP_FIELD_NUMBER: _ClassVar[int]
+    WAKE_UP_FIELD_NUMBER: _ClassVar[int]
     query_id: int
     set_roles: _admin_pb2.SetRolesRequest
     topology: _admin_pb2.TopologyRequest
     self_test: _admin_pb2.SelfTestRequest
-    def __init__(self, query_id: _Optional[int] = ..., set_roles: _Optional[_Union[_admin_pb2.SetRolesRequest, _Mapping]] = ..., topology: _Optional[_Union[_admin_pb2.TopologyRequest, _Mapping]] = ..., self_test: _Optional[_Union[_admin_pb2.SelfTestRequest, _Mapping]] = ...) -> None: ...
+    sleep: _admin_pb2.SleepRequest
+    wake_up: _admin_pb2.WakeUpRequest
+    def __init__(self, query_id: _Optional[int] = ..., set_roles: _Optional[_Union[_admin_pb2.SetRolesRequest, _Mapping]] = ..., topology: _Optional[_Union[_admin_pb2.TopologyRequest, _Mapping]] = ..., self_test: _Optional[_Union[_admin_pb2.SelfTestRequest, _Mapping]] = ..., sleep: _Optional[_Union[_admin_pb2.SleepRequest, _Mapping]] = ..., wake_up: _Optional[_Union[_admin_pb2.WakeUpRequest, _Mapping]] = ...) -> None: ...
 
 class AdminAnswer(_message.Message):
-    __slots__ = ("query_id", "error", "set_roles", "topology", "self_test")
+    __slots__ = ("query_id", "error", "set_roles", "topology", "self_test", "sleep", "wake_up")
     QUERY_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     SET_ROLES_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
     SELF_TEST_FIELD_NUMBER: _ClassVar[int]
+    SLEEP_FIELD_NUMBER: _ClassVar[int]
+    WAKE_UP_FIELD_NUMBER: _ClassVar[int]
     query_id: int
     error: _error_pb2.ErrorDetail
     set_roles: _admin_pb2.SetRolesResponse
     topology: _admin_pb2.TopologyResponse
     self_test: _admin_pb2.SelfTestResponse
-    def __init__(self, query_id: _Optional[int] = ..., error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ..., set_roles: _Optional[_Union[_admin_pb2.SetRolesResponse, _Mapping]] = ..., topology: _Optional[_Union[_admin_pb2.TopologyResponse, _Mapping]] = ..., self_test: _Optional[_Union[_admin_pb2.SelfTestResponse, _Mapping]] = ...) -> None: ...
+    sleep: _admin_pb2.SleepResponse
+    wake_up: _admin_pb2.WakeUpResponse
+    def __init__(self, query_id: _Optional[int] = ..., error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ..., set_roles: _Optional[_Union[_admin_pb2.SetRolesResponse, _Mapping]] = ..., topology: _Optional[_Union[_admin_pb2.TopologyResponse, _Mapping]] = ..., self_test: _Optional[_Union[_admin_pb2.SelfTestResponse, _Mapping]] = ..., sleep: _Optional[_Union[_admin_pb2.SleepResponse, _Mapping]] = ..., wake_up: _Optional[_Union[_admin_pb2.WakeUpResponse, _Mapping]] = ...) -> None: ...
 
 class Failing(_message.Message):
     __slots__ = ("request_ids",)

@@ -4,6 +4,7 @@ from pagewire_protos.common.v1 import error_pb2 as _error_pb2
 from pagewire_protos.common.v1 import layout_pb2 as _layout_pb2
 from pagewire_protos.common.v1 import pooling_pb2 as _pooling_pb2
 from pagewire_protos.common.v1 import sampling_pb2 as _sampling_pb2
+from pagewire_protos.common.v1 import sleep_pb2 as _sleep_pb2
 from pagewire_protos.common.v1 import structured_outputs_pb2 as _structured_outputs_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -39,7 +40,7 @@ LOAD_OUTCOME_FAILED: LoadOutcome
 LOAD_OUTCOME_CANCELLED: LoadOutcome
 
 class AttachWorkerRequest(_message.Message):
-    __slots__ = ("hello", "result", "progress", "audit_reply", "leaving", "grammar_compiled", "blocks_loaded", "block_digests", "adapter_loaded")
+    __slots__ = ("hello", "result", "progress", "audit_reply", "leaving", "grammar_compiled", "blocks_loaded", "block_digests", "adapter_loaded", "sleep_changed")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
@@ -49,6 +50,7 @@ class AttachWorkerRequest(_message.Message):
     BLOCKS_LOADED_FIELD_NUMBER: _ClassVar[int]
     BLOCK_DIGESTS_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_LOADED_FIELD_NUMBER: _ClassVar[int]
+    SLEEP_CHANGED_FIELD_NUMBER: _ClassVar[int]
     hello: WorkerHello
     result: StepResult
     progress: WorkerProgress
@@ -58,10 +60,11 @@ class AttachWorkerRequest(_message.Message):
     blocks_loaded: BlocksLoaded
     block_digests: BlockDigests
     adapter_loaded: AdapterLoaded
-    def __init__(self, hello: _Optional[_Union[WorkerHello, _Mapping]] = ..., result: _Optional[_Union[StepResult, _Mapping]] = ..., progress: _Optional[_Union[WorkerProgress, _Mapping]] = ..., audit_reply: _Optional[_Union[WorkerAuditReply, _Mapping]] = ..., leaving: _Optional[_Union[WorkerLeaving, _Mapping]] = ..., grammar_compiled: _Optional[_Union[GrammarCompiled, _Mapping]] = ..., blocks_loaded: _Optional[_Union[BlocksLoaded, _Mapping]] = ..., block_digests: _Optional[_Union[BlockDigests, _Mapping]] = ..., adapter_loaded: _Optional[_Union[AdapterLoaded, _Mapping]] = ...) -> None: ...
+    sleep_changed: _sleep_pb2.WorkerSleep
+    def __init__(self, hello: _Optional[_Union[WorkerHello, _Mapping]] = ..., result: _Optional[_Union[StepResult, _Mapping]] = ..., progress: _Optional[_Union[WorkerProgress, _Mapping]] = ..., audit_reply: _Optional[_Union[WorkerAuditReply, _Mapping]] = ..., leaving: _Optional[_Union[WorkerLeaving, _Mapping]] = ..., grammar_compiled: _Optional[_Union[GrammarCompiled, _Mapping]] = ..., blocks_loaded: _Optional[_Union[BlocksLoaded, _Mapping]] = ..., block_digests: _Optional[_Union[BlockDigests, _Mapping]] = ..., adapter_loaded: _Optional[_Union[AdapterLoaded, _Mapping]] = ..., sleep_changed: _Optional[_Union[_sleep_pb2.WorkerSleep, _Mapping]] = ...) -> None: ...
 
 class AttachWorkerResponse(_message.Message):
-    __slots__ = ("welcome", "plan", "audit_query", "drain", "compile_grammar", "load_blocks", "cancel_load", "set_roles", "block_digest_query", "load_adapter")
+    __slots__ = ("welcome", "plan", "audit_query", "drain", "compile_grammar", "load_blocks", "cancel_load", "set_roles", "block_digest_query", "load_adapter", "sleep", "wake")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     AUDIT_QUERY_FIELD_NUMBER: _ClassVar[int]
@@ -72,6 +75,8 @@ class AttachWorkerResponse(_message.Message):
     SET_ROLES_FIELD_NUMBER: _ClassVar[int]
     BLOCK_DIGEST_QUERY_FIELD_NUMBER: _ClassVar[int]
     LOAD_ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    SLEEP_FIELD_NUMBER: _ClassVar[int]
+    WAKE_FIELD_NUMBER: _ClassVar[int]
     welcome: WorkerWelcome
     plan: StepPlan
     audit_query: WorkerAuditQuery
@@ -82,10 +87,12 @@ class AttachWorkerResponse(_message.Message):
     set_roles: SetWorkerRoles
     block_digest_query: BlockDigestQuery
     load_adapter: LoadAdapter
-    def __init__(self, welcome: _Optional[_Union[WorkerWelcome, _Mapping]] = ..., plan: _Optional[_Union[StepPlan, _Mapping]] = ..., audit_query: _Optional[_Union[WorkerAuditQuery, _Mapping]] = ..., drain: _Optional[_Union[WorkerDrain, _Mapping]] = ..., compile_grammar: _Optional[_Union[CompileGrammar, _Mapping]] = ..., load_blocks: _Optional[_Union[LoadBlocks, _Mapping]] = ..., cancel_load: _Optional[_Union[CancelLoad, _Mapping]] = ..., set_roles: _Optional[_Union[SetWorkerRoles, _Mapping]] = ..., block_digest_query: _Optional[_Union[BlockDigestQuery, _Mapping]] = ..., load_adapter: _Optional[_Union[LoadAdapter, _Mapping]] = ...) -> None: ...
+    sleep: SleepOrder
+    wake: WakeOrder
+    def __init__(self, welcome: _Optional[_Union[WorkerWelcome, _Mapping]] = ..., plan: _Optional[_Union[StepPlan, _Mapping]] = ..., audit_query: _Optional[_Union[WorkerAuditQuery, _Mapping]] = ..., drain: _Optional[_Union[WorkerDrain, _Mapping]] = ..., compile_grammar: _Optional[_Union[CompileGrammar, _Mapping]] = ..., load_blocks: _Optional[_Union[LoadBlocks, _Mapping]] = ..., cancel_load: _Optional[_Union[CancelLoad, _Mapping]] = ..., set_roles: _Optional[_Union[SetWorkerRoles, _Mapping]] = ..., block_digest_query: _Optional[_Union[BlockDigestQuery, _Mapping]] = ..., load_adapter: _Optional[_Union[LoadAdapter, _Mapping]] = ..., sleep: _Optional[_Union[SleepOrder, _Mapping]] = ..., wake: _Optional[_Union[WakeOrder, _Mapping]] = ...) -> None: ...
 
 class WorkerHello(_message.Message):
-    __slots__ = ("protocol", "worker_id", "incarnation", "highest_generation", "model", "tokenizer_fingerprint", "layout", "capacity", "roles", "kv_endpoints", "held_names", "held_blocks", "loads_blocks", "kv_transports", "pull_transports", "host_id", "takes_prefixes", "cell", "warm_adapters", "adapter_shapes")
+    __slots__ = ("protocol", "worker_id", "incarnation", "highest_generation", "model", "tokenizer_fingerprint", "layout", "capacity", "roles", "kv_endpoints", "held_names", "held_blocks", "loads_blocks", "kv_transports", "pull_transports", "host_id", "takes_prefixes", "cell", "warm_adapters", "adapter_shapes", "sleep", "can_sleep", "sleep_after_ms")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -106,6 +113,9 @@ class WorkerHello(_message.Message):
     CELL_FIELD_NUMBER: _ClassVar[int]
     WARM_ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_SHAPES_FIELD_NUMBER: _ClassVar[int]
+    SLEEP_FIELD_NUMBER: _ClassVar[int]
+    CAN_SLEEP_FIELD_NUMBER: _ClassVar[int]
+    SLEEP_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
     protocol: _layout_pb2.ProtocolRange
     worker_id: bytes
     incarnation: int
@@ -126,7 +136,10 @@ class WorkerHello(_message.Message):
     cell: str
     warm_adapters: bytes
     adapter_shapes: _adapter_shapes_pb2.AdapterShapes
-    def __init__(self, protocol: _Optional[_Union[_layout_pb2.ProtocolRange, _Mapping]] = ..., worker_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., highest_generation: _Optional[int] = ..., model: _Optional[str] = ..., tokenizer_fingerprint: _Optional[bytes] = ..., layout: _Optional[_Union[_layout_pb2.KvLayout, _Mapping]] = ..., capacity: _Optional[_Union[WorkerCapacity, _Mapping]] = ..., roles: _Optional[_Iterable[_Union[WorkerRole, str]]] = ..., kv_endpoints: _Optional[_Iterable[str]] = ..., held_names: _Optional[bytes] = ..., held_blocks: _Optional[bytes] = ..., loads_blocks: bool = ..., kv_transports: _Optional[_Iterable[_Union[_layout_pb2.KvTransport, str]]] = ..., pull_transports: _Optional[_Iterable[_Union[_layout_pb2.KvTransport, str]]] = ..., host_id: _Optional[str] = ..., takes_prefixes: bool = ..., cell: _Optional[str] = ..., warm_adapters: _Optional[bytes] = ..., adapter_shapes: _Optional[_Union[_adapter_shapes_pb2.AdapterShapes, _Mapping]] = ...) -> None: ...
+    sleep: _sleep_pb2.WorkerSleep
+    can_sleep: bool
+    sleep_after_ms: int
+    def __init__(self, protocol: _Optional[_Union[_layout_pb2.ProtocolRange, _Mapping]] = ..., worker_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., highest_generation: _Optional[int] = ..., model: _Optional[str] = ..., tokenizer_fingerprint: _Optional[bytes] = ..., layout: _Optional[_Union[_layout_pb2.KvLayout, _Mapping]] = ..., capacity: _Optional[_Union[WorkerCapacity, _Mapping]] = ..., roles: _Optional[_Iterable[_Union[WorkerRole, str]]] = ..., kv_endpoints: _Optional[_Iterable[str]] = ..., held_names: _Optional[bytes] = ..., held_blocks: _Optional[bytes] = ..., loads_blocks: bool = ..., kv_transports: _Optional[_Iterable[_Union[_layout_pb2.KvTransport, str]]] = ..., pull_transports: _Optional[_Iterable[_Union[_layout_pb2.KvTransport, str]]] = ..., host_id: _Optional[str] = ..., takes_prefixes: bool = ..., cell: _Optional[str] = ..., warm_adapters: _Optional[bytes] = ..., adapter_shapes: _Optional[_Union[_adapter_shapes_pb2.AdapterShapes, _Mapping]] = ..., sleep: _Optional[_Union[_sleep_pb2.WorkerSleep, _Mapping]] = ..., can_sleep: bool = ..., sleep_after_ms: _Optional[int] = ...) -> None: ...
 
 class WorkerCapacity(_message.Message):
     __slots__ = ("num_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "steps_in_flight", "vocab_size", "embedding_size", "shared_step_tokens", "num_labels", "is_encoder", "max_adapters", "max_adapter_rank", "max_drafts")
@@ -471,6 +484,20 @@ class WorkerDrain(_message.Message):
 class WorkerLeaving(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class SleepOrder(_message.Message):
+    __slots__ = ("level", "wakes_on_request")
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    WAKES_ON_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    level: int
+    wakes_on_request: bool
+    def __init__(self, level: _Optional[int] = ..., wakes_on_request: bool = ...) -> None: ...
+
+class WakeOrder(_message.Message):
+    __slots__ = ("tags",)
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    tags: _containers.RepeatedScalarFieldContainer[_sleep_pb2.MemoryTag]
+    def __init__(self, tags: _Optional[_Iterable[_Union[_sleep_pb2.MemoryTag, str]]] = ...) -> None: ...
 
 class SetWorkerRoles(_message.Message):
     __slots__ = ("roles",)

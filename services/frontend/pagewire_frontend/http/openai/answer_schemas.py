@@ -208,6 +208,8 @@ SCHEMAS: dict[str, Schema] = {
     "Text": _object({"prompt": _TEXT}),
     "Status": _object({"status": _constant("ok")}),
     "Said": _TEXT,
+    "Nothing": {"maxLength": 0, "type": "string"},
+    "Sleeping": _object({"is_sleeping": {"type": "boolean"}}),
     "Version": _object({"version": _TEXT}, grpc_port=_COUNT),
     "State": _object(
         {
@@ -258,6 +260,9 @@ ANSWERS: dict[str, tuple[str | None, str | None]] = {
     "/v1/streams/{stream_id}": (None, "KeptEvent"),
     "/v1/load_lora_adapter": ("Said", None),
     "/v1/unload_lora_adapter": ("Said", None),
+    "/sleep": ("Nothing", None),
+    "/wake_up": ("Nothing", None),
+    "/is_sleeping": ("Sleeping", None),
     "/v1/models": ("ModelList", None),
     "/v1/models/{model_id}": ("Model", None),
     "/tokenize": ("Tokens", None),

@@ -10,7 +10,7 @@ from typing import ClassVar
 from fastapi import APIRouter, Request, Response
 
 from pagewire_frontend.access.admin_log import noted
-from pagewire_frontend.access.api_keys import current_caller
+from pagewire_frontend.access.api_keys import require_admin
 from pagewire_frontend.adapters.calls import AdapterCalls
 from pagewire_frontend.http.body_fields import StrictBody
 from pagewire_frontend.http.openai.bodies import Bodies
@@ -44,7 +44,7 @@ def make_router(calls: AdapterCalls, *, bodies: Bodies) -> APIRouter:
     @router.post("/v1/load_lora_adapter", openapi_extra=body_schema(LoadAdapterBody))
     async def load_lora_adapter(request: Request) -> Response:
         """Load an adapter under a name."""
-        _require_admin()
+        require_admin()
         body = await bodies.read(request, LoadAdapterBody)
         name, path = body.lora_name, body.lora_path
         with noted("LoadAdapter", {"name": name, "path": path}):
@@ -64,7 +64,7 @@ def make_router(calls: AdapterCalls, *, bodies: Bodies) -> APIRouter:
     @router.post("/v1/unload_lora_adapter", openapi_extra=body_schema(UnloadAdapterBody))
     async def unload_lora_adapter(request: Request) -> Response:
         """Forget the name of an adapter; open streams go on."""
-        _require_admin()
+        require_admin()
         body = await bodies.read(request, UnloadAdapterBody)
         with noted("UnloadAdapter", {"name": body.lora_name}):
             if not body.lora_name:
@@ -75,12 +75,6 @@ def make_router(calls: AdapterCalls, *, bodies: Bodies) -> APIRouter:
         return _said(f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
 
     return router
-
-
-def _require_admin() -> None:
-    caller = current_caller()
-    if caller is not None:
-        caller.require_admin()
 
 
 def _said(text: str) -> Response:

@@ -96,6 +96,10 @@ class Times:
         """Count the loss of the worker, if the sequence has begun to run."""
         self.num_recoveries += self.begun_at is not None
 
+    def note_move(self) -> None:
+        """Count that the sequence goes on elsewhere, if it has begun to run."""
+        self.num_migrations += self.begun_at is not None
+
     def note_token(self, now: float) -> None:
         """Note the first token or vector, if it is the first."""
         if self.first_token_at is None:

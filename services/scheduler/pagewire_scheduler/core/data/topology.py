@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pagewire_scheduler.core.data.worker_info import Role
 from pagewire_shared.identity.ids import BlockName
 from pagewire_shared.kv.transport import KvTransport
+from pagewire_shared.sleep.state import WorkerSleep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,7 @@ class WorkerEntry:
     num_running: int
     num_waiting: int
     max_num_seqs: int
+    sleep: WorkerSleep | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from typing import Final
 from pagewire_scheduler.core.blocks.cache_groups import ONE_GROUP, CacheGroups
 from pagewire_shared.identity.ids import BlockName
 from pagewire_shared.kv.transport import KvTransport
+from pagewire_shared.sleep.state import WorkerSleep
 
 
 class Role(enum.Enum):
@@ -80,6 +81,9 @@ class WorkerInfo:
         adapter_shapes: What an adapter has to fit, as a message; empty when it is not known.
         warm_adapters: Adapters whose content is in its memory.
         max_drafts: Drafts that it verifies per sequence and step; 0 when it does not speculate.
+        can_sleep: Whether it takes orders to sleep and to wake.
+        sleep_after: Seconds without work after which it wants to sleep; 0 for never.
+        sleep: Its sleep; None when it attaches awake.
     """
 
     worker_id: bytes
@@ -107,6 +111,9 @@ class WorkerInfo:
     adapter_shapes: bytes = b""
     warm_adapters: tuple[bytes, ...] = ()
     max_drafts: int = 0
+    can_sleep: bool = False
+    sleep_after: float = 0.0
+    sleep: WorkerSleep | None = None
 
     def num_bytes(self, start: int, end: int) -> int:
         """Return the bytes that a prefix of `end` blocks needs beyond its first `start`."""

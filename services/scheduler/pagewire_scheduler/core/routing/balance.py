@@ -18,7 +18,7 @@ MAX_DONORS: Final = 32
 def is_taker(worker: WorkerState) -> bool:
     """Whether `worker` has slots and nothing of its own to start in them."""
     is_free = not len(worker.waiting) and worker.slots.num_free > 0
-    return is_free and not worker.duty.is_draining and not worker.fault_isolation
+    return is_free and worker.duty.takes_new and not worker.fault_isolation
 
 
 class Balance:

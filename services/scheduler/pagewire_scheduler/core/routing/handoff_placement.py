@@ -128,7 +128,7 @@ def _is_source(source: WorkerState, receiver: WorkerState, num_tokens: int) -> b
     return (
         source is not receiver
         and Role.PREFILL in source.duty.roles
-        and not source.duty.is_draining
+        and source.duty.takes_new
         and not source.fault_isolation
         and refusal(info, receiver.info) is None
         and num_tokens < info.model.max_model_len

@@ -82,6 +82,10 @@ class ModelQueues:
         """Queues of sequences that no worker can take, for audits."""
         return self._unplaced.values()
 
+    def num_unplaced(self, model: str) -> int:
+        """Return how many sequences of `model` no worker can take now."""
+        return len(self._unplaced.get(model, ()))
+
     def workers(self, model: str) -> list[WorkerState]:
         """Return the workers that serve `model`."""
         return self._workers.get(model, [])
@@ -139,8 +143,10 @@ class ModelQueues:
         Returns the sequences that lost too many workers to run again; they are in no queue.
         """
         name = worker.info.model.name
-        blamed = note_worker_loss(worker)
-        worker.totals.num_lost_workers += not worker.duty.is_draining
+        is_for_sleep = worker.duty.sleep_order is not None and not worker.outstanding
+        blamed = set() if is_for_sleep else note_worker_loss(worker)
+        is_expected = worker.duty.is_draining or not worker.duty.takes_new
+        worker.totals.num_lost_workers += not is_expected
         self._workers[name].remove(worker)
         self.forget_takers(name)
         self._balances[name].forget(worker)
@@ -167,8 +173,11 @@ class ModelQueues:
             if unit_of(waiting) in blamed:
                 given_up.append(waiting)
                 continue
-            worker.totals.num_requeued += waiting.is_asked_for
-            waiting.times.note_lost_worker()
+            if is_for_sleep:
+                waiting.times.note_move()
+            else:
+                worker.totals.num_requeued += waiting.is_asked_for
+                waiting.times.note_lost_worker()
             self.place(waiting)
         return given_up
 
@@ -220,7 +229,7 @@ class ModelQueues:
         """Return the workers that take new sequences, by kind: those of a role, or all for None."""
         key = model, role
         if key not in self._takers:
-            takers = [one for one in self.workers(model) if not one.duty.is_draining]
+            takers = [one for one in self.workers(model) if one.duty.takes_new]
             meant = [one for one in takers if role is None or role in one.duty.roles]
             self._takers[key] = by_kind(meant)
         return self._takers[key]
@@ -233,7 +242,7 @@ class ModelQueues:
     def _is_meant(self, worker: WorkerState, sequence: Sequence) -> bool:
         """Return whether `worker` is meant for `sequence`."""
         role = _role_for(sequence)
-        is_taker = role in worker.duty.roles and not worker.duty.is_draining
+        is_taker = role in worker.duty.roles and worker.duty.takes_new
         return is_taker or not self._kinds(sequence.request.submission.model, role)
 
     def _choose(self, sequence: Sequence) -> WorkerState | None:

@@ -16,9 +16,10 @@ from pagewire_scheduler.core.blocks.prefix_cache import (
     RootKey,
     find_prefix,
 )
+from pagewire_scheduler.core.data.duty import Duty
 from pagewire_scheduler.core.data.model_totals import ModelTotals
 from pagewire_scheduler.core.data.settings import CoreSettings
-from pagewire_scheduler.core.data.worker_info import Role, WorkerInfo
+from pagewire_scheduler.core.data.worker_info import WorkerInfo
 from pagewire_scheduler.core.state.adapters import WorkerAdapters
 from pagewire_scheduler.core.state.draft_offers import DraftOffers
 from pagewire_scheduler.core.state.fault_isolation import FaultIsolation
@@ -127,20 +128,6 @@ class Handoffs:
     probe_blocks: dict[int, BlockTable] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class Duty:
-    """The use of a worker; `core.routing.draining` changes it.
-
-    Attributes:
-        is_draining: Whether the worker gets no new requests.
-        is_drain_due: Whether waiting sequences are to move once no trial is under way.
-    """
-
-    roles: frozenset[Role]
-    is_draining: bool = False
-    is_drain_due: bool = False
-
-
 class WorkerState:
     """The state of one attached worker.
 
@@ -184,7 +171,7 @@ class WorkerState:
         self.generation = settings.generation
         self._touched = touched
         self.totals = totals
-        self.duty = Duty(info.roles)
+        self.duty = Duty(info.roles, sleep=info.sleep)
         self.pool = BlockPool(info.num_blocks, len(info.groups))
         # A step must have room for one token of every running sequence.
         num_slots = min(info.max_num_seqs, self.shared_step_tokens, self.limits.max_slots)

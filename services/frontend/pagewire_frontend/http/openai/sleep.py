@@ -1,0 +1,77 @@
+"""POST /sleep, POST /wake_up and GET /is_sleeping, in vLLM's form.
+
+Queries and answers are those of vLLM (vllm/entrypoints/openai/api_server.py), errors in the
+envelope of this gateway; `model` is our own. A key needs `admin`, where there are keys.
+"""
+
+from typing import Final
+
+from fastapi import APIRouter, Request, Response
+
+from pagewire_frontend.access.admin_log import noted
+from pagewire_frontend.access.api_keys import require_admin
+from pagewire_frontend.http.server.errors import json_response
+from pagewire_frontend.http.server.query import whole_number
+from pagewire_frontend.scheduler.sleep_link import SleepCalls
+from pagewire_shared.sleep.state import SleepMode, parse_mode, parse_tags
+
+
+def _parameter(name: str, schema: dict[str, object], text: str) -> dict[str, object]:
+    return {
+        "name": name,
+        "in": "query",
+        "required": False,
+        "schema": schema,
+        "description": text,
+    }
+
+
+_TEXT: Final[dict[str, object]] = {"type": "string"}
+_MODEL: Final = _parameter("model", _TEXT, "A served name; all models without it")
+_LEVEL: Final = _parameter("level", {"enum": [1, 2], "default": 1}, "How deep they sleep")
+_MODE: Final = _parameter(
+    "mode",
+    {"enum": ["keep", "wait"], "default": "keep"},
+    "Whether requests that run are preempted, or run to their end first",
+)
+_TAGS: Final = _parameter(
+    "tags",
+    {"type": "array", "items": {"enum": ["weights", "kv_cache"]}},
+    "Parts to make anew; all without any",
+)
+
+
+def make_router(calls: SleepCalls) -> APIRouter:
+    """Return the three endpoints."""
+    router = APIRouter()
+
+    @router.post("/sleep", openapi_extra={"parameters": [_LEVEL, _MODE, _MODEL]})
+    async def sleep(request: Request) -> Response:
+        """Let workers give their memory back; answers once they have."""
+        require_admin()
+        query = request.query_params
+        with noted("Sleep", dict(query)):
+            level = whole_number(query, "level", least=1, most=2)
+            mode = parse_mode(query.get("mode", SleepMode.KEEP.value))
+            await calls.sleep_all(level or 1, mode, query.get("model"))
+        return Response()
+
+    @router.post("/wake_up", openapi_extra={"parameters": [_TAGS, _MODEL]})
+    async def wake_up(request: Request) -> Response:
+        """Let workers make their memory anew; answers once they have."""
+        require_admin()
+        query = request.query_params
+        with noted("WakeUp", dict(query)):
+            tags = parse_tags(query.getlist("tags"))
+            await calls.wake_all(tags, query.get("model"))
+        return Response()
+
+    @router.get("/is_sleeping", openapi_extra={"parameters": [_MODEL]})
+    async def is_sleeping(request: Request) -> Response:
+        """Say whether no worker is awake."""
+        require_admin()
+        return json_response(
+            {"is_sleeping": await calls.is_sleeping(request.query_params.get("model"))}
+        )
+
+    return router

@@ -1,0 +1,176 @@
+"""The life of a worker: awake with a replica until it is to sleep, asleep until it is to wake.
+
+Awake and asleep are different attaches. A worker that is to sleep ends its attach, lets go of the
+replica, drops it, and attaches again, asleep. A woken one loads beside its attach, which shows that
+it is alive, and then attaches anew, awake and with an empty cache.
+"""
+
+import asyncio
+import logging
+import time
+from dataclasses import replace
+from functools import partial
+
+from pagewire_shared.errors import PagewireError
+from pagewire_shared.process.sizes import format_size
+from pagewire_shared.sleep.state import MemoryTag, SleepOrder
+from pagewire_worker.config import WorkerConfig
+from pagewire_worker.link.scheduler_link import SchedulerLink
+from pagewire_worker.link.sleep_link import SleepLink
+from pagewire_worker.link.sleep_metrics import SleepMeter
+from pagewire_worker.loading.replica import ReplicaInfo
+from pagewire_worker.loading.replica_memory import ReplicaMemory
+from pagewire_worker.offload.connector import KvConnector
+from pagewire_worker.offload.kv_store_client import make_connector
+from pagewire_worker.runner.model_thread import ModelThread
+from pagewire_worker.runner.plan_runner import SleepingRunner
+from pagewire_worker.serving.awake import AwakeWorker
+from pagewire_worker.serving.jobs import run_beside
+from pagewire_worker.serving.ports import WorkerPorts
+
+_logger = logging.getLogger(__name__)
+
+
+class WorkerLife:
+    """Serves a worker whose replica is loaded.
+
+    Args:
+        memory: Holds the replica.
+        info: Content of the hello.
+        connector: Client of KV stores for the first replica; None for none.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: WorkerConfig,
+        memory: ReplicaMemory,
+        info: ReplicaInfo,
+        thread: ModelThread,
+        ports: WorkerPorts,
+        connector: KvConnector | None,
+    ) -> None:
+        self._config = config
+        self._memory = memory
+        self._info = info
+        self._thread = thread
+        self._ports = ports
+        self._connector = connector
+        self._link: SchedulerLink | None = None
+        self._meter = SleepMeter(info.served_model_name, lambda: memory.sleep)
+
+    async def run(self) -> None:
+        """Be awake and asleep in turn, for ever. Raises PeerRefusedError or DeviceLostError."""
+        while True:
+            order = await self._be_awake()
+            await self._fall_asleep(order)
+            await self._be_asleep()
+
+    async def leave(self) -> None:
+        """Ask for no new work, and return when no work is left."""
+        if self._link is not None:
+            await self._link.leave()
+
+    async def _be_awake(self) -> SleepOrder:
+        ordered: asyncio.Future[SleepOrder] = asyncio.get_running_loop().create_future()
+        connector, self._connector = self._connector, None
+        if connector is None and self._config.kv_offload != "off":
+            connector = make_connector(self._config.kv_connector)
+        awake = AwakeWorker(
+            config=self._config,
+            replica=self._memory.replica,
+            info=self._info,
+            thread=self._thread,
+            ports=self._ports,
+            connector=connector,
+            sleep=self._sleep_link(on_sleep=ordered),
+        )
+        self._link = awake.link
+        try:
+            order: SleepOrder = await run_beside(awake.jobs(), _result_of(ordered))
+        except BaseException:
+            await awake.close()
+            raise
+        self._memory.begin_sleep()
+        self._end_attach(awake.link)
+        await awake.let_go()
+        return order
+
+    async def _fall_asleep(self, order: SleepOrder) -> None:
+        num_bytes = await self._thread.submit(partial(self._memory.drop, order))
+        _logger.info("asleep at level %d, %s given back", order.level, format_size(num_bytes))
+
+    async def _be_asleep(self) -> None:
+        wakes: asyncio.Queue[frozenset[MemoryTag]] = asyncio.Queue()
+        link = self._link = SchedulerLink(
+            address=self._config.scheduler,
+            info=self._info,
+            model_runner=SleepingRunner(),
+            thread=self._thread,
+            attached=self._ports.attached,
+            sleep=self._sleep_link(on_wake=wakes),
+        )
+        await run_beside([link.run()], self._wake(link, wakes))
+        self._end_attach(link)
+
+    async def _wake(
+        self, link: SchedulerLink, wakes: "asyncio.Queue[frozenset[MemoryTag]]"
+    ) -> None:
+        """Follow orders to wake until the replica is whole."""
+        while True:
+            tags = await wakes.get()
+            started = time.monotonic()
+            self._memory.begin_wake()
+            self._report(link)
+            try:
+                replica = await self._thread.submit(partial(self._memory.wake, tags))
+            except PagewireError as error:
+                _logger.error("%s", error)
+                self._meter.failed()
+            else:
+                if replica is not None:
+                    replica.model_runner.hurry_when(lambda: self._thread.has_jobs)
+                    seconds = time.monotonic() - started
+                    self._meter.woke(seconds)
+                    _logger.info("awake after %.2f s", seconds)
+                    return
+            self._report(link)
+
+    def _report(self, link: SchedulerLink) -> None:
+        sleep = self._memory.sleep
+        if sleep is not None:
+            link.report_sleep(sleep)
+
+    def _sleep_link(
+        self,
+        *,
+        on_sleep: "asyncio.Future[SleepOrder] | None" = None,
+        on_wake: "asyncio.Queue[frozenset[MemoryTag]] | None" = None,
+    ) -> SleepLink | None:
+        if not self._config.enable_sleep_mode:
+            return None
+
+        def take_sleep(order: SleepOrder) -> None:
+            if on_sleep is not None and not on_sleep.done():
+                on_sleep.set_result(order)
+
+        def take_wake(tags: frozenset[MemoryTag]) -> None:
+            if on_wake is not None and on_wake.empty():
+                on_wake.put_nowait(tags)
+
+        return SleepLink(
+            after_seconds=self._config.sleep_after_seconds,
+            sleep=lambda: self._memory.sleep,
+            on_sleep=take_sleep,
+            on_wake=take_wake,
+        )
+
+    def _end_attach(self, link: SchedulerLink) -> None:
+        """Take over what the link has learned, once it has ended."""
+        self._ports.attached.clear()
+        self._link = None
+        self._info = replace(self._info, roles=link.info.roles)
+
+
+async def _result_of(future: "asyncio.Future[SleepOrder]") -> SleepOrder:
+    return await future
