@@ -42,8 +42,7 @@ def fall_asleep(memory: ReplicaMemory, level: int = 1) -> int:
     return memory.drop(SleepOrder(level=level))
 
 
-@pytest.mark.parametrize("backend", ["fused", "torch"])
-@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize(("backend", "level"), [("fused", 1), ("fused", 2), ("torch", 2)])
 def test_a_wake_makes_the_same_replica(folder, backend, level):
     memory = memory_of(folder, cpu_backend=backend)
     before, info = tokens(memory), memory.replica.info

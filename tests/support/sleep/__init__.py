@@ -1,0 +1,1 @@
+"""Sleep, wake and kills of real processes."""
