@@ -108,6 +108,18 @@ class AsyncLLM:
         """Return the tokenizer, as LLM.get_tokenizer."""
         return await asyncio.to_thread(self.llm.get_tokenizer)
 
+    async def sleep(self, level: int = 1, mode: str = "keep") -> None:
+        """Give the memory of the model back, as LLM.sleep."""
+        await asyncio.to_thread(self.llm.sleep, level, mode)
+
+    async def wake_up(self, tags: list[str] | None = None) -> None:
+        """Make the memory anew, as LLM.wake_up."""
+        await asyncio.to_thread(self.llm.wake_up, tags)
+
+    async def is_sleeping(self) -> bool:
+        """Return whether a part of the memory was given back."""
+        return await asyncio.to_thread(self.llm.is_sleeping)
+
     def shutdown(self) -> None:
         """End all requests and processes."""
         for task in self._running.values():

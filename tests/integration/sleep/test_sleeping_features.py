@@ -9,8 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
+from pagewire import LLM, SamplingParams
 from pagewire.client.sleep_client import sleep, wake_up
 from pagewire.client.topology_client import topology
+from pagewire_shared.errors import InvalidRequestError
 from support.adapters.model_adapters import make_adapter
 from support.cells.clusters import Cluster, start_cluster
 from support.checkpoints.checkpoints import make_checkpoint
@@ -93,3 +95,21 @@ def test_the_files_of_an_adapter_may_be_gone(cell: Cluster, tmp_path: Path) -> N
     asyncio.run(wake_up(cell.grpc_address))
     assert answers(cell) == before
     (tmp_path / "away").rename(folder)
+
+
+def test_the_offline_api_sleeps(cell: Cluster) -> None:
+    with LLM(
+        str(cell.checkpoint), enable_sleep_mode=True, kv_cache_memory="16MiB", dtype="float32"
+    ) as llm:
+        greedy = SamplingParams(temperature=0, max_tokens=8)
+        (before,) = llm.generate("a b c", greedy, use_tqdm=False)
+        llm.sleep()
+        assert llm.is_sleeping()
+        llm.wake_up(["weights"])
+        assert llm.is_sleeping()
+        llm.wake_up(tags=["kv_cache"])
+        assert not llm.is_sleeping()
+        (after,) = llm.generate("a b c", greedy, use_tqdm=False)
+        assert after.outputs[0].token_ids == before.outputs[0].token_ids
+        with pytest.raises(InvalidRequestError, match="level"):
+            llm.sleep(3)

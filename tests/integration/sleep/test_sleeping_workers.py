@@ -11,6 +11,7 @@ import grpc.aio
 import httpx
 import pytest
 
+from pagewire.cli import admin
 from pagewire.client.sleep_client import is_sleeping, sleep, wake_up
 from pagewire.client.topology_client import WorkerFacts, topology
 from pagewire_protos.frontend.v1 import inference_pb2_grpc
@@ -111,6 +112,19 @@ def test_http_has_the_answers_of_vllm(sleeper: Cluster) -> None:
         answer = post(path)
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, field)
     assert post("/sleep?model=other").status_code == 404
+
+
+def test_commands(sleeper: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    server = ["--server", sleeper.grpc_address]
+    name = the_worker(sleeper).worker[:8]
+    assert admin.run("admin", ["sleep", *server, "--level", "2", "--worker", name]) == 0
+    assert f"worker {name} sleeps at level 2: " in capsys.readouterr().out
+    assert admin.run("admin", ["topology", *server]) == 0
+    assert "asleep" in capsys.readouterr().out
+    assert admin.run("admin", ["wake", *server, "--tags", "weights"]) == 0
+    assert f"worker {name} is asleep" in capsys.readouterr().out
+    assert admin.run("admin", ["wake", *server]) == 0
+    assert f"worker {name} is awake" in capsys.readouterr().out
 
 
 async def _stream_over_sleep(cluster: Cluster) -> tuple[Stream, Stream]:

@@ -9,7 +9,7 @@ from typing import Final
 from pagewire_scheduler.core.state.worker import WorkerState
 from pagewire_scheduler.links.driven_core import DrivenCore
 from pagewire_scheduler.peers.peers import WorkerPeer
-from pagewire_shared.errors import InvalidRequestError, UnavailableError
+from pagewire_shared.errors import InvalidRequestError, OverloadedError, UnavailableError
 from pagewire_shared.identity.ids import short
 from pagewire_shared.sleep.state import MemoryState, MemoryTag, SleepOrder, WorkerSleep
 
@@ -154,7 +154,7 @@ class SleepDesk:
         verb: str,
     ) -> None:
         if len(self._waiting) >= MAX_CALLS:
-            raise UnavailableError("too many calls wait for workers to sleep or wake")
+            raise OverloadedError("too many calls wait for workers to sleep or to wake")
         try:
             async with asyncio.timeout(seconds):
                 # Of all workers each time: one of them may have an error to raise.

@@ -135,7 +135,7 @@ class ReplicaMemory:
             if MemoryTag.WEIGHTS in wanted and self._weights is None:
                 self._load_again()
             if wanted == ALL_TAGS:
-                whole = self._make(no_progress)
+                whole = self._make(self._advance)
         except PagewireError as error:
             failure = UnavailableError(f"the worker cannot wake: {error}", field=error.field)
         except (OSError, MemoryError, RuntimeError, ValueError) as error:
@@ -154,8 +154,12 @@ class ReplicaMemory:
         """Load the weights of the replica that there was; at level 2 the folder is found anew."""
         shape = self._shape
         shape = resolve_shape(self._config) if shape is None else hashed_again(self._config, shape)
-        self._load_weights(shape, no_progress)
+        self._load_weights(shape, self._advance)
         self._shape = shape
+
+    def _advance(self, fraction: float, detail: str) -> None:
+        """Show progress, so that a long wake is not taken for a hung worker."""
+        self._on_layer()
 
     def _load_weights(self, shape: ReplicaShape, on_progress: Progress) -> None:
         self._weights = load_weights(

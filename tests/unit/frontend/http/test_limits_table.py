@@ -25,6 +25,7 @@ from pagewire_frontend.prompts import template_process
 from pagewire_scheduler.config import SchedulerConfig
 from pagewire_scheduler.core.data.stream_limits import StreamLimits
 from pagewire_scheduler.core.state.capacity import MAX_VECTOR_BYTES
+from pagewire_scheduler.links import sleep_desk
 from pagewire_shared.adapters.adapter_config import MAX_CONFIG_BYTES
 from pagewire_shared.adapters.flag_values import MAX_NAME_CHARS
 from pagewire_shared.adapters.tensor_header import (
@@ -155,6 +156,7 @@ NUMBERS: dict[str, list[float]] = {
     "lora_name": [MAX_NAME_CHARS],
     "adapters by name": [registry.MAX_ADAPTERS],
     "loads of adapters that wait": [registry.MAX_LOADS],
+    "calls to sleep and to wake that wait for workers": [sleep_desk.MAX_CALLS],
     "weights of an adapter": [MAX_WEIGHT_BYTES],
     "header of these weights": [
         AdapterBounds().max_header_bytes,

@@ -96,6 +96,20 @@ def test_a_checkpoint_that_has_changed_does_not_wake_until_it_is_back(folder, tm
     assert tokens(memory) == before
 
 
+def test_a_wake_shows_progress(folder):
+    progress = []
+    memory = ReplicaMemory(
+        WorkerConfig(model=str(folder), enable_sleep_mode=True, max_model_len=64, cpu_threads=1),
+        on_layer=lambda: progress.append(1),
+    )
+    memory.load()
+    fall_asleep(memory)
+    progress.clear()
+    memory.begin_wake()
+    memory.wake([MemoryTag.WEIGHTS])
+    assert len(progress) > 3
+
+
 def test_a_missing_checkpoint_is_one_line(folder, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "copy")
     memory = memory_of(copy)
