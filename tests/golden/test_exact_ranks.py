@@ -1,6 +1,7 @@
 """The same bits with ranks whatever happens: random batches, chunks, prefix hits, preemptions and
 drafts against each request alone, in bfloat16. Blocks do not move: they stay in their worker."""
 
+import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +12,11 @@ import pytest
 from support.cells import exact_cells
 from support.cells.exact_cells import SOLO, ExactCell, Weather
 from support.cells.rank_threads import use_threads
+from support.checkpoints.draft_heads import head_config, random_head, write_head
 from support.kernels.fused_kernels import needs_kernels
 from support.oracles import exact_requests, speculated
 from support.oracles.exact_requests import check_batches, draw_requests, make_exact_checkpoint
-from support.oracles.speculated import SpeculatedCell
+from support.oracles.speculated import ALWAYS, SpeculatedCell
 from support.products import WHOLE
 
 pytestmark = [needs_kernels, pytest.mark.long]
@@ -51,8 +53,15 @@ def test_a_request_has_the_same_bits_in_any_batch(
     cell.replica.group.close()
 
 
-def test_drafts_change_no_bit(tmp_path: Path) -> None:
-    case = SpeculatedCell(make_exact_checkpoint(tmp_path, "qwen3"), RANKS, num_threads=2)
+@pytest.mark.parametrize("method", ["ngram", pytest.param("eagle3", marks=WHOLE)])
+def test_drafts_change_no_bit(tmp_path: Path, method: str) -> None:
+    target, config = make_exact_checkpoint(tmp_path, "qwen3"), ALWAYS
+    if method != "ngram":
+        fields = {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}
+        head = write_head(tmp_path / "head", head_config(method, **fields), random_head(method))
+        settings = {"method": method, "model": str(head), "num_speculative_tokens": 4}
+        config = json.dumps({**settings, "adaptive": False, "kv_cache_memory": "8MiB"})
+    case = SpeculatedCell(target, RANKS, config=config, num_threads=2)
     case.check(400)
     assert case.counts.num_tokens > 100
     assert case.cell.replica.group is not None

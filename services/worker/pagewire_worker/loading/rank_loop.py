@@ -9,6 +9,7 @@ import torch
 
 from pagewire_shared.errors import InternalError, PagewireError
 from pagewire_worker.backend.collectives import RankLostError, RankTopology
+from pagewire_worker.backend.state_tap import TapsStates
 from pagewire_worker.config import WorkerConfig
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_watch import LayerCalls
@@ -69,6 +70,7 @@ class _Rank:
         self._functions: dict[str, Callable[..., object]] = {
             "count_blocks": self._count_blocks,
             "open_cache": self._open_cache,
+            "tap": self._tap,
         }
 
     def follow(self, message: RankMessage) -> None:
@@ -107,6 +109,11 @@ class _Rank:
         cache.touch()
         model = self._loaded.backend(cache, LayerCalls(_ignore))
         self._model = RankModel(model, self._collectives, self._shape.model.vocab_size)
+
+    def _tap(self, layers: list[int]) -> None:
+        assert self._model is not None
+        assert isinstance(self._model.model, TapsStates)
+        self._model.model.tap(layers)
 
 
 def _ignore() -> None:

@@ -50,10 +50,6 @@ def refusal(folder: Path, **settings: Any) -> str:
         ({"enable_lora": True}, "--enable-lora does not go with ranks yet"),
         ({"attention_backend": "triton"}, "--attention-backend triton has no ranks"),
         ({"roles": ("prefill",)}, "--roles: a worker of ranks prefills and decodes"),
-        (
-            {"speculative_config": json.dumps({"method": "eagle3", "model": "m"})},
-            "--speculative-config: the method eagle3 does not go with ranks yet",
-        ),
         ({"model_impl": "transformers"}, "models that run through transformers are not divided"),
         ({"tensor_parallel_size": 3}, "num_attention_heads (4) cannot be divided between 3 ranks"),
     ],
