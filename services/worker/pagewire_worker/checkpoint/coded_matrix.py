@@ -110,6 +110,25 @@ class CodedMatrix:
         codes, scales = rows(self.codes), rows(self.scales)
         return replace(self, codes=codes, scales=scales, offsets=offsets, factored=factored)
 
+    def why_no_inputs(self, first: int, last: int) -> str | None:
+        """Return why a matrix of the inputs [first, last) cannot be made; None if it can be."""
+        if self.order is not None:
+            return "the order of its inputs is not that of the model"
+        if first % self.group or last % self.group:
+            return f"its groups of {self.group} inputs do not end between ranks"
+        return None
+
+    def inputs(self, first: int, last: int) -> "CodedMatrix":
+        """Return a matrix of the inputs [first, last), which are whole groups."""
+        groups = slice(first // self.group, last // self.group)
+        return replace(
+            self,
+            codes=self.codes[:, first:last].contiguous(),
+            scales=self.scales[:, groups].contiguous(),
+            offsets=None if self.offsets is None else self.offsets[:, groups].contiguous(),
+            factored=None if self.factored is None else self.factored.part(groups),
+        )
+
     def dense(self) -> Tensor:
         """Return the matrix in float32, [outputs, inputs]."""
         is_minimum = self.offsets is not None and self.offset is Offset.MINIMUM

@@ -1,13 +1,15 @@
 """The loop of a rank behind the first: it loads its part of the model, then follows rank 0."""
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Callable
 
 import torch
 
-from pagewire_shared.errors import PagewireError
+from pagewire_shared.errors import InternalError, PagewireError
 from pagewire_worker.backend.collectives import RankLostError, RankTopology
+from pagewire_worker.backend.state_tap import TapsStates
 from pagewire_worker.config import WorkerConfig
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_watch import LayerCalls
@@ -68,19 +70,16 @@ class _Rank:
         self._functions: dict[str, Callable[..., object]] = {
             "count_blocks": self._count_blocks,
             "open_cache": self._open_cache,
+            "tap": self._tap,
         }
 
     def follow(self, message: RankMessage) -> None:
         """Do what one message says. Raises RankLostError."""
         if message.command is RankCommand.CALL:
             call = json.loads(message.text)
-            with_error = self._functions
-            try:
-                gather_replies(self._collectives, with_error, call)
-            except RankLostError:
-                raise
-            except PagewireError:
-                pass  # rank 0 raises it
+            # Rank 0 raises what a function raised.
+            with contextlib.suppress(InternalError):
+                gather_replies(self._collectives, self._functions, call)
             self._collectives.set_timeout(STEP_SECONDS)
             return
         model = self._model
@@ -106,8 +105,15 @@ class _Rank:
             device=self._shape.device,
             dtype=self._shape.cache_dtype,
         )
+        # In the background, as rank 0 does it once it is attached.
+        cache.touch()
         model = self._loaded.backend(cache, LayerCalls(_ignore))
         self._model = RankModel(model, self._collectives, self._shape.model.vocab_size)
+
+    def _tap(self, layers: list[int]) -> None:
+        assert self._model is not None
+        assert isinstance(self._model.model, TapsStates)
+        self._model.model.tap(layers)
 
 
 def _ignore() -> None:

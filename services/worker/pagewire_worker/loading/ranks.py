@@ -21,7 +21,6 @@ from pagewire_worker.parallel.group_memory import GroupMemory
 from pagewire_worker.parallel.rank_group import STEP_SECONDS, RankGroup
 from pagewire_worker.parallel.rank_processes import SpawnedRanks
 from pagewire_worker.parallel.shared_collectives import SharedCollectives
-from pagewire_worker.speculation.settings import HEADS, read_speculation
 
 LOAD_SECONDS: Final = 3600.0
 """Time for the other ranks to load their weights after rank 0 has; their processes are watched."""
@@ -49,7 +48,12 @@ class RankedConfig:
             return int
 
         def smallest(num_blocks: int) -> int:
-            group.functions = {"count_blocks": lambda: num_blocks, "open_cache": _nothing}
+            group.functions = {
+                "count_blocks": lambda: num_blocks,
+                # Rank 0 does the others itself, where it asks for them.
+                "open_cache": _nothing,
+                "tap": _nothing,
+            }
             return int(min(group.collective_rpc("count_blocks", LOAD_SECONDS)))
 
         return smallest
@@ -115,16 +119,11 @@ def rank_source(shape: ReplicaShape, topology: RankTopology) -> NativeSource:
 def config_of_ranks(config: WorkerConfig, shape: ReplicaShape) -> WorkerConfig:
     """Return the settings of every rank. Raises StartupError for one that has no ranks."""
     size = config.tensor_parallel_size
-    speculation = read_speculation(config.speculative_config)
     reasons = (
         (shape.device.type != "cpu", "ranks are for CPUs so far, the device is a CUDA device"),
         (config.enable_sleep_mode, "--enable-sleep-mode does not go with ranks yet"),
         (config.enable_lora, "--enable-lora does not go with ranks yet"),
         (config.attention_backend == "triton", "--attention-backend triton has no ranks"),
-        (
-            speculation.method in HEADS,
-            f"--speculative-config: the method {speculation.method} does not go with ranks yet",
-        ),
         (
             len(config.roles) < 2,
             "--roles: a worker of ranks prefills and decodes, since its blocks are not handed on",

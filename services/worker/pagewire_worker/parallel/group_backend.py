@@ -79,6 +79,8 @@ class GroupBackend:
         """Return a tap of the states that come into `layers`, the same in all ranks."""
         if not isinstance(self._model, TapsStates):
             raise no_states(self.kernel_set)
+        # A tap changes how a step is cut into calls, so all ranks have it.
+        self._group.collective_rpc("tap", kwargs={"layers": list(layers)})
         return self._model.tap(layers)
 
     def count_experts(self) -> ExpertCounts:

@@ -6,7 +6,6 @@ ranks; they are read once, and only the part is kept.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -94,23 +93,10 @@ def _coded_part(name: str, cut: Cut, matrix: CodedMatrix) -> CodedMatrix:
     matrix = matrix.select(lambda rows: _rows(cut, rows))
     if cut.columns is None:
         return matrix
-    first, last = cut.columns
-    reason = None
-    if matrix.order is not None:
-        reason = "the order of its inputs is not that of the model"
-    elif first % matrix.group or last % matrix.group:
-        reason = f"its groups of {matrix.group} inputs do not end between ranks"
+    reason = matrix.why_no_inputs(*cut.columns)
     if reason is not None:
         raise StartupError(
             f"--tensor-parallel-size: tensor {name} cannot be divided: {reason}",
             field="tensor_parallel_size",
         )
-    groups = slice(first // matrix.group, last // matrix.group)
-    offsets = None if matrix.offsets is None else matrix.offsets[:, groups].contiguous()
-    return replace(
-        matrix,
-        codes=matrix.codes[:, first:last].contiguous(),
-        scales=matrix.scales[:, groups].contiguous(),
-        offsets=offsets,
-        factored=None if matrix.factored is None else matrix.factored.part(groups),
-    )
+    return matrix.inputs(*cut.columns)

@@ -40,6 +40,7 @@ class SharedCollectives:
     @property
     def handle(self) -> int:
         """Address of the structure for the kernels (PwGroup)."""
+        assert self._group is not None, "the group is closed"
         group: int = self._group
         return group
 

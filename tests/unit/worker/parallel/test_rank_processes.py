@@ -9,6 +9,7 @@ import pytest
 from pagewire_shared.errors import InternalError
 from pagewire_worker.backend.collectives import RankLostError
 from pagewire_worker.config import WorkerConfig
+from pagewire_worker.parallel import rank_processes
 from pagewire_worker.parallel.rank_processes import RankTask
 from support.cells.worker_driver import Driver, load
 from support.checkpoints.checkpoints import make_checkpoint
@@ -52,4 +53,18 @@ def test_a_rank_that_is_killed_ends_its_group(tmp_path: Path) -> None:
     finally:
         group.close()
     # Reaped, not only dead.
+    assert set(children_of(os.getpid())) == before
+
+
+@needs_kernels
+def test_a_rank_that_does_not_start_ends_its_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module that does nothing is the quickest process that ends."""
+    monkeypatch.setattr(rank_processes, "MODULE", "keyword")
+    folder = make_checkpoint(tmp_path / "m", architecture="Qwen3ForCausalLM")
+    before = set(children_of(os.getpid()))
+    ended = "rank 1 of 2 is lost: its process ended with exit status 0"
+    with pytest.raises(RankLostError, match=ended):
+        load(folder, tensor_parallel_size=2, kv_cache_memory=1 << 22)
     assert set(children_of(os.getpid())) == before
