@@ -20,7 +20,7 @@ def main() -> int:
     # A terminal sends it to all processes; rank 0 ends the others when it is done.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-    from pagewire_worker.loading.rank_loop import serve_task
+    from pagewire_worker.serving.rank_loop import serve_task
 
     try:
         lost = serve_task(task)

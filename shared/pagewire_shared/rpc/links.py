@@ -124,7 +124,7 @@ def open_channel(
 
 @dataclass(frozen=True, slots=True)
 class ServerGuard:
-    """What a server between roles listens with; `credentials` are None without TLS."""
+    """What a server between roles listens with; without TLS it has no `credentials`."""
 
     interceptors: Sequence[grpc.aio.ServerInterceptor] = ()
     credentials: grpc.ServerCredentials | None = None

@@ -7,9 +7,9 @@ from pagewire_worker.backend.collectives import RankTopology
 from pagewire_worker.config import WorkerConfig
 from pagewire_worker.loading import ranks
 from pagewire_worker.loading.loader import Replica
-from pagewire_worker.loading.rank_loop import serve_rank
 from pagewire_worker.parallel.group_memory import GroupMemory
 from pagewire_worker.parallel.shared_collectives import SharedCollectives
+from pagewire_worker.serving.rank_loop import serve_rank
 
 
 class RankThreads:
