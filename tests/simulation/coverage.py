@@ -42,6 +42,7 @@ INVARIANTS = (
     "loads_are_alone",
     "loads_end",
     "handoffs_end",
+    "sleepers_hold_nothing",
     "cached_tokens_add_up",
     "books_agree",
     "everything_ends",

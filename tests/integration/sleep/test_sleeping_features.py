@@ -16,6 +16,7 @@ from pagewire_shared.errors import InvalidRequestError
 from support.adapters.model_adapters import make_adapter
 from support.cells.clusters import Cluster, start_cluster
 from support.checkpoints.checkpoints import make_checkpoint
+from support.processes.processes import wait_until
 from support.products import WHOLE
 
 pytestmark = list(WHOLE)
@@ -113,3 +114,23 @@ def test_the_offline_api_sleeps(cell: Cluster) -> None:
         assert after.outputs[0].token_ids == before.outputs[0].token_ids
         with pytest.raises(InvalidRequestError, match="level"):
             llm.sleep(3)
+
+
+def test_blocks_of_a_store_are_loaded_after_a_wake(cell: Cluster) -> None:
+    store = start_cluster(cell.checkpoint, enable_sleep_mode=True, kv_load="always")
+    try:
+        body = {**BASE, "model": store.model, "prompt": list(range(10, 180))}
+        before = cached_tokens(store, body)
+        wait_until(lambda: cached_tokens(store, body) > 100, 20, "it is cached")
+        asyncio.run(sleep(store.grpc_address))
+        asyncio.run(wake_up(store.grpc_address))
+        assert before == 0
+        assert cached_tokens(store, body) > 100
+    finally:
+        store.local.stop()
+
+
+def cached_tokens(cluster: Cluster, body: dict[str, Any]) -> int:
+    response = httpx.post(f"{cluster.http_url}/v1/completions", json=body, timeout=60)
+    assert response.status_code == 200, response.text
+    return int(response.json()["usage"]["prompt_tokens_details"]["cached_tokens"])

@@ -198,10 +198,18 @@ def progress(worker: WorkerState, coverage: Coverage) -> None:
         is_due = SlotState.LOADING in states
         _need(is_due, "progress", "sequences wait for adapters that nothing loads")
     coverage.invariants["progress"] += has_work
+    if worker.duty.sleep is not None:
+        holds_any = worker.num_sequences or worker.outstanding or worker.handoffs.outgoing
+        _need(not holds_any, "sleepers_hold_nothing", "a worker that sleeps has work")
+        coverage.invariants["sleepers_hold_nothing"] += 1
 
 
 def _may_wait(worker: WorkerState) -> bool:
     """Whether what is missing is held, for a while, by loads, by hand-offs or by probes."""
+    if worker.fault_isolation:
+        aside = {sequence for queue in worker.aside.queues for sequence in queue}
+        if all(sequence in aside for sequence in worker.fault_isolation.current()):
+            return True  # the trial goes on once its grammar or adapter is there
     oldest = min(sequence.key for sequence in (*worker.running, *worker.waiting))
     loads_yield = all(
         load.is_cancelled or any(one.key < oldest for one in worker.loads.waiting_for(load))

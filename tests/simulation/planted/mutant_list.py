@@ -7,6 +7,7 @@ from simulation.planted.mutant_links import LINKS
 from simulation.planted.mutant_loads import LOADS
 from simulation.planted.mutant_outcomes import OUTCOMES
 from simulation.planted.mutant_real import REAL
+from simulation.planted.mutant_sleep import SLEEP
 from simulation.planted.mutant_streams import STREAMS
 
 BLOCKS: list[Mutant] = [
@@ -286,7 +287,7 @@ STEPS: list[Mutant] = [
 ]
 
 MUTANTS: list[Mutant] = [*REAL, *BLOCKS, *STEPS, *LINKS, *OUTCOMES, *LOADS, *HANDOFFS, *STREAMS]
-MUTANTS += ADAPTERS
+MUTANTS += [*ADAPTERS, *SLEEP]
 SHORT = (
     "vllm_37164_foreign_block",
     "vllm_ascend_14055_no_fence",

@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Final
 
 _STATUS: Final = Path("/proc/self/status")
+_PARTS: Final = ("RssAnon:", "RssFile:")
 
 
 def resident_bytes() -> int:
-    """Return the bytes of main memory that this process takes up; 0 where it is not known."""
+    """Return the bytes of main memory that this process takes up, without those that it shares with
+    other processes; 0 where they are not known."""
     if not _STATUS.is_file():
         return 0
-    line = next(one for one in _STATUS.read_text().splitlines() if one.startswith("VmRSS:"))
-    return int(line.split()[1]) * 1024
+    lines = (line.split() for line in _STATUS.read_text().splitlines())
+    sizes = {words[0]: int(words[1]) for words in lines if words[0] in _PARTS}
+    return sum(sizes.values()) * 1024
 
 
 def give_back() -> None:

@@ -3,6 +3,7 @@ again."""
 
 import shutil
 import weakref
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import torch
 from pagewire_shared.errors import StartupError, UnavailableError
 from pagewire_shared.sleep.state import ALL_TAGS, MemoryState, MemoryTag, SleepOrder
 from pagewire_worker.config import WorkerConfig
+from pagewire_worker.loading import replica_memory, replica_shape
 from pagewire_worker.loading.replica_memory import ReplicaMemory
 from support.cells.worker_driver import PROMPT, Driver
 from support.checkpoints.checkpoints import make_checkpoint
@@ -135,3 +137,12 @@ def test_moves_that_the_table_does_not_have(folder):
 def test_sleep_after_a_time_needs_sleep_mode(folder):
     with pytest.raises(StartupError, match="--sleep-after-seconds needs --enable-sleep-mode"):
         WorkerConfig(model=str(folder), sleep_after_seconds=5.0)
+
+
+def test_workers_on_cuda_refuse_it(folder, monkeypatch):
+    shape = replica_shape.resolve_shape(WorkerConfig(model=str(folder), max_model_len=64))
+    on_cuda = replace(shape, device=torch.device("cuda"))
+    monkeypatch.setattr(replica_memory, "resolve_shape", lambda config: on_cuda)
+    memory = ReplicaMemory(WorkerConfig(model=str(folder), enable_sleep_mode=True))
+    with pytest.raises(StartupError, match="--enable-sleep-mode: only workers on CPUs sleep"):
+        memory.load()
