@@ -1,6 +1,7 @@
 """Real processes that sleep and wake: memory, tokens, streams that wait, prefixes, kills."""
 
 import asyncio
+import json
 import os
 import signal
 import time
@@ -12,6 +13,7 @@ import httpx
 import pytest
 
 from pagewire.cli import admin
+from pagewire.cli.live import top
 from pagewire.client.sleep_client import is_sleeping, sleep, wake_up
 from pagewire.client.topology_client import WorkerFacts, topology
 from pagewire_protos.frontend.v1 import inference_pb2_grpc
@@ -121,6 +123,12 @@ def test_commands(sleeper: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"worker {name} sleeps at level 2: " in capsys.readouterr().out
     assert admin.run("admin", ["topology", *server]) == 0
     assert "asleep" in capsys.readouterr().out
+    assert top.run("top", ["--json", *server]) == 0
+    (cell,) = json.loads(capsys.readouterr().out)
+    (shown,) = cell["workers"]
+    assert shown["facts"]["memory"] == "asleep"
+    assert shown["pool"]["num_cached"] == 0
+    assert cell["problems"] == []
     assert admin.run("admin", ["wake", *server, "--tags", "weights"]) == 0
     assert f"worker {name} is asleep" in capsys.readouterr().out
     assert admin.run("admin", ["wake", *server]) == 0

@@ -1,0 +1,1 @@
+"""Commands that show a running deployment as it changes."""

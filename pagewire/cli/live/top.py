@@ -1,0 +1,104 @@
+"""`pagewire top`: shows workers, queues, KV blocks and streams of a deployment, again and again."""
+
+import argparse
+import asyncio
+import os
+import time
+from collections.abc import Sequence
+
+from pagewire.cli.admin import DEFAULT_SERVER
+from pagewire.cli.commands import print_cells, waiting_seconds
+from pagewire.cli.live.overview import CellOverview, WorkerOverview, overview
+from pagewire_shared.errors import UnavailableError
+from pagewire_shared.identity.ids import SHOWN_DIGITS
+from pagewire_shared.process.flags import HintingParser
+
+_CLEAR = "\x1b[H\x1b[2J"
+_HEAD = (
+    *("worker", "model", "roles", "memory", "running", "waiting", "slots"),
+    *("KV used", "cached", "free", "steps"),
+)
+
+
+def run(name: str, argv: Sequence[str]) -> int:
+    """Show the deployment until Ctrl-C, or once."""
+    parser = HintingParser(
+        prog=f"pagewire {name}",
+        description="Show workers, queues, KV blocks and streams of a running deployment.",
+    )
+    _add_flags(parser)
+    options = parser.parse_args(argv)
+    if options.once or options.json:
+        cells = asyncio.run(overview(options.server, api_key=options.server_api_key))
+        print_cells(cells, describe, as_json=options.json)
+        return 0
+    while True:
+        print(f"{_CLEAR}{_frame(options)}", flush=True)
+        time.sleep(options.seconds)
+
+
+def _add_flags(parser: HintingParser) -> None:
+    parser.add_argument(
+        "--server",
+        default=DEFAULT_SERVER,
+        help=f"a frontend, by either of its ports or its URL, or a scheduler ({DEFAULT_SERVER})",
+    )
+    parser.add_argument(
+        "--server-api-key",
+        metavar="KEY",
+        default=os.environ.get("PAGEWIRE_SERVER_API_KEY"),
+        help="for a frontend that wants one (PAGEWIRE_SERVER_API_KEY)",
+    )
+    parser.add_argument("--once", action="store_true", help="show it once and end")
+    parser.add_argument("--json", action="store_true", help="print JSON, once")
+    parser.add_argument(
+        "--seconds", type=waiting_seconds, default=1.0, help="between two looks (1)"
+    )
+
+
+def _frame(options: argparse.Namespace) -> str:
+    """Return what to show now; a deployment that does not answer is no reason to end."""
+    try:
+        cells = asyncio.run(overview(options.server, api_key=options.server_api_key))
+    except UnavailableError as error:
+        return f"{options.server} does not answer: {error.message}"
+    return "\n\n".join(map(describe, cells))
+
+
+def describe(cell: CellOverview) -> str:
+    """Return one cell as text."""
+    lines = [
+        f"scheduler, generation {cell.generation}: {cell.num_requests} requests, "
+        f"{cell.num_running} sequences running, {cell.num_waiting} waiting"
+    ]
+    rows = [_HEAD, *map(_row, cell.workers)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines += [
+        "  "
+        + "  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    lines += [
+        f"  frontend {one.frontend[:SHOWN_DIGITS]}: {one.num_open_streams} open streams"
+        for one in cell.frontends
+    ]
+    return "\n".join([*lines, *(f"PROBLEM: {problem}" for problem in cell.problems)])
+
+
+def _row(worker: WorkerOverview) -> tuple[str, ...]:
+    facts, pool = worker.facts, worker.pool
+    memory = "draining" if facts.is_draining else facts.memory
+    blocks: tuple[str, ...] = ("-",) * 4
+    if pool is not None:
+        numbers = (pool.num_held, pool.num_cached, pool.num_free, pool.num_steps_in_flight)
+        blocks = tuple(map(str, numbers))
+    return (
+        facts.worker[:SHOWN_DIGITS],
+        facts.model,
+        ",".join(facts.roles),
+        memory,
+        str(facts.num_running),
+        str(facts.num_waiting),
+        str(facts.max_num_seqs),
+        *blocks,
+    )
