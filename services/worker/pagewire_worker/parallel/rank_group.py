@@ -4,7 +4,6 @@ import contextlib
 import json
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from typing import Any, Final, Protocol
@@ -119,12 +118,12 @@ class RankGroup:
 
     def reason(self) -> RankLostError:
         """Return why the group has ended; waits a moment until that is known."""
-        deadline = time.monotonic() + 4 * POLL_SECONDS
-        while not self.lost.done() and time.monotonic() < deadline:
-            time.sleep(POLL_SECONDS / 4)
-        error = self.lost.exception() if self.lost.done() else None
-        if isinstance(error, RankLostError):
-            return error
+        self._closing.wait(4 * POLL_SECONDS)
+        # One that is cancelled belongs to a worker that stops.
+        if self.lost.done() and not self.lost.cancelled():
+            error = self.lost.exception()
+            if isinstance(error, RankLostError):
+                return error
         return RankLostError(f"rank {self.collectives.lost} of the group is lost")
 
     def _watch(self) -> None:
