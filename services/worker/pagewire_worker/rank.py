@@ -6,7 +6,7 @@ import sys
 
 from pagewire_shared.errors import PagewireError
 from pagewire_shared.process.logs import configure_logging
-from pagewire_worker.parallel.rank_processes import RankTask, die_with
+from pagewire_worker.parallel.rank_task import RankTask, die_with
 
 
 def main() -> int:

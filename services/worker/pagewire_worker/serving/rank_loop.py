@@ -22,7 +22,7 @@ from pagewire_worker.parallel.group_memory import GroupMemory
 from pagewire_worker.parallel.messages import RankCommand, RankMessage, decode, decode_batch
 from pagewire_worker.parallel.rank_group import STEP_SECONDS
 from pagewire_worker.parallel.rank_model import RankModel, from_bits
-from pagewire_worker.parallel.rank_processes import RankTask
+from pagewire_worker.parallel.rank_task import RankTask
 from pagewire_worker.parallel.replies import gather_replies
 from pagewire_worker.parallel.shared_collectives import SharedCollectives
 

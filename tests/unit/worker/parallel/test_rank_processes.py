@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from pagewire_shared.errors import InternalError
 from pagewire_worker.backend.collectives import RankLostError
 from pagewire_worker.config import WorkerConfig
 from pagewire_worker.parallel import rank_processes
-from pagewire_worker.parallel.rank_processes import RankTask
+from pagewire_worker.parallel.rank_task import RankTask
 from support.cells.worker_driver import Driver, load
 from support.checkpoints.checkpoints import make_checkpoint
 from support.kernels.fused_kernels import needs_kernels
@@ -21,6 +23,15 @@ def test_a_task_is_read_as_it_was_written() -> None:
     config = WorkerConfig(model="m", tensor_parallel_size=2, roles=("prefill", "decode"))
     task = RankTask(config=config, rank=1, size=2, fd=7, slot_bytes=64, parent=12)
     assert RankTask.decode(task.encode()) == task
+
+
+def test_a_rank_is_tied_to_its_parent_before_torch_is_loaded() -> None:
+    """Importing torch takes seconds, in which rank 0 may end."""
+    program = "import sys, pagewire_worker.rank; print('torch' in sys.modules)"
+    run = subprocess.run(
+        [sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True
+    )
+    assert run.stdout.strip() == "False"
 
 
 @needs_kernels
