@@ -2,7 +2,6 @@
 lets in no other role, and takes up new certificates under load."""
 
 import asyncio
-import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -154,8 +153,7 @@ def test_new_certificates_under_load(cell: RoleCell, certificates: Path) -> None
             await asyncio.to_thread(rotate)
             if number % 30 == 15:
                 for member in (scheduler, worker):
-                    member.process.send_signal(signal.SIGKILL)
-                    await asyncio.to_thread(member.process.wait)
+                    await asyncio.to_thread(member.kill)
                     member.start()
                     await asyncio.to_thread(member.wait_ready, 60.0)
             await asyncio.sleep(0.02)
