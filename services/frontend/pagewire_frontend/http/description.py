@@ -80,7 +80,7 @@ def _complete(
         if path in EXAMPLES:
             content["example"] = EXAMPLES[path]
         statuses += _WITH_BODY
-    if "{" in path:
+    if "{" in path or "model" in {one["name"] for one in operation["parameters"]}:
         statuses.append(404)
     if are_keys_required and path not in OPEN_PATHS:
         operation["security"] = [{"key": []}]

@@ -208,7 +208,6 @@ SCHEMAS: dict[str, Schema] = {
     "Text": _object({"prompt": _TEXT}),
     "Status": _object({"status": _constant("ok")}),
     "Said": _TEXT,
-    "Nothing": {"maxLength": 0, "type": "string"},
     "Sleeping": _object({"is_sleeping": {"type": "boolean"}}),
     "Version": _object({"version": _TEXT}, grpc_port=_COUNT),
     "State": _object(
@@ -260,8 +259,8 @@ ANSWERS: dict[str, tuple[str | None, str | None]] = {
     "/v1/streams/{stream_id}": (None, "KeptEvent"),
     "/v1/load_lora_adapter": ("Said", None),
     "/v1/unload_lora_adapter": ("Said", None),
-    "/sleep": ("Nothing", None),
-    "/wake_up": ("Nothing", None),
+    "/sleep": (None, None),
+    "/wake_up": (None, None),
     "/is_sleeping": ("Sleeping", None),
     "/v1/models": ("ModelList", None),
     "/v1/models/{model_id}": ("Model", None),
@@ -275,4 +274,4 @@ ANSWERS: dict[str, tuple[str | None, str | None]] = {
     "/state": ("State", None),
 }
 """Schemas of the answer or None, and of the events of a stream or None. By path, or by method
-and path where methods differ."""
+and path where methods differ. An answer without both has no body."""
