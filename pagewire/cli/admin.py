@@ -36,6 +36,12 @@ def run(name: str, argv: Sequence[str]) -> int:
     """Run one action and return the exit status. Raises PagewireError without an answer."""
     action, rest = choose_action(name, argv, _ACTIONS)
     parser = HintingParser(prog=f"pagewire {name} {action}", description=_ACTIONS[action])
+    add_server_flags(parser)
+    return _RUN[action](parser, rest)
+
+
+def add_server_flags(parser: HintingParser) -> None:
+    """Add the flags that say which process is asked, and with which key."""
     parser.add_argument(
         "--server",
         default=DEFAULT_SERVER,
@@ -47,7 +53,6 @@ def run(name: str, argv: Sequence[str]) -> int:
         default=os.environ.get("PAGEWIRE_SERVER_API_KEY"),
         help="for a frontend that wants one (PAGEWIRE_SERVER_API_KEY)",
     )
-    return _RUN[action](parser, rest)
 
 
 def _audit(parser: HintingParser, argv: Sequence[str]) -> int:

@@ -2,11 +2,10 @@
 
 import argparse
 import asyncio
-import os
 import time
 from collections.abc import Sequence
 
-from pagewire.cli.admin import DEFAULT_SERVER
+from pagewire.cli.admin import add_server_flags
 from pagewire.cli.commands import print_cells, waiting_seconds
 from pagewire.cli.live.overview import CellOverview, WorkerOverview, overview
 from pagewire_shared.errors import UnavailableError
@@ -38,17 +37,7 @@ def run(name: str, argv: Sequence[str]) -> int:
 
 
 def _add_flags(parser: HintingParser) -> None:
-    parser.add_argument(
-        "--server",
-        default=DEFAULT_SERVER,
-        help=f"a frontend, by either of its ports or its URL, or a scheduler ({DEFAULT_SERVER})",
-    )
-    parser.add_argument(
-        "--server-api-key",
-        metavar="KEY",
-        default=os.environ.get("PAGEWIRE_SERVER_API_KEY"),
-        help="for a frontend that wants one (PAGEWIRE_SERVER_API_KEY)",
-    )
+    add_server_flags(parser)
     parser.add_argument("--once", action="store_true", help="show it once and end")
     parser.add_argument("--json", action="store_true", help="print JSON, once")
     parser.add_argument(
