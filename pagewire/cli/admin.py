@@ -11,6 +11,7 @@ from pagewire.cli.commands import EXIT_FAILED, choose_action, print_cells, waiti
 from pagewire.cli.topology import run_roles, run_self_test, run_sleep, run_topology, run_wake
 from pagewire.client.admin_client import CacheGroupReport, CellReport, audit, reset_prefix_cache
 from pagewire_shared.process.flags import HintingParser
+from pagewire_shared.rpc import links
 
 _AUDIT = "audit"
 _RESET = "reset-prefix-cache"
@@ -45,13 +46,20 @@ def add_server_flags(parser: HintingParser) -> None:
     parser.add_argument(
         "--server",
         default=DEFAULT_SERVER,
-        help=f"a frontend, by either of its ports or its URL, or a scheduler ({DEFAULT_SERVER})",
+        help="a frontend, by either of its ports or its URL (https for TLS, with authorities of"
+        f" PAGEWIRE_SERVER_CA), or a scheduler ({DEFAULT_SERVER})",
     )
     parser.add_argument(
         "--server-api-key",
         metavar="KEY",
         default=os.environ.get("PAGEWIRE_SERVER_API_KEY"),
         help="for a frontend that wants one (PAGEWIRE_SERVER_API_KEY)",
+    )
+    parser.add_argument(
+        "--tls-dir",
+        metavar="DIR",
+        type=links.use_folder,
+        help="folder of an operator's certificate, for a scheduler with --tls-dir",
     )
 
 

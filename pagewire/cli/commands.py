@@ -98,6 +98,7 @@ COMMANDS: dict[str, Command] = {
     "admin": Command("admin", "of a running deployment: audit, topology, roles, selftest, ..."),
     "explain": Command("explain", "say where the time of a recent request went"),
     "certs": Command("certs.command", "make and renew the certificates of TLS between the roles"),
+    "keys": Command("keys.command", "make an API key, and its line for --api-key-file"),
     "top": Command("live.top", "show workers, queues, KV blocks and streams, again and again"),
     "health": Command("health", "ask one process whether it serves: exit status 0 or 1"),
     "config": Command("config", "show the effective configuration: config show"),

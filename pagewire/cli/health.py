@@ -4,11 +4,11 @@ It needs only packages that every role has.
 """
 
 import asyncio
+import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Sequence
-from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any
 
@@ -46,11 +46,16 @@ def run(name: str, argv: Sequence[str]) -> int:
         metavar="DIR",
         help="folder with ca.crt, tls.crt and tls.key of any role, for a role with --tls-dir",
     )
+    parser.add_argument(
+        "--skip-verify",
+        action="store_true",
+        help="ask an https URL whose certificate is for another name, such as on its own host",
+    )
     options = parser.parse_args(argv)
     if options.address.startswith(_SCHEMES):
         if options.service:
             parser.error("--service is for gRPC; a URL has a path: /live or /ready")
-        print(_ask_http(options.address, options.timeout_seconds))
+        print(_ask_http(options.address, options.timeout_seconds, not options.skip_verify))
     else:
         asked = _ask_grpc(
             options.address, options.service, options.timeout_seconds, options.tls_dir
@@ -59,9 +64,13 @@ def run(name: str, argv: Sequence[str]) -> int:
     return 0
 
 
-def _ask_http(url: str, seconds: float) -> str:
+def _ask_http(url: str, seconds: float, verifies: bool) -> str:
+    context = ssl.create_default_context()
+    if not verifies:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     # Without the proxies of the environment: the process usually runs on the same host.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    handlers = (urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+    opener = urllib.request.build_opener(*handlers)
     try:
         with opener.open(url, timeout=seconds) as response:
             return f"{response.status} {response.reason}"
@@ -75,19 +84,14 @@ def _ask_http(url: str, seconds: float) -> str:
         raise UnavailableError(f"{url} does not answer: {reason}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class _TlsSettings:
-    tls_dir: str | None
-    insecure: bool = False
-
-
 async def _ask_grpc(text: str, service: str, seconds: float, tls_dir: str | None) -> str:
     import grpc.aio
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
     from pagewire_shared.rpc import links
 
-    links.use(_TlsSettings(tls_dir))
+    if tls_dir is not None:
+        links.use_folder(tls_dir)
     address = parse_address(text, setting="ADDRESS")
     shown = f"{address} ({service})" if service else address
     # A proxy of the environment must not answer in its place.

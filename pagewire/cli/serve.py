@@ -78,7 +78,7 @@ def _say_ready(cluster: LocalCluster, seconds: float) -> None:
     facts = ReadyFacts(
         seconds=seconds,
         url=str(cluster.http_url),
-        grpc_address=cluster.grpc_address,
+        grpc_address=("https://" if config.ssl_certfile else "") + cluster.grpc_address,
         models=cluster.models,
         capacities=cluster.capacities,
         needs_key=bool(config.api_key or config.api_key_file),

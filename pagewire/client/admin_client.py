@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import grpc.aio
 
 from pagewire.client.call_errors import call_error
+from pagewire.client.channel import open_channel
 from pagewire.client.endpoint import grpc_address
+from pagewire.client.target import parse_target
 from pagewire_protos.common.v1 import audit_pb2
 from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
-from pagewire_shared.rpc.options import public_channel_options
 
 ANSWER_MARGIN_SECONDS = 5.0
 
@@ -149,7 +150,7 @@ async def admin_stub(address: str) -> AsyncIterator[admin_pb2_grpc.AdminServiceS
     """Yield a stub; errors of its calls become exceptions of the exception tree."""
     # In a thread, because it asks what speaks there.
     target = await asyncio.to_thread(grpc_address, address)
-    async with grpc.aio.insecure_channel(target, options=public_channel_options()) as channel:
+    async with open_channel(parse_target(target, "--server")) as channel:
         try:
             yield admin_pb2_grpc.AdminServiceStub(channel)
         except grpc.aio.AioRpcError as error:

@@ -11,6 +11,7 @@ import grpc.aio
 
 from pagewire.client.batch_answers import BatchPart, BatchRequest, batch_parts, batch_request
 from pagewire.client.call_errors import call_error
+from pagewire.client.channel import open_channel
 from pagewire.client.client_convert import (
     ChatOptions,
     EmbedInput,
@@ -36,10 +37,9 @@ from pagewire.client.pooling import (
     score_request,
     scores_from_message,
 )
+from pagewire.client.target import parse_target
 from pagewire_protos.frontend.v1 import batch_pb2_grpc, inference_pb2, inference_pb2_grpc
 from pagewire_shared.errors import UnavailableError
-from pagewire_shared.rpc.address import parse_address
-from pagewire_shared.rpc.options import public_channel_options
 from pagewire_shared.sampling.pooling import PoolingParams
 
 Turn = Message | Mapping[str, Any]
@@ -49,18 +49,26 @@ class AsyncClient:
     """Client of one frontend; use it only on the event loop on which it was made.
 
     Args:
-        address: host:port or unix:path of the frontend's gRPC port.
+        address: host:port or unix:path of the frontend's gRPC port; https://host:port for TLS.
         timeout_seconds: Deadline of every call; None for no deadline.
         api_key: Key for servers that require one.
+        ca_file: Authorities of the server's certificate, in PEM; None for those of
+            PAGEWIRE_SERVER_CA, else for public ones.
     """
 
     def __init__(
-        self, address: str, *, timeout_seconds: float | None = None, api_key: str | None = None
+        self,
+        address: str,
+        *,
+        timeout_seconds: float | None = None,
+        api_key: str | None = None,
+        ca_file: str | None = None,
     ) -> None:
-        self.address = str(parse_address(address, setting="address"))
+        target = parse_target(address, setting="address")
+        self.address = str(target)
         self._timeout = timeout_seconds
         self._metadata = None if api_key is None else (("authorization", f"Bearer {api_key}"),)
-        self._channel = grpc.aio.insecure_channel(self.address, options=public_channel_options())
+        self._channel = open_channel(target, ca_file)
         self._stub = inference_pb2_grpc.InferenceServiceStub(self._channel)
         self._batches = batch_pb2_grpc.BatchServiceStub(self._channel)
 
@@ -267,18 +275,23 @@ class Client:
     """AsyncClient with blocking calls, for code without an event loop or beside a running one.
 
     Args:
-        address: host:port or unix:path of the frontend's gRPC port.
-        timeout_seconds: Deadline of every call; None for no deadline.
-        api_key: Key for servers that require one.
+        address, timeout_seconds, api_key, ca_file: As those of AsyncClient.
     """
 
     def __init__(
-        self, address: str, *, timeout_seconds: float | None = None, api_key: str | None = None
+        self,
+        address: str,
+        *,
+        timeout_seconds: float | None = None,
+        api_key: str | None = None,
+        ca_file: str | None = None,
     ) -> None:
         self._loop: LoopThread = shared_loop_thread()
 
         async def connect() -> AsyncClient:
-            return AsyncClient(address, timeout_seconds=timeout_seconds, api_key=api_key)
+            return AsyncClient(
+                address, timeout_seconds=timeout_seconds, api_key=api_key, ca_file=ca_file
+            )
 
         self._client = self._loop.run(connect())
 

@@ -6,15 +6,17 @@ A short probe asks what speaks at an address: HTTP, or else gRPC. The frontend s
 
 import json
 import socket
+import ssl
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urlsplit
 
-from pagewire_shared.errors import InvalidRequestError, UnavailableError
-from pagewire_shared.rpc.address import Address, parse_address
+from pagewire.client.channel import authority_file
+from pagewire.client.target import Target, parse_target
+from pagewire_shared.errors import UnavailableError
+from pagewire_shared.rpc.address import Address
 
 PROBE_SECONDS: Final = 3.0
-_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+_PROTOCOLS: Final = ["http/1.1", "h2"]
 _MAX_ANSWER: Final = 65536
 
 
@@ -33,46 +35,33 @@ class Endpoint:
     grpc_port: int | None = None
 
 
-def server_address(text: str, setting: str) -> Address:
-    """Return the address in "host:port", "unix:path" or an http URL.
-
-    Raises:
-        InvalidRequestError: The text has another form; names `setting`.
-    """
-    if "://" not in text:
-        return parse_address(text, setting=setting)
-    parts = urlsplit(text)
-    if parts.scheme == "https":
-        raise InvalidRequestError(
-            f"{setting}: {text} is TLS, which commands do not speak; name the server behind it",
-            field=setting,
-        )
-    try:
-        port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
-    except ValueError:
-        port = None
-    if parts.scheme != "http" or not parts.hostname or port is None:
-        raise InvalidRequestError(
-            f"{setting}: {text!r} is not host:port, unix:path or an http URL", field=setting
-        )
-    return Address(parts.hostname, port)
-
-
-def probe(address: Address, seconds: float = PROBE_SECONDS) -> Endpoint:
+def probe(target: Target, seconds: float = PROBE_SECONDS) -> Endpoint:
     """Return what speaks at an address. Raises UnavailableError where nothing listens."""
+    address = target.address
     if address.is_unix:
         return Endpoint(address, is_http=False)
     try:
-        with socket.create_connection((address.host, address.port), seconds) as connection:
+        with (
+            socket.create_connection((address.host, address.port), seconds) as plain,
+            _encrypted(plain, target) as connection,
+        ):
             connection.settimeout(seconds)
             connection.sendall(f"GET /version HTTP/1.1\r\nHost: {address}\r\n\r\n".encode())
             answer = _first_answer(connection)
     except OSError as error:
         reason = error.strerror or str(error) or type(error).__name__
-        raise UnavailableError(f"no server answers at {address}: {reason}") from error
+        raise UnavailableError(f"no server answers at {target}: {reason}") from error
     if not answer.startswith(b"HTTP/1."):
         return Endpoint(address, is_http=False)
     return Endpoint(address, is_http=True, grpc_port=_grpc_port(answer))
+
+
+def _encrypted(plain: socket.socket, target: Target) -> socket.socket:
+    if not target.is_tls:
+        return plain
+    context = ssl.create_default_context(cafile=authority_file())
+    context.set_alpn_protocols(_PROTOCOLS)
+    return context.wrap_socket(plain, server_hostname=target.address.host)
 
 
 def grpc_address(text: str, setting: str = "--server") -> str:
@@ -82,13 +71,13 @@ def grpc_address(text: str, setting: str = "--server") -> str:
         InvalidRequestError: `text` is not an address.
         UnavailableError: Nothing listens there, or only HTTP of a server that names no other port.
     """
-    address = server_address(text, setting)
-    found = probe(address)
+    target = parse_target(text, setting)
+    found = probe(target)
     if not found.is_http:
-        return str(address)
+        return str(target)
     if found.grpc_port is None:
-        raise UnavailableError(f"{address} speaks HTTP; this command needs the gRPC port")
-    return str(Address(address.host, found.grpc_port))
+        raise UnavailableError(f"{target} speaks HTTP; this command needs the gRPC port")
+    return str(target.with_port(found.grpc_port))
 
 
 def http_url(text: str, setting: str = "--base-url") -> str:
@@ -100,17 +89,17 @@ def http_url(text: str, setting: str = "--base-url") -> str:
     """
     if text.startswith("https://"):
         return text
-    address = server_address(text, setting)
-    if probe(address).is_http:
+    target = parse_target(text, setting)
+    if probe(target).is_http:
         return text if "://" in text else f"http://{text}"
-    beside = Address(address.host, address.port - 1)
+    beside = target.with_port(target.address.port - 1)
     try:
         found: Endpoint | None = probe(beside)
     except UnavailableError:
         found = None
-    if found is not None and found.grpc_port == address.port:
+    if found is not None and found.grpc_port == target.address.port:
         return f"http://{beside}"
-    raise UnavailableError(f"{address} does not speak HTTP; this command needs the HTTP port")
+    raise UnavailableError(f"{target} does not speak HTTP; this command needs the HTTP port")
 
 
 def _first_answer(connection: socket.socket) -> bytes:

@@ -7,9 +7,10 @@ import grpc.aio
 
 from pagewire.client.admin_client import ANSWER_MARGIN_SECONDS, key_metadata
 from pagewire.client.call_errors import call_error
+from pagewire.client.channel import open_channel
 from pagewire.client.endpoint import grpc_address
+from pagewire.client.target import parse_target
 from pagewire_protos.frontend.v1 import explain_pb2, explain_pb2_grpc
-from pagewire_shared.rpc.options import public_channel_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ async def explain_request(
         PagewireError: The frontend does not know it, or does not answer.
     """
     target = await asyncio.to_thread(grpc_address, address)
-    async with grpc.aio.insecure_channel(target, options=public_channel_options()) as channel:
+    async with open_channel(parse_target(target, "--server")) as channel:
         stub = explain_pb2_grpc.ExplainServiceStub(channel)
         try:
             answer = await stub.Explain(

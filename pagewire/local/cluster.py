@@ -131,7 +131,8 @@ class LocalCluster:
         """Base URL of the HTTP API, without /v1; None without HTTP."""
         if not self._endpoints.host:
             return None
-        return f"http://{Address(_dialled(self._endpoints.host), self._endpoints.port)}"
+        scheme = "https" if self.config.ssl_certfile else "http"
+        return f"{scheme}://{Address(_dialled(self._endpoints.host), self._endpoints.port)}"
 
     def pids(self, role: str | None = None) -> dict[str, int]:
         """Return name -> process id of the running children, only of `role` if given."""

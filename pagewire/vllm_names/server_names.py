@@ -22,7 +22,6 @@ def _origins(value: Any) -> list[str]:
     raise RefusedNameError(f"{value!r} is not a JSON list of origins")
 
 
-_PROXY: Final = "a proxy in front ends TLS, such as nginx or Caddy"
 _LOGGED: Final = (
     "--log-level info logs one line per request, and warning none; prompts are never logged"
 )
@@ -45,14 +44,9 @@ HTTP: Final = (
         allowed_methods='["*"]|*',
         allowed_headers='["*"]|*',
     ),
-    *refused(
-        _PROXY,
-        ssl_keyfile="none",
-        ssl_certfile="none",
-        ssl_ca_certs="none",
-        ssl_cert_reqs="0",
-        enable_ssl_refresh="false",
-    ),
+    *works("", "", ssl_keyfile="", ssl_certfile="", ssl_ca_certs=""),
+    *works("", "gRPC asks clients for a certificate with 2 only", ssl_cert_reqs=""),
+    *no_effect("new files are taken up in any case", "enable_ssl_refresh"),
     *refused("let the proxy remove the prefix from paths", root_path="none|"),
     *refused("put a proxy in front", middleware="none|[]"),
     *refused("a frontend listens on --host and --port", uds="none"),

@@ -310,7 +310,7 @@ def test_a_deployment_with_keys_wants_one(make_cluster: MakeCluster) -> None:
     assert "wants an API key: give it --api-key" in bench.stderr
     plain = run("admin", "audit", *server, "--server-api-key", "sk-plain")
     assert plain.returncode == 1
-    assert "not for administration" in plain.stderr
+    assert "no scope 'admin'" in plain.stderr
     key = ("--server-api-key", "sk-secret")
     assert run("admin", "audit", *server, *key).returncode == 0
     assert run("admin", "reset-prefix-cache", *server, *key).returncode == 0

@@ -1,11 +1,13 @@
-"""An authority that signs certificates of roles, and nothing else.
+"""An authority that signs certificates of roles and of public ports, and nothing else.
 
 X.509 (RFC 5280) with keys of NIST P-256, by the library `cryptography`. The authority's key stays
 in its folder; roles get ca.crt, tls.crt and tls.key.
 """
 
 import datetime
+import ipaddress
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -29,12 +31,13 @@ _EARLY: Final = datetime.timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class CertificateFacts:
-    """What `pagewire certs show` tells of a certificate."""
+    """What `pagewire certs show` tells of a certificate; `hosts` are those of public ports."""
 
     folder: str
     role: str
     name: str
     expires: datetime.datetime
+    hosts: tuple[str, ...] = ()
 
     def days_left(self, now: datetime.datetime) -> float:
         """Return the days until it expires; negative behind that."""
@@ -102,19 +105,36 @@ class Authority:
 
         A process that uses the folder takes them with its next connections. Raises StartupError.
         """
-        key = ec.generate_private_key(ec.SECP256R1())
         names = [
             x509.DNSName(role.host),
             x509.DNSName(LINK_HOST),
             x509.UniformResourceIdentifier(instance_uri(cell, role, instance)),
         ]
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, role.host)])
         both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        self._sign(folder, names, both, days)
+
+    def issue_public(self, folder: Path, hosts: Sequence[str], *, days: float) -> None:
+        """Write a new certificate of public ports: for names and IP addresses, and for no role.
+
+        Raises StartupError.
+        """
+        names = [_general_name(host) for host in hosts]
+        self._sign(folder, names, [ExtendedKeyUsageOID.SERVER_AUTH], days)
+
+    def _sign(
+        self,
+        folder: Path,
+        names: Sequence["x509.GeneralName"],
+        usages: Sequence[Any],
+        days: float,
+    ) -> None:
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, str(names[0].value)[:64])])
         made = (
             _builder(subject, self._certificate.subject, key, days)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
-            .add_extension(x509.ExtendedKeyUsage(both), critical=False)
+            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
             .add_extension(
                 x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
                 critical=False,
@@ -151,9 +171,21 @@ def facts_of(folder: Path) -> CertificateFacts:
     hosts = set(names.get_values_for_type(x509.DNSName))
     uris = names.get_values_for_type(x509.UniformResourceIdentifier)
     roles = sorted(role for role in LinkRole if role.host in hosts)
+    addresses = sorted(str(one) for one in names.get_values_for_type(x509.IPAddress))
     return CertificateFacts(
-        str(folder), ", ".join(roles), uris[0] if uris else "", found.not_valid_after_utc
+        folder=str(folder),
+        role=", ".join(roles),
+        name=uris[0] if uris else "",
+        expires=found.not_valid_after_utc,
+        hosts=() if roles else (*sorted(hosts), *addresses),
     )
+
+
+def _general_name(host: str) -> "x509.GeneralName":
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
 
 
 def _builder(subject: Any, issuer: Any, key: Any, days: float) -> "x509.CertificateBuilder":

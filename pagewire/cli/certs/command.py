@@ -10,10 +10,12 @@ from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.ids import DEFAULT_CELL, check_cell_name
 from pagewire_shared.process.flags import HintingParser
 from pagewire_shared.security.roles import LinkRole
+from pagewire_shared.security.tls_files import AUTHORITY, CERTIFICATE, KEY
 
 ACTIONS = {
     "init": "make an authority in DIR, and a folder with a certificate per role below it",
     "issue": "make one certificate of a role, in a folder of its own",
+    "public": "make one certificate of a frontend's public ports, for --ssl-certfile",
     "rotate": "renew all certificates below DIR; running processes take them up",
     "show": "list the certificates below DIR; exit status 1 if one ends soon",
 }
@@ -31,6 +33,10 @@ def run(name: str, argv: Sequence[str]) -> int:
         )
         parser.add_argument("--instance", default="1", help="name of the process (1)")
         parser.add_argument("--out", type=Path, help="folder for the files (DIR/ROLE-INSTANCE)")
+    if action == "public":
+        help_text = "name or IP address by which clients reach it"
+        parser.add_argument("hosts", metavar="HOST", nargs="+", help=help_text)
+        parser.add_argument("--out", type=Path, help="folder for the files (DIR/public)")
     if action == "show":
         help_text = f"days that every certificate has to last ({SOON_DAYS:g})"
         parser.add_argument("--soon", type=float, default=SOON_DAYS, metavar="DAYS", help=help_text)
@@ -41,7 +47,7 @@ def run(name: str, argv: Sequence[str]) -> int:
     parser.add_argument("--days", type=_days, default=DAYS, help=help_text)
     options = parser.parse_args(words)
     check_cell_name(options.cell)
-    return {"init": _init, "issue": _issue, "rotate": _rotate}[action](options)
+    return _RUN[action](options)
 
 
 def _days(text: str) -> float:
@@ -78,6 +84,16 @@ def _issue(options: argparse.Namespace) -> int:
     return 0
 
 
+def _public(options: argparse.Namespace) -> int:
+    from pagewire.cli.certs.authority import Authority
+
+    folder = options.out or options.dir / "public"
+    Authority.load(options.dir).issue_public(folder, options.hosts, days=options.days)
+    print(f"{folder}: --ssl-certfile {folder / CERTIFICATE} --ssl-keyfile {folder / KEY}")
+    print(f"Clients trust it by {folder / AUTHORITY}.")
+    return 0
+
+
 def _rotate(options: argparse.Namespace) -> int:
     from pagewire.cli.certs.authority import Authority, facts_of
 
@@ -85,6 +101,10 @@ def _rotate(options: argparse.Namespace) -> int:
     for folder in _folders(options.dir):
         facts = facts_of(folder)
         roles = [role for role in LinkRole if role == facts.role]
+        if facts.hosts and authority.has_signed(folder):
+            authority.issue_public(folder, facts.hosts, days=options.days)
+            print(f"{folder}: renewed")
+            continue
         if not roles or not authority.has_signed(folder):
             print(f"{folder}: left as it is, since this authority has not signed it for one role")
             continue
@@ -104,7 +124,8 @@ def _show(options: argparse.Namespace) -> int:
         left = facts.days_left(now)
         if left < options.soon:
             status = 1
-        print(f"{facts.folder}: {facts.role or 'no role'}, {facts.name}, {left:.1f} days left")
+        role, name = facts.role or "public ports", facts.name or ", ".join(facts.hosts)
+        print(f"{facts.folder}: {role}, {name}, {left:.1f} days left")
     return status
 
 
@@ -115,3 +136,6 @@ def _folders(root: Path) -> list[Path]:
     if not found:
         raise StartupError(f"{root} has no certificates of roles", field="DIR")
     return found
+
+
+_RUN = {"init": _init, "issue": _issue, "public": _public, "rotate": _rotate}

@@ -16,7 +16,10 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
         *("structured_regex", "structured_choice", "structured_grammar"),
     ),
     "server": ("server", "server_api_key", "use_running", "base_url", "endpoint"),
-    "API": (*("host", "port", "grpc_port", "frontends", "api_key", "api_key_file", "cors_origin"),),
+    "API": (
+        *("host", "port", "grpc_port", "frontends", "api_key", "api_key_file", "cors_origin"),
+        *("ssl_certfile", "ssl_keyfile", "ssl_ca_certs", "ssl_cert_reqs"),
+    ),
     "load": (
         *("num_prompts", "request_rate", "max_concurrency", "input_len", "output_len", "json"),
     ),

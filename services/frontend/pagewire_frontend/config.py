@@ -162,15 +162,23 @@ class FrontendConfig(ModelFilesConfig):
     stall_seconds: float = setting(120.0, "A client that takes nothing for so long is cut")
     api_key: tuple[str, ...] = setting(
         (),
-        "API key that callers need, or its sha256:HEX; behind it, after blanks, what it may:"
-        " admin, streams=N, requests-per-minute=N, tokens-per-minute=N; repeatable",
+        "API key that callers need, or its digest; behind it, after blanks, what it may: admin,"
+        " scope=NAME, model=NAME, expires=DATE, streams=N, ...; repeatable",
         is_secret=True,
     )
     api_key_file: str = setting(
         "", "File with one API key a line, NAME= before it where it has a name, and what it may"
     )
     protect_metrics: bool = setting(
-        False, "GET /metrics on the HTTP port needs a key with admin, where there are keys"
+        False, "GET /metrics on the HTTP port needs a key with scope=metrics, where there are keys"
+    )
+    ssl_certfile: str = setting(
+        "", "Certificate of the public HTTP and gRPC ports, in PEM: they speak TLS only"
+    )
+    ssl_keyfile: str = setting("", "Its private key (default: in the file of the certificate)")
+    ssl_ca_certs: str = setting("", "Authorities of clients' certificates, in PEM")
+    ssl_cert_reqs: int = setting(
+        0, "Certificates of clients: 0 for none, 1 for checked if shown (HTTP), 2 for required"
     )
     cors_origin: tuple[str, ...] = setting(
         (), "Origin whose web pages may call; * for all; repeatable"
@@ -216,6 +224,7 @@ class FrontendConfig(ModelFilesConfig):
             raise StartupError("--trace-ratio must be between 0 and 1", field="trace_ratio")
         self._check_one_model()
         self._check_adapters()
+        self._check_tls()
         if self.shared_ports:
             self._check_shared_ports()
         if not self.scheduler:
@@ -234,6 +243,16 @@ class FrontendConfig(ModelFilesConfig):
             if getattr(self, name) and not self.enable_lora:
                 flag = name.replace("_", "-")
                 raise StartupError(f"--{flag} needs --enable-lora", field=name)
+
+    def _check_tls(self) -> None:
+        if self.ssl_cert_reqs not in (0, 1, 2):
+            raise StartupError("--ssl-cert-reqs must be 0, 1 or 2", field="ssl_cert_reqs")
+        if self.ssl_cert_reqs and not self.ssl_ca_certs:
+            raise StartupError("--ssl-cert-reqs needs --ssl-ca-certs", field="ssl_cert_reqs")
+        for name in ("ssl_keyfile", "ssl_ca_certs"):
+            if getattr(self, name) and not self.ssl_certfile:
+                flag = name.replace("_", "-")
+                raise StartupError(f"--{flag} needs --ssl-certfile", field=name)
 
     def _check_shared_ports(self) -> None:
         if sys.platform != "linux":

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 
 from pagewire_frontend.access.api_keys import ApiKeys
 from pagewire_frontend.access.key_usage import KeyUsages
+from pagewire_frontend.access.public_tls import PublicTls, public_tls
 from pagewire_frontend.adapter_start import allowed_paths, make_adapters, serving_adapters
 from pagewire_frontend.adapters.calls import AdapterCalls
 from pagewire_frontend.adapters.folder_watch import FolderWatch
@@ -270,13 +271,14 @@ def _api_keys(config: FrontendConfig) -> ApiKeys:
     return ApiKeys(config.api_key, file, usages=usages)
 
 
-def _http_server(config: FrontendConfig, app: ASGIApp) -> HttpServer:
+def _http_server(config: FrontendConfig, app: ASGIApp, tls: PublicTls | None) -> HttpServer:
     return HttpServer(
         MetricsMiddleware(app),
         config.http_address,
         grace_seconds=config.drain_seconds + FAREWELL_SECONDS,
         limits=config.connection_limits,
         is_port_shared=config.shared_ports,
+        tls=tls,
     )
 
 
@@ -298,6 +300,7 @@ async def _servers(
     http, grpc_port = None, GrpcPort()
     bodies = Bodies(config.max_body_size)
     keys = _api_keys(config)
+    tls = public_tls(config)
     adapters = AdapterCalls(engine.models.adapters, allowed_paths(config), group.peers)
     if config.http:
         app = make_app(
@@ -313,7 +316,7 @@ async def _servers(
             adapters=adapters,
             sleep_calls=SleepCalls(pool),
         )
-        http = _http_server(config, app)
+        http = _http_server(config, app, tls)
     try:
         rpc = await start_server(
             config.grpc_address,
@@ -329,6 +332,7 @@ async def _servers(
             setting=grpc_setting(config),
             is_port_shared=config.shared_ports,
             is_public=True,
+            credentials=tls.credentials() if tls is not None else None,
             interceptors=_interceptors(keys),
         )
         grpc_port.number = None if rpc.address.is_unix else rpc.address.port

@@ -5,7 +5,6 @@ certificate for all its links, so the setting is the process's (`use`).
 """
 
 import logging
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from pagewire_shared.rpc.address import Address, parse_address
 from pagewire_shared.rpc.options import Options
 from pagewire_shared.security.caller_check import CallerInterceptor
 from pagewire_shared.security.roles import LINK_HOST, LinkRole
-from pagewire_shared.security.tls_files import Stamp, TlsFiles, read_files, stamp_of
+from pagewire_shared.security.tls_files import Stamp, TlsPaths, WatchedTlsFiles
 
 _logger = logging.getLogger(__name__)
 
@@ -43,48 +42,42 @@ class LinkSecurity:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._lock = threading.Lock()  # handshakes of servers come in threads of the library
-        self._stamp = stamp_of(folder)
-        self._files = read_files(folder)
+        self._watched = WatchedTlsFiles(TlsPaths.in_folder(folder))
 
     @property
     def stamp(self) -> Stamp | None:
         """What changes with the certificate."""
-        self.files()
-        return self._stamp
-
-    def files(self) -> TlsFiles:
-        """Return the present files; the ones before while new ones cannot be used."""
-        with self._lock:
-            found = stamp_of(self._folder)
-            if found is not None and found != self._stamp:
-                try:
-                    self._files = read_files(self._folder)
-                except StartupError as error:
-                    _logger.warning("the certificate before is used: %s", error.message)
-                else:
-                    _logger.info("a new certificate is used from %s", self._folder)
-                self._stamp = found
-            return self._files
+        return self._watched.stamp
 
     def channel(self, target: str, host: str, options: Options) -> grpc.aio.Channel:
         """Return a channel to a server whose certificate is for `host`."""
-        files = self.files()
+        files = self._watched.read()
         credentials = grpc.ssl_channel_credentials(files.authority, files.key, files.certificate)
         own: list[tuple[str, Any]] = [*options, ("grpc.ssl_target_name_override", host)]
         return grpc.aio.secure_channel(target, credentials, options=own)
 
     def server_credentials(self) -> grpc.ServerCredentials:
         """Return credentials that ask peers for a certificate, and follow the files."""
-        return grpc.dynamic_ssl_server_credentials(
-            self._configuration(), self._configuration, require_client_authentication=True
-        )
+        return following_credentials(self._watched, asks_clients=True)
 
-    def _configuration(self) -> Any:
-        files = self.files()
+
+def following_credentials(
+    watched: WatchedTlsFiles, *, asks_clients: bool
+) -> grpc.ServerCredentials:
+    """Return credentials of a server that follow the files.
+
+    Args:
+        asks_clients: Clients have to show a certificate of the authority.
+    """
+
+    def configuration() -> Any:
+        files = watched.read()
         pairs = [(files.key, files.certificate)]
-        return grpc.ssl_server_certificate_configuration(pairs, files.authority)
+        return grpc.ssl_server_certificate_configuration(pairs, files.authority or None)
+
+    return grpc.dynamic_ssl_server_credentials(
+        configuration(), configuration, require_client_authentication=asks_clients
+    )
 
 
 class _Process:
@@ -100,6 +93,13 @@ def use(settings: TlsSettings) -> None:
     folder = settings.tls_dir
     _process.security = None if folder is None else LinkSecurity(Path(folder))
     _process.is_insecure = settings.insecure
+
+
+def use_folder(folder: str) -> str:
+    """Take the certificate of a folder for the links of this command; return the folder. Raises
+    StartupError."""
+    _process.security = LinkSecurity(Path(folder))
+    return folder
 
 
 def stamp() -> Stamp | None:

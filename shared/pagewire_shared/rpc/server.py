@@ -152,6 +152,7 @@ async def start_server(
     setting: str,
     is_port_shared: bool = False,
     is_public: bool = False,
+    credentials: grpc.ServerCredentials | None = None,
     interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
     options: Options | None = None,
 ) -> RpcServer:
@@ -164,12 +165,16 @@ async def start_server(
         setting: Setting that the StartupError names when the address is taken.
         is_port_shared: Several processes may listen on this port.
         is_public: Callers have API keys. Else they are roles, and links.py says how they speak.
+        credentials: TLS of a public server; None for none.
         interceptors: Interceptors behind the one that turns errors into statuses.
         options: Options of the server; None for those of control streams.
     """
     if not is_port_shared:
         require_free(address, setting=setting)
-    guard = links.NO_GUARD if is_public else links.guard(address, setting=setting)
+    if is_public:
+        guard = links.ServerGuard(credentials=credentials)
+    else:
+        guard = links.guard(address, setting=setting)
     servicer = health.aio.HealthServicer()
     names = (*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
     socket_file = SocketFile(address.path) if address.is_unix else None

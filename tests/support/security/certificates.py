@@ -10,7 +10,7 @@ import grpc.aio
 from pagewire.cli.certs.authority import Authority
 from pagewire_shared.rpc import links
 from pagewire_shared.security.roles import LINK_HOST, LinkRole
-from pagewire_shared.security.tls_files import read_files
+from pagewire_shared.security.tls_files import TlsPaths, read_files
 
 
 def make_certificates(
@@ -45,7 +45,7 @@ def channel_with(
     root = (authority / "ca.crt").read_bytes()
     key = chain = None
     if folder is not None:
-        files = read_files(folder)
+        files = read_files(TlsPaths.in_folder(folder))
         key, chain = files.key, files.certificate
     credentials = grpc.ssl_channel_credentials(root, key, chain)
     options = [("grpc.ssl_target_name_override", host), ("grpc.use_local_subchannel_pool", 1)]

@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pagewire_frontend.access.key_usage import KeyUsage, KeyUsages, Ticket
+from pagewire_frontend.access.salted_keys import SaltedKeys
+from pagewire_frontend.access.scopes import require_scope
 from pagewire_shared.errors import AuthenticationError, ForbiddenError, StartupError
 from pagewire_shared.identity.api_key import ApiKey, digest_of, parse_api_key
+from pagewire_shared.identity.key_rights import KeyScope
 
 _logger = logging.getLogger(__name__)
 
@@ -32,10 +35,9 @@ class Caller:
         """Name of the key in logs, else the beginning of its digest."""
         return self.key.name or f"sha256:{self.key.digest.hex()[:8]}"
 
-    def require_admin(self) -> None:
-        """Raise ForbiddenError unless the key may administrate."""
-        if not self.key.is_admin:
-            raise ForbiddenError("this API key is not for administration")
+    def require(self, scope: KeyScope | None) -> None:
+        """Raise ForbiddenError unless the key has a scope; None is that of every key."""
+        require_scope(self.key.rights.scopes, scope)
 
 
 _caller: ContextVar[Caller | None] = ContextVar("caller", default=None)
@@ -52,11 +54,14 @@ class ApiKeys:
         *,
         usages: KeyUsages | None = None,
         clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         """Raise StartupError where a key is malformed or the file cannot be read."""
         self._given = [parse_api_key(text, may_be_named=False) for text in keys]
         self._file = file
         self._clock = clock
+        self._time = wall_clock
+        self._salted = SaltedKeys()
         self._stamp = _stamp(file)
         self._read = _read_file(file) if file is not None else []
         self._checked_at = clock()
@@ -68,14 +73,15 @@ class ApiKeys:
         """Whether a caller needs a key: with a file also while it is empty."""
         return bool(self._given) or self._file is not None
 
-    def check(self, authorization: str | None) -> Caller | None:
+    async def check(self, authorization: str | None) -> Caller | None:
         """Return the caller, or None when no key is needed.
 
         Args:
             authorization: The header or metadata of that name: "Bearer KEY".
 
         Raises:
-            AuthenticationError: No key, or one that is not known.
+            AuthenticationError: No key, or one that is not known or has expired.
+            OverloadedError: Too many keys that were not seen before are compared at a time.
         """
         if not self.are_required:
             return None
@@ -83,12 +89,23 @@ class ApiKeys:
         if scheme.lower() != _SCHEME or not key.strip():
             raise AuthenticationError("an API key is required: Authorization: Bearer KEY")
         self._read_again()
-        digest = digest_of(key.strip())
-        # All keys are compared, so that the time does not depend on the matching key.
-        found = [key for key in self._all() if hmac.compare_digest(key.digest, digest)]
-        if not found:
+        found = self._known(key.strip()) or await self._salted.find(key.strip(), self._all())
+        if found is None:
             raise AuthenticationError("the API key is not valid")
-        return Caller(found[0], self._usages.of(found[0]))
+        expires_at = found.rights.expires_at
+        if expires_at is not None and self._time() >= expires_at:
+            raise AuthenticationError("the API key has expired")
+        return Caller(found, self._usages.of(found))
+
+    def _known(self, key: str) -> ApiKey | None:
+        digest = digest_of(key)
+        # All keys are compared, so that the time does not depend on the matching key.
+        found = [
+            one
+            for one in self._all()
+            if one.salted is None and hmac.compare_digest(one.digest, digest)
+        ]
+        return found[0] if found else None
 
     def _all(self) -> list[ApiKey]:
         # A named one first: a key given in a flag, too, still has its name.
@@ -175,8 +192,14 @@ def tenant_of(asked: str | None) -> str | None:
     return name
 
 
-def require_admin() -> None:
-    """Raise ForbiddenError for a key without `admin`; anybody may where there are no keys."""
-    caller = current_caller()
-    if caller is not None:
-        caller.require_admin()
+def may_use_model(name: str, base: str | None) -> bool:
+    """Return whether the key of the request that this task serves may use a model.
+
+    Args:
+        name: Name in the request, of a model or an adapter.
+        base: For a model its first name; None for an adapter.
+    """
+    caller = _caller.get()
+    if caller is None or caller.key.rights.models is None:
+        return True
+    return name in caller.key.rights.models or base in caller.key.rights.models

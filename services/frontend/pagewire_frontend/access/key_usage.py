@@ -62,7 +62,7 @@ class KeyUsage:
 
     def limit(self, key: ApiKey, default_streams: int | None) -> None:
         """Apply the limits of `key`; `default_streams` where the key has no limit of streams."""
-        limits = key.limits
+        limits = key.rights.limits
         self._requests = self._resized(self._requests, limits.requests_per_minute)
         self._tokens = self._resized(self._tokens, limits.tokens_per_minute)
         self._max_streams = limits.streams or default_streams

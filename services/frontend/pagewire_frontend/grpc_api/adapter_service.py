@@ -1,4 +1,5 @@
-"""The gRPC service for adapters. `key_interceptor` checks before that the key may administrate."""
+"""The gRPC service for adapters. `key_interceptor` checks before that the key has the scope
+`adapters`."""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -9,9 +9,9 @@ import grpc.aio
 
 from pagewire_frontend.access.admin_log import note_call
 from pagewire_frontend.access.api_keys import ApiKeys, Caller, set_caller
+from pagewire_frontend.access.scopes import OPEN_SERVICES, OPERATING, scope_of_method
 from pagewire_shared.errors import ForbiddenError, PagewireError
 
-_OPEN_SERVICES = ("/grpc.health.", "/grpc.reflection.")
 _INFERENCE = "/pagewire.frontend.v1.InferenceService/"
 _BATCHES = "/pagewire.frontend.v1.BatchService/"
 _FREE_METHODS = (f"{_INFERENCE}ListModels", f"{_BATCHES}GenerateBatch")
@@ -35,11 +35,11 @@ class KeyInterceptor(grpc.aio.ServerInterceptor):
         """Check one call before its first message is read."""
         details: Any = handler_call_details
         handler = await continuation(handler_call_details)
-        if handler is None or details.method.startswith(_OPEN_SERVICES):
+        if handler is None or details.method.startswith(OPEN_SERVICES):
             return handler
         metadata = dict(details.invocation_metadata or ())
         try:
-            caller = self._keys.check(metadata.get(_METADATA_KEY))
+            caller = await self._keys.check(metadata.get(_METADATA_KEY))
             # The call's handler runs in this task.
             set_caller(caller)
             if caller is not None:
@@ -50,17 +50,16 @@ class KeyInterceptor(grpc.aio.ServerInterceptor):
 
 
 def _check(caller: Caller, method: str) -> None:
-    """Raise the error that keeps `caller` from calling `method`. All methods but inference are
-    administration."""
-    if method.startswith((_INFERENCE, _BATCHES)):
-        if method not in _FREE_METHODS:
-            caller.usage.begin_request()
-        return
+    """Raise the error that keeps `caller` from calling `method`."""
+    needed = scope_of_method(method)
     try:
-        caller.require_admin()
+        caller.require(needed)
     except ForbiddenError as error:
-        note_call(method.rpartition("/")[2], outcome=error.code)
+        if needed in OPERATING:
+            note_call(method.rpartition("/")[2], outcome=error.code)
         raise
+    if method not in _FREE_METHODS and needed not in OPERATING:
+        caller.usage.begin_request()
 
 
 def _refusing(handler: Any, error: PagewireError) -> Any:

@@ -187,8 +187,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
                 root=model.name,
                 created=self._engine.models.loaded_at,
             )
-            for model in self._engine.models
-            for name in (model.name, *model.aliases)
+            for model, name in self._engine.models.usable()
         ]
         models += [
             pb.Model(
@@ -199,8 +198,8 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
                 root=adapter.base_model,
                 created=adapter.loaded_at,
             )
-            for adapter in self._engine.models.adapters
-            for model in (self._engine.models.find(adapter.name),)
+            for adapter in self._engine.models.usable_adapters()
+            for model in (self._engine.models.base_of(adapter),)
         ]
         return pb.ListModelsResponse(models=models)
 

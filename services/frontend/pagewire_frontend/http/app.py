@@ -7,6 +7,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from pagewire_frontend.access.api_keys import ApiKeys
+from pagewire_frontend.access.scopes import require_listed
 from pagewire_frontend.adapters.calls import AdapterCalls
 from pagewire_frontend.engine.engine import Engine
 from pagewire_frontend.http.description import install_description
@@ -44,7 +45,7 @@ class Access:
 
     Attributes:
         cors_origins: Origins whose pages may call; "*" for all.
-        protects_metrics: GET /metrics needs an admin key, where there are keys.
+        protects_metrics: GET /metrics needs a key with the scope for it, where there are keys.
     """
 
     keys: ApiKeys
@@ -69,20 +70,25 @@ def make_app(
     """Return the application."""
     app = FastAPI(title="Pagewire", openapi_url=None, docs_url=None, redirect_slashes=False)
     install_handlers(app)
-    app.include_router(generation.make_router(engine, streams, kept_streams, bodies=bodies))
-    app.include_router(kept_endpoints.make_router(kept_streams))
-    app.include_router(embeddings.make_router(engine, bodies=bodies))
-    app.include_router(outputs.make_router(engine, bodies=bodies))
-    app.include_router(scores.make_router(engine, bodies=bodies))
-    app.include_router(lora.make_router(adapters, bodies=bodies))
-    app.include_router(sleep.make_router(sleep_calls))
-    app.include_router(tokenization.make_router(engine, bodies=bodies))
-    app.include_router(responses.make_router(engine, kept, bodies=bodies, directory=directory))
-    app.include_router(responses_kept.make_router(directory))
-    app.include_router(information.make_router(engine, grpc_port))
-    app.include_router(metrics.make_router(exposition))
-    app.include_router(state.make_router(engine))
-    app.include_router(page.make_router(are_keys_required=access.keys.are_required))
+    routers = [
+        generation.make_router(engine, streams, kept_streams, bodies=bodies),
+        kept_endpoints.make_router(kept_streams),
+        embeddings.make_router(engine, bodies=bodies),
+        outputs.make_router(engine, bodies=bodies),
+        scores.make_router(engine, bodies=bodies),
+        lora.make_router(adapters, bodies=bodies),
+        sleep.make_router(sleep_calls),
+        tokenization.make_router(engine, bodies=bodies),
+        responses.make_router(engine, kept, bodies=bodies, directory=directory),
+        responses_kept.make_router(directory),
+        information.make_router(engine, grpc_port),
+        metrics.make_router(exposition),
+        state.make_router(engine),
+        page.make_router(are_keys_required=access.keys.are_required),
+    ]
+    for router in routers:
+        app.include_router(router)
+    require_listed(str(getattr(one, "path", "")) for router in routers for one in router.routes)
     install_description(app, are_keys_required=access.keys.are_required)
     return _guarded(app, access)
 

@@ -8,9 +8,9 @@ import orjson
 from fastapi import FastAPI, Response
 from fastapi.openapi.utils import get_openapi
 
+from pagewire_frontend.access.scopes import ANY_KEY, is_open, scope_of_path
 from pagewire_frontend.http.field_notes import EXAMPLES, described
 from pagewire_frontend.http.openai.answer_schemas import ANSWERS, SCHEMAS
-from pagewire_frontend.http.server.access import OPEN_PATHS
 from pagewire_frontend.http.server.request_id import REQUEST_ID
 from pagewire_shared.process.metrics import package_version
 
@@ -21,6 +21,7 @@ _WITH_BODY = (404, 413, 415, 429, 504)
 _REASONS = {
     400: "A field or the request itself is not valid",
     401: "No API key, or one that is not known",
+    403: "The API key has no scope for this",
     404: "No such model",
     408: "The request did not come in time",
     413: "The body is too large",
@@ -82,9 +83,9 @@ def _complete(
         statuses += _WITH_BODY
     if "{" in path or "model" in {one["name"] for one in operation["parameters"]}:
         statuses.append(404)
-    if are_keys_required and path not in OPEN_PATHS:
+    if are_keys_required and not is_open(path, protects_metrics=False):
         operation["security"] = [{"key": []}]
-        statuses.append(401)
+        statuses += [401, 403] if scope_of_path(path) is not ANY_KEY else [401]
     success = {key: value for key, value in operation["responses"].items() if key[0] in "23"}
     answer = ANSWERS.get(f"{method} {path}") or ANSWERS.get(path)
     if answer is not None:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from pagewire_frontend.access.api_keys import may_use_model
 from pagewire_frontend.adapters.adapter_use import AdapterUse
-from pagewire_frontend.adapters.registry import AdapterRegistry
+from pagewire_frontend.adapters.registry import AdapterRegistry, NamedAdapter
 from pagewire_frontend.message.formats import (
     NO_FORMATS,
     FormatChoice,
@@ -107,26 +108,45 @@ class ModelRegistry:
         return iter(self._models.values())
 
     def find(self, name: str | None) -> LoadedModel:
-        """Return a model; without a name the only one.
+        """Return a model for the caller's request; without a name the only one.
 
         Raises:
-            ModelNotFoundError: No model has this name.
+            ModelNotFoundError: No model has this name, or the caller's API key may not use it.
             InvalidRequestError: No name, and there are several models.
         """
         if name is None:
-            if len(self._models) == 1:
-                return next(iter(self._models.values()))
-            raise InvalidRequestError("model is required: several are served", field="model")
+            if len(self._models) > 1:
+                raise InvalidRequestError("model is required: several are served", field="model")
+            name = next(iter(self._models))
         adapter = self.adapters.find(name)
-        if adapter is not None:
+        if adapter is not None and may_use_model(name, None):
             return replace(self._models[adapter.base_model], adapter=adapter.use)
-        if name not in self._by_name:
-            served = ", ".join(list(self._models)[:MAX_NAMED])
-            more = ", ..." if len(self._models) > MAX_NAMED else ""
+        model = self._by_name.get(name)
+        if model is None or not may_use_model(name, model.name):
+            usable = [one for one in self._models if may_use_model(one, one)]
+            served = ", ".join(usable[:MAX_NAMED])
+            more = ", ..." if len(usable) > MAX_NAMED else ""
             raise ModelNotFoundError(
                 f"the model {name[:256]!r} does not exist; served: {served}{more}"
             )
-        return self._by_name[name]
+        return model
+
+    def base_of(self, adapter: NamedAdapter) -> LoadedModel:
+        """Return the model of an adapter."""
+        return self._models[adapter.base_model]
+
+    def usable(self) -> list[tuple[LoadedModel, str]]:
+        """Return the models that the caller's API key may use, with each of their names."""
+        return [
+            (model, name)
+            for model in self._models.values()
+            for name in (model.name, *model.aliases)
+            if may_use_model(name, model.name)
+        ]
+
+    def usable_adapters(self) -> list[NamedAdapter]:
+        """Return the adapters that the caller's API key may use."""
+        return [one for one in self.adapters if may_use_model(one.name, None)]
 
 
 def parse_specs(models: Sequence[str], served_names: Sequence[str]) -> list[ModelSpec]:

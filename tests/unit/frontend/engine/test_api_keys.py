@@ -1,5 +1,6 @@
 """API keys: where they come from, what is kept, and what a file's change does."""
 
+import asyncio
 import hashlib
 import logging
 import os
@@ -20,21 +21,27 @@ from pagewire_shared.errors import (
     OverloadedError,
     StartupError,
 )
-from pagewire_shared.identity.api_key import ApiKey, KeyLimits, hidden_key, parse_api_key
+from pagewire_shared.identity.api_key import ApiKey, hidden_key, parse_api_key
+from pagewire_shared.identity.key_rights import ALL_SCOPES, KeyLimits, KeyScope
+from pagewire_shared.identity.salted_key import salted
 
 SECRET = "sk-secret-0123"
 HASH = "sha256:" + hashlib.sha256(SECRET.encode()).hexdigest()
 
 
+def checked(keys, authorization):
+    return asyncio.run(keys.check(authorization))
+
+
 def refused(keys, authorization):
     with pytest.raises(AuthenticationError) as caught:
-        keys.check(authorization)
+        checked(keys, authorization)
     assert caught.value.code == "invalid_api_key"
     return caught.value.message
 
 
 def name_of(keys, key):
-    caller = keys.check(f"Bearer {key}")
+    caller = checked(keys, f"Bearer {key}")
     assert caller is not None
     return caller.key.name
 
@@ -42,8 +49,8 @@ def name_of(keys, key):
 def test_without_keys_all_may_call():
     keys = ApiKeys()
     assert not keys.are_required
-    assert keys.check(None) is None
-    assert keys.check("Bearer anything") is None
+    assert checked(keys, None) is None
+    assert checked(keys, "Bearer anything") is None
 
 
 @pytest.mark.parametrize("given", [SECRET, HASH, HASH.upper().replace("SHA256", "sha256")])
@@ -51,7 +58,7 @@ def test_a_key_in_the_clear_or_as_its_digest(given):
     keys = ApiKeys(["another", given])
     assert keys.are_required
     for text in (f"Bearer {SECRET}", f"bearer {SECRET}", f"Bearer   {SECRET} ", "Bearer another"):
-        assert keys.check(text).key.name is None
+        assert checked(keys, text).key.name is None
     for text in (None, "", SECRET, f"Basic {SECRET}", "Bearer", "Bearer ", "Bearer é\udcff"):
         refused(keys, text)
     for text in (f"Bearer {SECRET}x", f"Bearer {SECRET[:-1]}", f"Bearer {HASH}"):
@@ -135,7 +142,8 @@ def test_children_are_given_digests(tmp_path):
     # Every user of the machine sees the flags of a process, and may guess at a digest.
     assert dict(frontend.environ) == {"PAGEWIRE_API_KEY": HASH}
     text = " ".join(word for child in children for word in child.arguments)
-    assert "--api-key-file keys --cors-origin http://a --cors-origin *" in text
+    assert "--api-key-file keys " in text
+    assert "--cors-origin http://a --cors-origin *" in text
     for hidden in (SECRET, HASH, "--api-key "):
         assert hidden not in text
 
@@ -143,9 +151,9 @@ def test_children_are_given_digests(tmp_path):
 def test_what_a_key_may_is_written_behind_it():
     key = parse_api_key(f"ops={HASH}  admin streams=3 requests-per-minute=60", may_be_named=True)
     assert (key.name, key.is_admin) == ("ops", True)
-    assert key.limits == KeyLimits(streams=3, requests_per_minute=60)
+    assert key.rights.limits == KeyLimits(streams=3, requests_per_minute=60)
     plain = parse_api_key(f"team={SECRET} tokens-per-minute=7", may_be_named=True)
-    assert (plain.is_admin, plain.limits) == (False, KeyLimits(tokens_per_minute=7))
+    assert (plain.is_admin, plain.rights.limits) == (False, KeyLimits(tokens_per_minute=7))
     assert hidden_key(f"{SECRET} admin streams=3") == f"{HASH} admin streams=3"
 
 
@@ -180,13 +188,13 @@ def test_a_change_of_limits_keeps_what_was_used(tmp_path):
 
     usages = KeyUsages(8, clock=clock)
     keys = ApiKeys((), file, usages=usages, clock=clock)
-    usage = keys.check("Bearer one").usage
+    usage = checked(keys, "Bearer one").usage
     ticket = usage.open_stream()
     usage.begin_request()
     assert [one.remaining for one in usage.remaining()] == [9]
     file.write_text("a=one requests-per-minute=10 streams=1\nb=two\n")
     now[0] = 1.5
-    usage = keys.check("Bearer one").usage
+    usage = checked(keys, "Bearer one").usage
     with pytest.raises(OverloadedError, match="1 requests open at once, of at most 1"):
         usage.open_stream()
     ticket.give_back()
@@ -207,3 +215,64 @@ def test_tokens_are_overdrawn_and_come_back():
     assert caught.value.retry_after_ms == pytest.approx(41_000, abs=2)
     now[0] = 41.1
     usage.begin_request()
+
+
+def test_scopes_models_and_an_end_are_written_behind_a_key():
+    text = "k scope=embed scope=metrics model=a model=org/b expires=2030-01-31"
+    rights = parse_api_key(text, may_be_named=False).rights
+    assert rights.scopes == {KeyScope.EMBED, KeyScope.METRICS}
+    assert rights.models == {"a", "org/b"}
+    assert rights.expires_at == 1896048000.0, "midnight of UTC"
+    assert parse_api_key("k admin", may_be_named=False).rights.scopes == ALL_SCOPES
+    zoned = parse_api_key("k expires=2030-01-31T01:00+01:00", may_be_named=False)
+    assert zoned.rights.expires_at == 1896048000.0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("scope=all", "scope takes one of generate, embed"),
+        ("scope", "are known"),
+        ("admin=1", "are known"),
+        ("model=", "model takes the name"),
+        ("expires=soon", "expires takes a date"),
+        ("expires=2030-01-01 expires=2031-01-01", "word 2"),
+        ("admin scope=embed", "admin is all scopes"),
+    ],
+)
+def test_rights_that_make_no_sense_are_refused(words, told):
+    with pytest.raises(StartupError, match=told):
+        parse_api_key(f"sk-key {words}", may_be_named=False)
+
+
+def test_a_key_ends():
+    now = [1896047999.0]
+    keys = ApiKeys(["k expires=2030-01-31"], wall_clock=lambda: now[0])
+    assert checked(keys, "Bearer k") is not None
+    now[0] += 1
+    assert "expired" in refused(keys, "Bearer k")
+
+
+def test_a_salted_key_is_recognised_and_its_digest_is_no_key(tmp_path, monkeypatch):
+    key, other = "sk-" + "a" * 40, "sk-" + "b" * 40
+    line, same_start = salted(key), salted(key[:20] + "x" * 20)
+    file = tmp_path / "keys"
+    file.write_text(f"team={line} scope=embed\nlong={same_start}\nplain={SECRET}\n")
+    keys = ApiKeys((), file)
+    caller = checked(keys, f"Bearer {key}")
+    assert (caller.key.name, caller.key.rights.scopes) == ("team", {KeyScope.EMBED})
+    for wrong in (other, str(line), key[:-1], key + "a"):
+        refused(keys, f"Bearer {wrong}")
+    # What was computed once is kept, for right and wrong keys.
+    monkeypatch.setattr(hashlib, "scrypt", None)
+    assert checked(keys, f"Bearer {key}").key.name == "team"
+    refused(keys, f"Bearer {key[:-1]}")
+    refused(keys, f"Bearer {other}")
+    assert name_of(keys, SECRET) == "plain"
+    assert hidden_key(f"{line} admin") == f"{line} admin"
+
+
+@pytest.mark.parametrize("text", ["scrypt:", "scrypt:sk-aaaaa:00:11", "scrypt:" + "0" * 200])
+def test_a_salted_digest_of_another_form_is_refused(text):
+    with pytest.raises(StartupError, match="pagewire keys new"):
+        parse_api_key(text, may_be_named=False)

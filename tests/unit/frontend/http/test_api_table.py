@@ -7,6 +7,7 @@ import grpc
 from fastapi import FastAPI
 
 from pagewire_frontend.access.api_keys import ApiKeys
+from pagewire_frontend.access.scopes import METRICS_PATH, OPEN_FOLDER, OPEN_PATHS
 from pagewire_frontend.adapters.allowed_paths import AllowedPaths
 from pagewire_frontend.adapters.calls import AdapterCalls
 from pagewire_frontend.adapters.registry import AdapterRegistry
@@ -23,7 +24,6 @@ from pagewire_frontend.http.openai.information import GrpcPort
 from pagewire_frontend.http.openai.streams import Streams
 from pagewire_frontend.http.responses.local import LocalResponses
 from pagewire_frontend.http.responses.store import StoreLimits
-from pagewire_frontend.http.server.access import OPEN_FOLDER, OPEN_PATHS
 from pagewire_frontend.http.server.errors import (
     CODE_BY_STATUS,
     BodyTooLargeError,
@@ -133,7 +133,7 @@ def test_every_path_has_a_row_and_every_row_a_path():
     described |= {("GET", path): False for path in ("/openapi.json", "/docs", "/", files)}
     assert described == {(row[0], row[1]): row[3] == "yes" for row in table("Endpoints")}
     is_open = {path for (_, path), is_guarded in described.items() if not is_guarded}
-    assert is_open == OPEN_PATHS | {files}
+    assert is_open == OPEN_PATHS | {METRICS_PATH, files}
 
 
 def test_every_path_has_a_schema_of_its_answer_and_a_valid_body():

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from pagewire.client.endpoint import grpc_address, http_url, server_address
+from pagewire.client.endpoint import grpc_address, http_url
+from pagewire.client.target import parse_target
 from pagewire_shared.errors import InvalidRequestError, StartupError, UnavailableError
 
 GRPC = b"\x00\x00\x12\x04\x00\x00\x00\x00\x00"
@@ -80,7 +81,7 @@ def test_no_server_is_there() -> None:
         grpc_address(f"127.0.0.1:{port}")
 
 
-@pytest.mark.parametrize("text", ["https://x:1", "ftp://x:1", "http://", "http://x:y", "nowhere"])
+@pytest.mark.parametrize("text", ["https://x:y", "ftp://x:1", "http://", "http://x:y", "nowhere"])
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises((InvalidRequestError, StartupError), match="--server"):
-        server_address(text, "--server")
+        parse_target(text, "--server")

@@ -21,7 +21,7 @@ from pagewire_shared.rpc.address import Address
 from pagewire_shared.rpc.options import control_channel_options
 from pagewire_shared.rpc.server import start_server
 from pagewire_shared.security.roles import LinkRole
-from pagewire_shared.security.tls_files import read_files
+from pagewire_shared.security.tls_files import TlsPaths, read_files
 from support.security.certificates import channel_with, links_of, make_certificates
 
 HERE = Address("127.0.0.1", 0)
@@ -141,12 +141,12 @@ async def test_certificates_are_taken_up_while_calls_go_on(
         kept = links.open_channel(server.address, LinkRole.SCHEDULER, control_channel_options())
         watch = health_pb2_grpc.HealthStub(kept).Watch(health_pb2.HealthCheckRequest())
         assert (await watch.read()).status
-        before = read_files(own)
+        before = read_files(TlsPaths.in_folder(own))
         for _ in range(20):
             authority.issue(own, LinkRole.SCHEDULER, **names)
             fresh = channel_with(target, certificates / LinkRole.WORKER, certificates)
             assert await outcome(fresh) == grpc.StatusCode.OK
-        assert read_files(own) != before
+        assert read_files(TlsPaths.in_folder(own)) != before
         # A broken file is not taken.
         (own / "tls.crt").write_text("no certificate")
         fresh = channel_with(target, certificates / LinkRole.WORKER, certificates)

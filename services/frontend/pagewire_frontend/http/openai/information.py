@@ -30,17 +30,17 @@ class ModelDescriptions:
         self._started = started
 
     def all(self) -> list[dict[str, Any]]:
-        """Return the models under all their names, then the adapters."""
+        """Return the models under all their names, then the adapters: those that the key may
+        use."""
         models = self._engine.models
-        data = [self._model(m, name) for m in models for name in (m.name, *m.aliases)]
-        return [*data, *map(self._adapter, models.adapters)]
+        data = [self._model(model, name) for model, name in models.usable()]
+        return [*data, *map(self._adapter, models.usable_adapters())]
 
     def one(self, name: str) -> dict[str, Any]:
         """Return the model or adapter of a name. Raises ModelNotFoundError."""
+        model = self._engine.models.find(name)
         adapter = self._engine.models.adapters.find(name)
-        if adapter is not None:
-            return self._adapter(adapter)
-        return self._model(self._engine.models.find(name), name)
+        return self._model(model, name) if adapter is None else self._adapter(adapter)
 
     def _model(self, model: LoadedModel, name: str) -> dict[str, Any]:
         body = {
@@ -54,7 +54,7 @@ class ModelDescriptions:
         return body if length is None else {**body, "max_model_len": length}
 
     def _adapter(self, adapter: NamedAdapter) -> dict[str, Any]:
-        base = self._model(self._engine.models.find(adapter.base_model), adapter.name)
+        base = self._model(self._engine.models.base_of(adapter), adapter.name)
         parts = {"created": adapter.loaded_at, "root": adapter.path, "parent": adapter.base_model}
         return {**base, **parts}
 

@@ -1,8 +1,8 @@
 """POST /v1/load_lora_adapter and /v1/unload_lora_adapter, in vLLM's form.
 
 Statuses and texts are those of vLLM (vllm/entrypoints/openai/models/serving.py,
-OpenAIServingModels), errors in the envelope of this gateway. A key needs `admin`, where there are
-keys.
+OpenAIServingModels), errors in the envelope of this gateway. A key needs the scope
+`adapters`.
 """
 
 from typing import ClassVar
@@ -10,7 +10,6 @@ from typing import ClassVar
 from fastapi import APIRouter, Request, Response
 
 from pagewire_frontend.access.admin_log import noted
-from pagewire_frontend.access.api_keys import require_admin
 from pagewire_frontend.adapters.calls import AdapterCalls
 from pagewire_frontend.http.body_fields import StrictBody
 from pagewire_frontend.http.openai.bodies import Bodies
@@ -44,7 +43,6 @@ def make_router(calls: AdapterCalls, *, bodies: Bodies) -> APIRouter:
     @router.post("/v1/load_lora_adapter", openapi_extra=body_schema(LoadAdapterBody))
     async def load_lora_adapter(request: Request) -> Response:
         """Load an adapter under a name."""
-        require_admin()
         body = await bodies.read(request, LoadAdapterBody)
         name, path = body.lora_name, body.lora_path
         with noted("LoadAdapter", {"name": name, "path": path}):
@@ -64,7 +62,6 @@ def make_router(calls: AdapterCalls, *, bodies: Bodies) -> APIRouter:
     @router.post("/v1/unload_lora_adapter", openapi_extra=body_schema(UnloadAdapterBody))
     async def unload_lora_adapter(request: Request) -> Response:
         """Forget the name of an adapter; open streams go on."""
-        require_admin()
         body = await bodies.read(request, UnloadAdapterBody)
         with noted("UnloadAdapter", {"name": body.lora_name}):
             if not body.lora_name:

@@ -1,7 +1,7 @@
 """POST /sleep, POST /wake_up and GET /is_sleeping, in vLLM's form.
 
 Queries and answers are those of vLLM (vllm/entrypoints/openai/api_server.py), errors in the
-envelope of this gateway; `model` is our own. A key needs `admin`, where there are keys.
+envelope of this gateway; `model` is our own. A key needs the scope `admin`.
 """
 
 from typing import Final
@@ -9,7 +9,6 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 
 from pagewire_frontend.access.admin_log import noted
-from pagewire_frontend.access.api_keys import require_admin
 from pagewire_frontend.http.server.errors import json_response
 from pagewire_frontend.http.server.query import whole_number
 from pagewire_frontend.scheduler.sleep_link import SleepCalls
@@ -48,7 +47,6 @@ def make_router(calls: SleepCalls) -> APIRouter:
     @router.post("/sleep", openapi_extra={"parameters": [_LEVEL, _MODE, _MODEL]})
     async def sleep(request: Request) -> Response:
         """Let workers give their memory back; answers once they have."""
-        require_admin()
         query = request.query_params
         with noted("Sleep", dict(query)):
             level = whole_number(query, "level", least=1, most=2)
@@ -59,7 +57,6 @@ def make_router(calls: SleepCalls) -> APIRouter:
     @router.post("/wake_up", openapi_extra={"parameters": [_TAGS, _MODEL]})
     async def wake_up(request: Request) -> Response:
         """Let workers make their memory anew; answers once they have."""
-        require_admin()
         query = request.query_params
         with noted("WakeUp", dict(query)):
             tags = parse_tags(query.getlist("tags"))
@@ -69,7 +66,6 @@ def make_router(calls: SleepCalls) -> APIRouter:
     @router.get("/is_sleeping", openapi_extra={"parameters": [_MODEL]})
     async def is_sleeping(request: Request) -> Response:
         """Say whether no worker is awake."""
-        require_admin()
         return json_response(
             {"is_sleeping": await calls.is_sleeping(request.query_params.get("model"))}
         )

@@ -33,11 +33,12 @@ def make_router(engine: Engine) -> APIRouter:
             num_open = engine.num_open
         else:
             num_open = caller.usage.num_streams
+        models = {model.name: model for model, _ in engine.models.usable()}
         body = {
             "version": package_version(),
             "why_not_ready": engine.why_not_ready(),
             "num_open_requests": num_open,
-            "models": [describe(model) for model in engine.models],
+            "models": [describe(model) for model in models.values()],
         }
         return json_response(body)
 

@@ -10,20 +10,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pagewire_frontend.access.admin_log import note_call
 from pagewire_frontend.access.api_keys import ApiKeys, Caller, set_caller
+from pagewire_frontend.access.scopes import OPERATING, is_open, scope_of_path
 from pagewire_frontend.http.server.errors import envelope, error_response, json_response
 from pagewire_frontend.http.server.ignored_fields import HEADER
 from pagewire_frontend.http.server.request_id import REPLAYED, REQUEST_ID, STREAM_ID
 from pagewire_shared.errors import ForbiddenError, PagewireError
 
-OPEN_PATHS = frozenset(
-    {"/health", "/ready", "/live", "/ping", "/version", "/metrics", "/", "/docs", "/openapi.json"}
-)
-"""Paths that need no key: those of orchestrators and Prometheus, which have none, and the pages,
-which have no data."""
-OPEN_FOLDER = "/page/"
-"""Beginning of the paths of the files that the pages load; they need no key either."""
-ADMIN_PATHS = frozenset({"/metrics"})
-"""Paths that show sums over all tenants. They need an admin key where metrics are protected."""
 _METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS")
 _LIMIT_HEADERS = tuple(
     f"x-ratelimit-{what}-{of}"
@@ -46,22 +38,24 @@ class KeyMiddleware:
     not make them with 403, and beyond its limits with 429.
 
     Args:
-        protects_metrics: ADMIN_PATHS need an admin key.
+        protects_metrics: GET /metrics needs a key with the scope for it.
     """
 
     def __init__(self, app: ASGIApp, keys: ApiKeys, *, protects_metrics: bool) -> None:
         self._app = app
         self._keys = keys
-        self._open_paths = OPEN_PATHS - ADMIN_PATHS if protects_metrics else OPEN_PATHS
+        self._protects_metrics = protects_metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass one request on, or refuse it."""
-        if scope["type"] != "http" or self._is_open(scope["path"]):
+        if scope["type"] != "http" or is_open(
+            scope["path"], protects_metrics=self._protects_metrics
+        ):
             await self._app(scope, receive, send)
             return
         caller = None
         try:
-            caller = self._keys.check(Headers(scope=scope).get("authorization"))
+            caller = await self._keys.check(Headers(scope=scope).get("authorization"))
             set_caller(caller)
             if caller is not None:
                 _check(caller, scope)
@@ -71,21 +65,19 @@ class KeyMiddleware:
             answer = self._app
         await answer(scope, receive, _with_limit_headers(caller, send))
 
-    def _is_open(self, path: str) -> bool:
-        return path in self._open_paths or path.startswith(OPEN_FOLDER)
-
 
 def _check(caller: Caller, scope: Scope) -> None:
     """Raise the error that keeps `caller` from this request; only POST computes anything."""
     path = scope["path"]
-    if scope["method"] == "POST":
-        caller.usage.begin_request()
-    elif path in ADMIN_PATHS:
-        try:
-            caller.require_admin()
-        except ForbiddenError as error:
+    needed = scope_of_path(path)
+    try:
+        caller.require(needed)
+    except ForbiddenError as error:
+        if needed in OPERATING:
             note_call(path, outcome=error.code)
-            raise
+        raise
+    if scope["method"] == "POST" and needed not in OPERATING:
+        caller.usage.begin_request()
 
 
 def _with_limit_headers(caller: Caller | None, send: Send) -> Send:

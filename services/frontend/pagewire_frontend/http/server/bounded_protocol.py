@@ -138,6 +138,9 @@ class BoundedProtocol(HttpToolsProtocol):
         """
         if self._is_in_head or self._is_in_body or not self._is_busy or self._refusal is not None:
             return False
+        if not self.transport.can_write_eof():
+            # TLS ends in both directions at once.
+            return False
         if self._running is not None and self._running.response_started:
             return False
         self.cycle.keep_alive = False
@@ -236,7 +239,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """
         if cycle is self.cycle and self._is_in_body and not self.transport.is_closing():
             self._closes_after_body = True
-            self.transport.write_eof()
+            self._end_writing()
         else:
             self.transport.close()
 
@@ -335,13 +338,17 @@ class BoundedProtocol(HttpToolsProtocol):
             cycle.disconnected = cycle.response_complete = True
             cycle.message_event.set()
 
+    def _end_writing(self) -> None:
+        if self.transport.can_write_eof():  # with TLS only both directions end
+            self.transport.write_eof()
+
     def _answer_refusal(self) -> None:
         if self._refusal is None or self.transport.is_closing():
             return
         asked = self.headers or ()
         self.transport.write(refusal_bytes(self._refusal, asked, self.server_state.default_headers))
         # Closed at once, bytes that the client still sends would wipe out the answer.
-        self.transport.write_eof()
+        self._end_writing()
         self._linger_timer.start(_LINGER_SECONDS)
 
 

@@ -11,10 +11,12 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
+from pagewire_frontend.access.public_tls import PublicTls
 from pagewire_frontend.http.server.bounded_protocol import BoundedProtocol
 from pagewire_frontend.http.server.direct_write import DirectWrites
 from pagewire_frontend.http.server.idle_connections import IdleConnections
 from pagewire_frontend.http.server.limits import ConnectionLimits
+from pagewire_frontend.http.server.tls_gate import Handshakes, TlsGate
 from pagewire_shared.errors import StartupError
 from pagewire_shared.rpc.address import Address
 
@@ -40,6 +42,7 @@ class HttpServer:
         grace_seconds: float,
         limits: ConnectionLimits | None = None,
         is_port_shared: bool = False,
+        tls: PublicTls | None = None,
     ) -> None:
         """Bind and accept connections, which wait until `run`.
 
@@ -47,6 +50,7 @@ class HttpServer:
             address: Address to listen on; port 0 picks one.
             grace_seconds: Time that open requests get in `stop`.
             is_port_shared: Several processes of this user may listen on this port.
+            tls: Certificate of the port; None for none.
 
         Raises:
             StartupError: The port is taken.
@@ -56,6 +60,8 @@ class HttpServer:
         protocol: Any = functools.partial(
             BoundedProtocol, limits, IdleConnections(limits.max_idle_per_address)
         )
+        if tls is not None:
+            protocol = functools.partial(TlsGate, tls, Handshakes(limits), protocol)
         self._socket = _bind(address, is_port_shared)
         self.address = Address(host=address.host, port=self._socket.getsockname()[1])
         config = uvicorn.Config(
