@@ -2,20 +2,19 @@
 lets in no other role, and takes up new certificates under load."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import grpc
 import grpc.aio
 import pytest
 
+from pagewire.cli import admin
 from pagewire.cli.certs.authority import Authority
-from pagewire_protos.kvstore.v1 import kv_store_pb2, kv_store_pb2_grpc
-from pagewire_protos.scheduler.v1 import (
-    frontend_attach_pb2_grpc,
-    worker_attach_pb2_grpc,
-)
-from pagewire_protos.worker.v1 import kv_transfer_pb2_grpc
+from pagewire_shared.errors import ForbiddenError, UnavailableError
+from pagewire_shared.rpc import links
+from pagewire_shared.security.callers import CALLERS
 from pagewire_shared.security.roles import LinkRole
 from support.cells.kv_cells import Answer, ask_all
 from support.cells.role_cells import RoleCell, role_cell, worker_names
@@ -28,6 +27,8 @@ from support.traffic.streams import completion, eventually_clean, follow_all
 PROMPTS = [[3 + (7 * row + place) % 90 for place in range(70)] for row in range(8)]
 NUM_TOKENS = 24
 SECONDS = 10.0
+SHORT_SECONDS = 0.3
+"""For calls that go on once they are let in."""
 WORKERS = worker_names(num_prefill=1, num_decode=1)
 
 
@@ -37,18 +38,25 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cell(certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RoleCell]:
+def addresses() -> dict[str, str]:
+    names = ["scheduler", "kvstore", *WORKERS, "peers"]
+    first = free_ports(len(names))
+    return {name: f"127.0.0.1:{first + number}" for number, name in enumerate(names)}
+
+
+@pytest.fixture(scope="module")
+def cell(
+    certificates: Path, addresses: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RoleCell]:
     folder = tmp_path_factory.mktemp("tls")
     checkpoint = make_checkpoint(folder / "model", architecture="Qwen3ForCausalLM")
-    names = ["scheduler", "kvstore", *WORKERS]
-    first = free_ports(len(names))
-    addresses = {name: f"127.0.0.1:{first + number}" for number, name in enumerate(names)}
 
     def find_place(name: str, role: str) -> Place:
         return Place(addresses.get(name, f"unix:{folder / name}.sock"))
 
     roles = [LinkRole.SCHEDULER, LinkRole.KVSTORE, LinkRole.WORKER, LinkRole.FRONTEND]
     flags = {role.value: ["--tls-dir", str(certificates / role)] for role in roles}
+    flags["frontend"] += ["--frontend-name", "a", "--peer-listen", addresses["peers"]]
     flags["scheduler"] += ["--handoff", "always", "--kv-load", "always"]
     with role_cell(checkpoint, WORKERS, find_place, flags=flags) as running:
         yield running
@@ -67,64 +75,94 @@ def test_it_serves(cell: RoleCell) -> None:
     asyncio.run(eventually_clean(cell.grpc_address, len(WORKERS), SECONDS))
 
 
-async def _first(calls: Sequence[grpc.aio.Call]) -> list[str]:
-    """Return how calls end."""
-    found = []
-    for call in calls:
-        try:
-            await asyncio.wait_for(call.read() if hasattr(call, "read") else call, SECONDS)
-            found.append("OK")
-        except grpc.aio.AioRpcError as error:
-            found.append(error.code().name)
-    return found
+SERVERS = {
+    "pagewire.scheduler.v1": "scheduler",
+    "pagewire.kvstore.v1": "kvstore",
+    "pagewire.worker.v1": "prefill-0",
+    "pagewire.frontend.v1": "peers",
+    "grpc.health.v1": "kvstore",
+    "grpc.reflection.v1alpha": "kvstore",
+}
+"""Package of a service to the process that is asked for it."""
+UNSERVED = "grpc.health.v1.Health/List"
+"""grpcio's asynchronous service of health does not have it, and logs a traceback."""
 
 
-@pytest.mark.parametrize("role", [*LinkRole, None])
-def test_only_the_right_role_is_let_in(
-    cell: RoleCell, certificates: Path, role: LinkRole | None
+async def _outcome(channel: grpc.aio.Channel, method: str) -> str:
+    """Return how a call with an empty message ends."""
+    # One message is sent with the call: a stream's could meet its end, which grpcio calls INTERNAL.
+    call = channel.unary_stream(f"/{method}")(b"", timeout=SHORT_SECONDS)
+    try:
+        await call.read()
+    except grpc.aio.AioRpcError as error:
+        return error.code().name
+    finally:
+        call.cancel()
+    return "OK"
+
+
+def test_every_call_takes_its_roles_and_no_other(
+    cell: RoleCell, certificates: Path, addresses: dict[str, str], tmp_path: Path
 ) -> None:
-    """With a certificate of each role, stolen, and with none."""
+    """All methods of all links, each with no certificate, one of another authority, one that has
+    expired, and the stolen ones of each role."""
+    strangers = make_certificates(tmp_path / "strangers")
+    folders: dict[str, Path | None] = {"none": None, "expired": tmp_path / "expired"}
+    Authority.load(certificates).issue(
+        tmp_path / "expired", LinkRole.WORKER, cell="default", instance="1", days=-0.001
+    )
+    folders |= {"other authority": strangers / LinkRole.WORKER}
+    folders |= {role.value: certificates / role for role in LinkRole}
 
-    async def outcomes() -> dict[str, str]:
-        folder = None if role is None else certificates / role
-        addresses = {name: one.place.address for name, one in cell.members.items()}
-        channels = {
-            name: channel_with(addresses[name], folder, certificates)
-            for name in ("scheduler", "kvstore", "prefill-0")
-        }
-        stores = kv_store_pb2_grpc.KvStoreServiceStub(channels["kvstore"])
-        empty = kv_store_pb2.StatsRequest()
-        calls = {
-            "stats": stores.Stats(empty, timeout=SECONDS),
-            "get": stores.Get(iter(()), timeout=SECONDS),
-            "attach worker": worker_attach_pb2_grpc.WorkerAttachServiceStub(
-                channels["scheduler"]
-            ).AttachWorker(iter(()), timeout=SECONDS),
-            "attach frontend": frontend_attach_pb2_grpc.FrontendAttachServiceStub(
-                channels["scheduler"]
-            ).AttachFrontend(iter(()), timeout=SECONDS),
-            "pull": kv_transfer_pb2_grpc.KvTransferServiceStub(channels["prefill-0"]).Pull(
-                iter(()), timeout=SECONDS
-            ),
-        }
-        found = await _first(list(calls.values()))
-        for channel in channels.values():
-            await channel.close()
-        return dict(zip(calls, found, strict=True))
+    async def outcomes() -> dict[tuple[str, str], str]:
+        found = {}
+        for case, folder in folders.items():
+            channels = {
+                name: channel_with(addresses[name], folder, certificates)
+                for name in set(SERVERS.values())
+            }
+            for method in CALLERS:
+                if method == UNSERVED:
+                    continue
+                package = method.partition("/")[0].rpartition(".")[0]
+                found[method, case] = await _outcome(channels[SERVERS[package]], method)
+            await asyncio.gather(*(channel.close() for channel in channels.values()))
+        return found
 
-    allowed = {
-        "stats": {LinkRole.SCHEDULER, LinkRole.OPERATOR},
-        "get": {LinkRole.WORKER},
-        "attach worker": {LinkRole.WORKER},
-        "attach frontend": {LinkRole.FRONTEND},
-        "pull": {LinkRole.WORKER},
-    }
     found = asyncio.run(outcomes())
-    if role is None:
-        assert set(found.values()) == {"UNAVAILABLE"}
-        return
-    refused = {name for name, code in found.items() if code == "PERMISSION_DENIED"}
-    assert refused == {name for name, roles in allowed.items() if role not in roles}
+    wrong = []
+    for (method, case), code in found.items():
+        if case in ("none", "expired", "other authority"):
+            is_right = code == "UNAVAILABLE"
+        elif LinkRole(case) in CALLERS[method]:
+            is_right = code not in ("PERMISSION_DENIED", "UNAVAILABLE")
+        else:
+            is_right = code == "PERMISSION_DENIED"
+        if not is_right:
+            wrong.append((method, case, code))
+    for method in dict.fromkeys(method for method, _ in found):
+        print(method, *(f"{case}: {found[method, case]}" for case in folders), sep=" | ")
+    assert not wrong
+    test_it_serves(cell)
+
+
+def test_an_operator_asks_the_scheduler(
+    cell: RoleCell, certificates: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With `--tls-dir`; a worker's certificate is no operator's, and without one none answers."""
+    server = ["topology", "--server", cell.members["scheduler"].place.address]
+    folder = certificates / LinkRole.OPERATOR
+    try:
+        assert admin.run("admin", [*server, "--tls-dir", str(folder)]) == 0
+        shown = capsys.readouterr().out
+        assert "hand-off always" in shown
+        assert "decode" in shown
+        with pytest.raises(ForbiddenError):
+            admin.run("admin", [*server, "--tls-dir", str(certificates / LinkRole.WORKER)])
+    finally:
+        links.use(SimpleNamespace(tls_dir=None, insecure=False))
+    with pytest.raises(UnavailableError):
+        admin.run("admin", server)
 
 
 @pytest.mark.long
