@@ -219,6 +219,7 @@ class ServeConfig:
         help="URL of a Redis for the KV store that is started here; none if unset",
     )
     kv_offload: str = forwarded(WorkerConfig, "kv_offload")
+    kv_key_file: str = forwarded(WorkerConfig, "kv_key_file")
     kv_load: str | None = forwarded(SchedulerConfig, "kv_load", default=None)
     api_key: tuple[str, ...] = forwarded(FrontendConfig, "api_key", parse=hidden_key)
     api_key_file: str | None = forwarded(FrontendConfig, "api_key_file", default=None)

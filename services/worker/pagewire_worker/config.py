@@ -192,6 +192,9 @@ class WorkerConfig(ModelFilesConfig):
     kv_connector: str = setting(
         "pagewire", "Client of KV stores: pagewire, or MODULE:CLASS of another one"
     )
+    kv_key_file: str = setting(
+        "", "File with a key of 64 hexadecimal digits: blocks in KV stores are sealed by it"
+    )
     roles: tuple[str, ...] = setting(
         ("prefill", "decode"), "What the worker is used for: prefill, decode or both"
     )

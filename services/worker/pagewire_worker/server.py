@@ -15,7 +15,7 @@ from pagewire_worker.link.health import answer_liveness, answer_readiness
 from pagewire_worker.link.service import SERVICE_NAMES, KvTransferService, register
 from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.loading.replica_memory import ReplicaMemory
-from pagewire_worker.offload.kv_store_client import make_connector
+from pagewire_worker.offload.kv_store_client import connector_of
 from pagewire_worker.parallel.rank_group import RankGroup
 from pagewire_worker.runner.model_thread import ModelThread
 from pagewire_worker.serving.awake import LAST_PULLS_SECONDS
@@ -30,7 +30,7 @@ REPORTED_STEP = 0.05
 async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
     """Serve until `context.stop`. Raises StartupError or PeerRefusedError."""
     parse_address(config.scheduler, setting="--scheduler")
-    connector = None if config.kv_offload == "off" else make_connector(config.kv_connector)
+    connector = connector_of(config)
     service = KvTransferService(is_off=config.kv_transport == "off")
     ports = WorkerPorts(service, AdapterContentService(), asyncio.Event())
     server = await _listen(config, context, ports)

@@ -44,7 +44,14 @@ def deployment(checkpoint: Path, tmp_path: Path) -> Iterator[Deployment]:
         flags = ("--memory-size", "8MiB", "--redis", redis.url)
         flags = (*flags, "--disk-path", str(tmp_path / "disk"), "--disk-size", "64MiB")
         with KvStore(tmp_path, *flags) as store:
-            cluster = start_cluster(checkpoint, kvstore=(store.address,), block_size=BLOCK_SIZE)
+            keys = tmp_path / "keys"
+            keys.write_text("4f" * 32)
+            cluster = start_cluster(
+                checkpoint,
+                kvstore=(store.address,),
+                block_size=BLOCK_SIZE,
+                kv_key_file=str(keys),
+            )
             try:
                 yield Deployment(cluster, store, redis, tmp_path)
             finally:

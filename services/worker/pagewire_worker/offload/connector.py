@@ -19,16 +19,18 @@ class BlockLayout:
         model_fingerprint: SHA-256 over configuration and weights.
         numerics_fingerprint: SHA-256 over device class, type and kernels.
         groups: Shapes of the cache, one per cache group; blocks of all groups have one size.
+        num_seal_bytes: Bytes behind those of the cache, for a store.
     """
 
     model_fingerprint: bytes
     numerics_fingerprint: bytes
     groups: tuple[CacheGroup, ...]
+    num_seal_bytes: int = 0
 
     @property
     def bytes_per_block(self) -> int:
         """Bytes of one payload."""
-        return self.groups[0].bytes_per_block
+        return self.groups[0].bytes_per_block + self.num_seal_bytes
 
     @property
     def of_one_group(self) -> "BlockLayout":

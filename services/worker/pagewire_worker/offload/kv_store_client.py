@@ -7,11 +7,13 @@ is about 0.1 ms of work here; whole payloads are checked in threads.
 import importlib
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from typing import Protocol
 
 from pagewire_shared.errors import StartupError, WireError
 from pagewire_worker.offload.connector import BlockLayout, KvConnector, LoadedBlock, OutgoingBlock
 from pagewire_worker.offload.kv_store_link import KvStoreLink
 from pagewire_worker.offload.layout_convert import layout_to_message
+from pagewire_worker.offload.sealed_connector import SealedConnector, read_keys
 
 STALL_SECONDS = 5.0
 
@@ -71,6 +73,27 @@ class KvStoreConnector:
 
 _FIELD = "kv_connector"
 _METHODS = ("register", "put", "get", "close")
+
+
+class OffloadSettings(Protocol):
+    """The settings of a worker that this module reads."""
+
+    @property
+    def kv_offload(self) -> str: ...
+    @property
+    def kv_connector(self) -> str: ...
+    @property
+    def kv_key_file(self) -> str: ...
+
+
+def connector_of(settings: OffloadSettings) -> KvConnector | None:
+    """Return a worker's connector, or None where it offloads nothing. Raises StartupError."""
+    if settings.kv_offload == "off":
+        return None
+    connector = make_connector(settings.kv_connector)
+    if not settings.kv_key_file:
+        return connector
+    return SealedConnector(connector, read_keys(settings.kv_key_file))
 
 
 def make_connector(name: str) -> KvConnector:

@@ -13,7 +13,7 @@ def layout_to_message(layout: BlockLayout) -> layout_pb2.KvLayout:
             kind=_kind(group),
             num_layers=group.num_layers,
             block_size=group.block_size,
-            bytes_per_block=group.bytes_per_block,
+            bytes_per_block=group.bytes_per_block + layout.num_seal_bytes,
             shard=0,
             num_shards=1,
             dtype=group.dtype,

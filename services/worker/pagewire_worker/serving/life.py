@@ -21,7 +21,7 @@ from pagewire_worker.link.sleep_metrics import SleepMeter
 from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.loading.replica_memory import ReplicaMemory
 from pagewire_worker.offload.connector import KvConnector
-from pagewire_worker.offload.kv_store_client import make_connector
+from pagewire_worker.offload.kv_store_client import connector_of
 from pagewire_worker.runner.model_thread import ModelThread
 from pagewire_worker.runner.plan_runner import SleepingRunner
 from pagewire_worker.serving.awake import AwakeWorker
@@ -74,8 +74,8 @@ class WorkerLife:
     async def _be_awake(self) -> SleepOrder:
         ordered: asyncio.Future[SleepOrder] = asyncio.get_running_loop().create_future()
         connector, self._connector = self._connector, None
-        if connector is None and self._config.kv_offload != "off":
-            connector = make_connector(self._config.kv_connector)
+        if connector is None:
+            connector = connector_of(self._config)
         awake = AwakeWorker(
             config=self._config,
             replica=self._memory.replica,
