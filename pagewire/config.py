@@ -223,6 +223,7 @@ class ServeConfig:
     kv_load: str | None = forwarded(SchedulerConfig, "kv_load", default=None)
     api_key: tuple[str, ...] = forwarded(FrontendConfig, "api_key", parse=hidden_key)
     api_key_file: str | None = forwarded(FrontendConfig, "api_key_file", default=None)
+    audit_log: str = forwarded(ProcessConfig, "audit_log")
     ssl_certfile: str = forwarded(FrontendConfig, "ssl_certfile")
     ssl_keyfile: str = forwarded(FrontendConfig, "ssl_keyfile")
     ssl_ca_certs: str = forwarded(FrontendConfig, "ssl_ca_certs")

@@ -19,6 +19,7 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "API": (
         *("host", "port", "grpc_port", "frontends", "api_key", "api_key_file", "cors_origin"),
         *("ssl_certfile", "ssl_keyfile", "ssl_ca_certs", "ssl_cert_reqs"),
+        *("audit_log",),
     ),
     "load": (
         *("num_prompts", "request_rate", "max_concurrency", "input_len", "output_len", "json"),

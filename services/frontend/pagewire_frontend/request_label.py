@@ -19,6 +19,9 @@ IDEMPOTENCY_KEY = "idempotency-key"
 
 LABEL: ContextVar[str | None] = ContextVar("request_label", default=None)
 
+PEER: ContextVar[str | None] = ContextVar("request_peer", default=None)
+"""Address that the request came from: of its client, or of a proxy in front."""
+
 
 def parse_label(value: bytes) -> str | None:
     """Return the label in a header, 1 to 128 visible ASCII characters; None for any other value."""

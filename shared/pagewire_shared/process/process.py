@@ -17,13 +17,14 @@ from typing import Any, Protocol, TypeVar
 from pagewire_shared.errors import PagewireError, StartupError
 from pagewire_shared.process.logs import configure_logging
 from pagewire_shared.process.loop_watch import watched_loop
-from pagewire_shared.process.metrics import serve_metrics
+from pagewire_shared.process.metrics import package_version, serve_metrics
 from pagewire_shared.process.probe_answers import PROBE, ProbeAnswers
 from pagewire_shared.process.settings import load_config
 from pagewire_shared.process.standby import GO, StandbyGate
 from pagewire_shared.process.status import StatusReporter
 from pagewire_shared.rpc import links
 from pagewire_shared.rpc.address import LOOPBACK, Address, parse_address
+from pagewire_shared.security import audit
 
 _logger = logging.getLogger(__name__)
 
@@ -43,6 +44,8 @@ class _HasProcessConfig(Protocol):
     def tls_dir(self) -> str | None: ...
     @property
     def insecure(self) -> bool: ...
+    @property
+    def audit_log(self) -> str: ...
     @property
     def exit_with_parent(self) -> bool: ...
     @property
@@ -93,6 +96,8 @@ def run_role(
         config = loaded.config
         configure_logging(role, config.log_level, config.log_format)
         status = StatusReporter(role, is_managed=config.exit_with_parent)
+        audit.use(config.audit_log, role)
+        audit.note("started", version=package_version())
         links.use(config)
         context = ProcessContext(status)
         probes = ProbeAnswers(context.answer_probe)
@@ -107,6 +112,9 @@ def run_role(
         status.report("failed", message=message)
         print(f"pagewire {role}: error: {message}", file=sys.stderr, flush=True)
         return EXIT_FAILED
+    finally:
+        audit.note("ended")
+        audit.close()
     return 0
 
 

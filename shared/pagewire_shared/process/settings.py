@@ -70,6 +70,11 @@ class ProcessConfig:
     insecure: bool = setting(
         False, "Listen without --tls-dir on an address that other machines reach"
     )
+    audit_log: str = setting(
+        "",
+        "File of JSON lines about operators' calls, keys, certificates and refusals; - for"
+        " standard output",
+    )
     exit_with_parent: bool = setting(
         False, "Exit when standard input closes; status lines as JSON", is_hidden=True
     )

@@ -9,8 +9,9 @@ from typing import Any
 import grpc.aio
 
 from pagewire_shared.errors import ForbiddenError
+from pagewire_shared.security import audit
 from pagewire_shared.security.callers import may_call
-from pagewire_shared.security.roles import identity_of
+from pagewire_shared.security.roles import LinkRole, identity_of
 
 _logger = logging.getLogger(__name__)
 _NAMES = "x509_subject_alternative_name"
@@ -60,6 +61,9 @@ def check_caller(method: str, context: Any) -> None:
     """Raise ForbiddenError if the caller's roles may not call a method, and log it."""
     peer = identity_of(context.auth_context().get(_NAMES, ()))
     if may_call(method, peer.roles):
+        if LinkRole.OPERATOR in peer.roles:
+            audit.note("operator_call", method=method, who=str(peer), where=context.peer())
         return
+    audit.note(audit.REFUSED, method=method, who=str(peer), where=context.peer())
     _logger.warning("refused %s of %s at %s", method, peer, context.peer())
     raise ForbiddenError(f"{method} may not be called by {peer}")

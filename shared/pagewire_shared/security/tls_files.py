@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from pagewire_shared.errors import StartupError
+from pagewire_shared.security import audit
 
 _logger = logging.getLogger(__name__)
 
@@ -154,7 +155,9 @@ class WatchedTlsFiles:
                     self._files = read_files(self.paths)
                 except StartupError as error:
                     _logger.warning("the certificate before is used: %s", error.message)
+                    audit.note("certificate_unusable", reason=error.message)
                 else:
                     _logger.info("a new certificate is used: %s", self.paths.certificate)
+                    audit.note("certificate_changed", path=str(self.paths.certificate))
                 self._stamp = found
             return self._files

@@ -2,6 +2,7 @@
 those of HTTP and gRPC together."""
 
 import asyncio
+import json
 import logging
 
 import grpc.aio
@@ -13,6 +14,7 @@ from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
 from pagewire_shared.errors import ForbiddenError, OverloadedError
 from pagewire_shared.process.logs import FIELDS
 from pagewire_shared.rpc.errors import from_rpc_error
+from pagewire_shared.security import audit
 
 KEYS = """
 plain=sk-plain
@@ -174,3 +176,44 @@ async def test_one_key_of_several_cannot_open_all_there_is(checkpoint, tmp_path)
         for submit in submits:
             attach.say(submit, "y")
         assert [(await call).status_code for call in calls] == [200] * 3
+
+
+async def test_the_audit_log_tells_who_did_what_and_no_keys(checkpoint, tmp_path):
+    path = tmp_path / "audit"
+    audit.use(str(path), "frontend")
+    try:
+        async with keyed(checkpoint, tmp_path) as (client, attach, frontend):
+            await client.get("/v1/models", headers={"authorization": "Bearer sk-wrong"})
+            await client.post("/sleep", headers={**bearer("plain"), "x-request-id": "night"})
+            admin = admin_pb2_grpc.AdminServiceStub(frontend.channel)
+            with pytest.raises(grpc.aio.AioRpcError):
+                await admin.Topology(admin_pb2.TopologyRequest(), metadata=metadata("plain"))
+            asked = asyncio.ensure_future(
+                admin.ResetPrefixCache(
+                    admin_pb2.ResetPrefixCacheRequest(model="tiny"), metadata=metadata("ops")
+                )
+            )
+            await attach.next("reset_prefix_cache")
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
+            (tmp_path / "keys").write_text("a=sk-other\n")
+            await asyncio.sleep(1.1)
+            await client.get("/v1/models", headers=bearer("other"))
+    finally:
+        audit.close()
+    text = path.read_text()
+    assert "sk-" not in text
+    lines = [json.loads(line) for line in text.splitlines()]
+    refused = [line for line in lines if line["event"] == audit.REFUSED]
+    assert [(one["what"], one.get("who"), one["code"]) for one in refused] == [
+        ("/v1/models", None, "invalid_api_key"),
+        ("/sleep", "plain", "permission_denied"),
+        ("/pagewire.scheduler.v1.AdminService/Topology", "plain", "permission_denied"),
+    ]
+    assert (refused[1]["where"], refused[1]["request_id"]) == ("127.0.0.1", "night")
+    assert refused[2]["where"].startswith("ipv4:127.0.0.1:")
+    (call,) = [line for line in lines if line["event"] == "admin_call"]
+    assert (call["call"], call["who"], call["outcome"]) == ("ResetPrefixCache", "ops", "cancelled")
+    assert call["asked"] == {"model": "tiny"}
+    (changed,) = [line for line in lines if line["event"] == "keys_changed"]
+    assert changed["num_keys"] == 1

@@ -9,8 +9,10 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 
 from pagewire_frontend.access.api_keys import current_caller
+from pagewire_frontend.request_label import LABEL, PEER
 from pagewire_shared.errors import PagewireError
 from pagewire_shared.process.logs import FIELDS
+from pagewire_shared.security import audit
 
 _logger = logging.getLogger(__name__)
 
@@ -46,6 +48,23 @@ def _shown(asked: Any) -> Mapping[str, Any]:
     return shown
 
 
+def note_refusal(what: str, error: PagewireError) -> None:
+    """Write to the audit log that a key may not do this, is not valid, or is over its limits.
+
+    Args:
+        what: Path or method.
+    """
+    caller = current_caller()
+    audit.note(
+        audit.REFUSED,
+        what=what,
+        who=caller.label if caller is not None else None,
+        where=PEER.get(),
+        request_id=LABEL.get(),
+        code=error.code,
+    )
+
+
 @contextmanager
 def noted(name: str, asked: Any) -> Iterator[None]:
     """Log a call when it ends, however it does."""
@@ -61,4 +80,16 @@ def noted(name: str, asked: Any) -> Iterator[None]:
         outcome = "internal_error"
         raise
     finally:
-        note_call(name, outcome=outcome, asked=asked, seconds=time.monotonic() - began_at)
+        seconds = time.monotonic() - began_at
+        note_call(name, outcome=outcome, asked=asked, seconds=seconds)
+        caller = current_caller()
+        audit.note(
+            "admin_call",
+            call=name,
+            who=caller.label if caller is not None else None,
+            where=PEER.get(),
+            request_id=LABEL.get(),
+            outcome=outcome,
+            asked=_shown(asked),
+            seconds=round(seconds, 3),
+        )

@@ -16,6 +16,7 @@ from pagewire_frontend.access.scopes import require_scope
 from pagewire_shared.errors import AuthenticationError, ForbiddenError, StartupError
 from pagewire_shared.identity.api_key import ApiKey, digest_of, parse_api_key
 from pagewire_shared.identity.key_rights import KeyScope
+from pagewire_shared.security import audit
 
 _logger = logging.getLogger(__name__)
 
@@ -124,9 +125,11 @@ class ApiKeys:
             self._read = _read_file(self._file)
         except StartupError as error:
             _logger.error("%s; the keys read before stay valid", error)
+            audit.note("keys_unreadable", reason=error.message)
         else:
             self._usages.set_keys(self._all())
             _logger.info("read %d API keys from %s", len(self._read), self._file)
+            audit.note("keys_changed", path=str(self._file), num_keys=len(self._read))
 
 
 def _stamp(file: Path | None) -> tuple[int, int, int] | None:

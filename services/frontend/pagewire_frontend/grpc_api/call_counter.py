@@ -8,6 +8,7 @@ from typing import Any
 import grpc.aio
 
 from pagewire_frontend.metrics.requests import RequestTimer, counted
+from pagewire_frontend.request_label import LABEL, PEER, label_in
 from pagewire_shared.errors import PagewireError
 
 _OK = grpc.StatusCode.OK.name
@@ -63,6 +64,8 @@ class _Call:
         self._exchange = RequestTimer(method, _OK)
         self._count = counted("grpc", self._exchange)
         self._count.__enter__()
+        PEER.set(context.peer())
+        LABEL.set(label_in(context.invocation_metadata()))
         context.add_done_callback(self._end)
 
     @contextmanager

@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from pagewire_frontend.access.admin_log import note_call
+from pagewire_frontend.access.admin_log import note_call, note_refusal
 from pagewire_frontend.access.api_keys import ApiKeys, Caller, set_caller
 from pagewire_frontend.access.scopes import OPEN_SERVICES, OPERATING, scope_of_method
 from pagewire_shared.errors import ForbiddenError, PagewireError
@@ -45,7 +45,7 @@ class KeyInterceptor(grpc.aio.ServerInterceptor):
             if caller is not None:
                 _check(caller, details.method)
         except PagewireError as error:
-            return _refusing(handler, error)
+            return _refusing(handler, details.method, error)
         return handler
 
 
@@ -62,14 +62,16 @@ def _check(caller: Caller, method: str) -> None:
         caller.usage.begin_request()
 
 
-def _refusing(handler: Any, error: PagewireError) -> Any:
+def _refusing(handler: Any, method: str, error: PagewireError) -> Any:
     """Return a handler of the same shape that raises `error`, for the ErrorInterceptor to turn
     into a status."""
 
     async def refuse(request: Any, context: Any) -> Any:
+        note_refusal(method, error)
         raise error
 
     async def refuse_stream(request: Any, context: Any) -> AsyncIterator[Any]:
+        note_refusal(method, error)
         raise error
         yield
 

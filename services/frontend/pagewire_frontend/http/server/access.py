@@ -8,7 +8,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pagewire_frontend.access.admin_log import note_call
+from pagewire_frontend.access.admin_log import note_call, note_refusal
 from pagewire_frontend.access.api_keys import ApiKeys, Caller, set_caller
 from pagewire_frontend.access.scopes import OPERATING, is_open, scope_of_path
 from pagewire_frontend.http.server.errors import envelope, error_response, json_response
@@ -60,6 +60,7 @@ class KeyMiddleware:
             if caller is not None:
                 _check(caller, scope)
         except PagewireError as error:
+            note_refusal(scope["path"], error)
             answer: ASGIApp = error_response(error)
         else:
             answer = self._app

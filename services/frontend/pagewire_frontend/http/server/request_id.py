@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pagewire_frontend.request_label import LABEL, parse_label
+from pagewire_frontend.request_label import LABEL, PEER, parse_label
 from pagewire_frontend.traces.parent import PARENT, parent_in
 
 REQUEST_ID = "x-request-id"
@@ -37,6 +37,7 @@ class RequestIdMiddleware:
             return
         label = label_of(scope["headers"])
         LABEL.set(label)
+        PEER.set(scope["client"][0] if scope.get("client") else None)
         PARENT.set(parent_in(scope["headers"]))
 
         async def send_labelled(message: Message) -> None:
