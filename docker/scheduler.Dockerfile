@@ -19,7 +19,7 @@ RUN rm -r pagewire/builtin_*
 # Modules are compiled here, since nobody can write where the file system is read-only; without the
 # times of their sources, which layers round. What only a newer Python understands is left out.
 RUN python3 -m pip --python /opt/pagewire/bin/python install --no-cache-dir --no-compile \
-        --constraint constraints.txt '.[scheduler]' \
+        --constraint constraints.txt '.[scheduler,certs]' \
     && python3 -m pip --python /opt/pagewire/bin/python list --format=freeze --exclude pagewire \
         > /opt/pagewire/requirements.txt \
     && { /opt/pagewire/bin/python -m compileall -q -f -j 0 --invalidation-mode unchecked-hash \
@@ -34,6 +34,8 @@ LABEL org.opencontainers.image.title="pagewire-scheduler" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 COPY --from=builder /opt/pagewire /opt/pagewire
+# For `pagewire certs` of the compose file: a new volume takes the owner of the folder that it is mounted on.
+RUN install -d -o 10001 -g 10001 -m 0700 /certs
 # Whatever is written goes to the home folder: mount memory there and the rest can be read-only.
 ENV PATH=/opt/pagewire/bin:$PATH \
     HOME=/tmp \

@@ -25,6 +25,7 @@ EXTERNAL = {
     "elsewhere": {"keys", "hub", "models", "redis", "test-key"},
     "disaggregated": {"models"},
     "keda": {"models"},
+    "public-tls": {"public"},
     # cert-manager makes them.
     "tls": {"mine", *(f"pw-pagewire-{role}-tls" for role in ("frontend", "scheduler", "kvstore"))},
 }

@@ -3,7 +3,10 @@
 import re
 
 import pytest
+from cryptography import x509
 
+from pagewire_shared.security.roles import LINK_HOST, LinkRole
+from pagewire_shared.security.tls_files import TlsPaths, read_files
 from support.charts.chart_variants import BUILTIN, EVERYTHING, VARIANTS
 from support.charts.charts import Release, bytes_of, named, pods_of, render
 
@@ -23,6 +26,8 @@ def test_processes_have_three_probes_at_ports_that_they_have(objects):
         for probe in PROBES:
             description = pods.container[probe]
             (how,) = {"grpc", "httpGet", "tcpSocket", "exec"} & description.keys()
+            # A command would start a Python each time.
+            assert how != "exec" or pods.role == "redis"
             if how != "exec":
                 port = description[how]["port"]
                 # The probe of gRPC takes no names.
@@ -32,12 +37,11 @@ def test_processes_have_three_probes_at_ports_that_they_have(objects):
 
 
 def service_asked(probe):
-    """Return the health service that a probe asks, by the kubelet or by a command with TLS."""
+    """Return the health service that a probe asks, beside the metrics where gRPC has TLS."""
     if "grpc" in probe:
         return probe["grpc"]["service"]
-    _, _, _, service, tls_dir = probe["exec"]["command"]
-    assert tls_dir == "--tls-dir=/etc/pagewire/tls"
-    return service.removeprefix("--service=")
+    assert probe["httpGet"]["port"] == "metrics"
+    return probe["httpGet"]["path"].removeprefix("/health/")
 
 
 def test_roles_have_certificates_or_say_that_they_have_none(objects):
@@ -262,3 +266,30 @@ def test_a_process_that_hangs_is_found_and_ended_within_15_s(objects):
         assert probe["failureThreshold"] >= 3
         assert probe["terminationGracePeriodSeconds"] <= 5
         assert "terminationGracePeriodSeconds" not in pods.container["readinessProbe"]
+
+
+def test_the_chart_makes_certificates_of_its_own_authority(helm, tmp_path):
+    objects = render(helm, VARIANTS["default"])
+    secrets = {
+        item["metadata"]["name"].removeprefix("pw-pagewire-"): item["stringData"]
+        for item in objects
+        if item["kind"] == "Secret"
+    }
+    assert secrets.pop("authority").keys() == {"ca.crt", "ca.key"}
+    assert secrets.keys() == {f"{role}-tls" for role in LinkRole}
+    for role in LinkRole:
+        for name, text in secrets[f"{role}-tls"].items():
+            (tmp_path / name).write_text(text)
+        files = read_files(TlsPaths.in_folder(tmp_path))
+        certificate = x509.load_pem_x509_certificate(files.certificate)
+        certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(files.authority))
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        assert names.get_values_for_type(x509.DNSName) == [role.host, LINK_HOST]
+
+
+def test_public_ports_have_the_certificate_that_is_named(helm):
+    (pods,) = pods_of(render(helm, VARIANTS["public-tls"]), "frontend")
+    assert "--ssl-certfile=/etc/pagewire/public/tls.crt" in pods.container["args"]
+    assert {pods.container[probe]["httpGet"]["scheme"] for probe in PROBES} == {"HTTPS"}
+    (plain,) = pods_of(render(helm, VARIANTS["default"]), "frontend")
+    assert {plain.container[probe]["httpGet"]["scheme"] for probe in PROBES} == {"HTTP"}

@@ -1,20 +1,28 @@
 """The compose files: they load, and what they say fits the roles, the images and one another."""
 
+import contextlib
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 from deploy.dockerfile import read_dockerfile
 
+from pagewire.cli.certs import command
 from pagewire_frontend.config import FrontendConfig
 from pagewire_kvstore.config import KvStoreConfig
 from pagewire_scheduler.config import SchedulerConfig
 from pagewire_shared.process.settings import load_config
+from pagewire_shared.security.tls_files import TlsPaths, read_files
 from pagewire_worker.config import WorkerConfig
+from support.processes.processes import free_port, wait_until
 from support.source_tree import ROOT
 
 DOCKER = ROOT / "docker"
@@ -47,6 +55,8 @@ def load(name: str, **environ: str) -> dict[str, dict[str, Any]]:
 
 
 SERVICES = load("compose.yaml")
+CERTS = SERVICES.pop("certs")
+"""The job that makes the certificates of the roles."""
 
 
 @pytest.fixture(params=CONFIGS)
@@ -112,12 +122,13 @@ def test_health_is_asked_where_it_listens(role: str) -> None:
     check = SERVICES[role]["healthcheck"]
     kind, *words = check["test"]
     assert kind == "CMD"
-    program, command, address = words
-    assert (program, command) == ("pagewire", "health")
-    match = re.fullmatch(r"(?:http://)?127\.0\.0\.1:(\d+)(/ready)?", address)
+    program, word, address = words
+    assert (program, word) == ("pagewire", "health")
+    match = re.fullmatch(r"http://127\.0\.0\.1:(\d+)(/ready|/health/readiness)", address)
     assert match is not None
-    assert match[1] in listens(role)
-    assert (match[2] == "/ready") is address.startswith("http://") is (role == "frontend")
+    # Where gRPC has TLS, health is beside the metrics.
+    assert (match[2] == "/ready") is (match[1] in listens(role)) is (role == "frontend")
+    assert match[1] in (*listens(role), str(config_of(role).metrics_port))
     assert seconds(check["timeout"]) <= seconds(check["interval"])
     assert "start_period" in check
     # What hangs is shown as fast as on Kubernetes.
@@ -179,3 +190,80 @@ def test_the_gpu_override_changes_the_worker_only() -> None:
     assert device == {"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}
     assert config_of("worker", {"worker": {**SERVICES["worker"], **change}}).device == "cuda"
     assert config_of("worker").device == "cpu"
+
+
+def test_each_role_sees_its_own_certificate_and_no_other(role: str, tmp_path: Path) -> None:
+    config, service = config_of(role), SERVICES[role]
+    (mount,) = service["volumes"]
+    assert (mount["target"], mount["read_only"]) == (config.tls_dir, True)
+    assert not config.insecure
+    assert service["depends_on"]["certs"] == {"condition": "service_completed_successfully"}
+    folder = run_certs(tmp_path)
+    files = read_files(TlsPaths.in_folder(folder / mount["volume"]["subpath"]))
+    run_certs(tmp_path)
+    assert read_files(TlsPaths.in_folder(folder / role)) == files, "they are made once"
+    (folder / role / "tls.crt").unlink()
+    run_certs(tmp_path)
+    assert read_files(TlsPaths.in_folder(folder / role)).authority == files.authority
+
+
+def run_certs(root: Path) -> Path:
+    """Run the job with its volume at a folder; return the folder."""
+    assert CERTS["entrypoint"] == ["pagewire", "certs", "init"]
+    (volume,) = CERTS["volumes"]
+    _, _, target = volume.partition(":")
+    folder = root / "certs"
+    words = [str(folder) if word == target else word for word in CERTS["command"]]
+    assert command.run("certs", ["init", *words]) == 0
+    return folder
+
+
+def test_the_job_is_confined_and_ends() -> None:
+    assert CERTS["restart"] == "no"
+    assert CERTS["read_only"] is True
+    assert CERTS["depends_on"] == {}
+    dockerfile = read_dockerfile(DOCKER / "scheduler.Dockerfile")
+    assert CERTS["image"] == SERVICES["scheduler"]["image"]
+    assert any("/certs" in text and "10001" in text for text in dockerfile.all_of("RUN"))
+
+
+@pytest.mark.long
+def test_the_roles_serve_as_the_file_says(tmp_path: Path) -> None:
+    """Their commands, with ports and folders of this machine."""
+    certificates = run_certs(tmp_path)
+    ports = {str(port): free_port() for port in (8000, 8001, 8100, 8200, 8300)}
+
+    def here(role: str, word: str) -> str:
+        flag, _, value = word.partition("=")
+        if flag == "--tls-dir":
+            return f"{flag}={certificates / role}"
+        if flag in ("--metrics-host", "--host"):
+            return f"{flag}=127.0.0.1"
+        if flag == "--metrics-port":
+            return f"{flag}={free_port()}"
+        host, _, port = value.rpartition(":")
+        if host or value in ports:
+            return f"{flag}=127.0.0.1:{ports[port]}" if host else f"{flag}={ports[value]}"
+        return word
+
+    with contextlib.ExitStack() as stack:
+        for role in ("scheduler", "kvstore", "worker", "frontend"):
+            words = [here(role, word) for word in SERVICES[role]["command"]]
+            process = subprocess.Popen(
+                [sys.executable, "-m", "pagewire", role, *words],
+                env=os.environ | SERVICES[role].get("environment", {}),
+            )
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+        url = f"http://127.0.0.1:{ports['8000']}"
+        wait_until(lambda: is_ready(url), 120.0, "the frontend is ready")
+        body = {"prompt": "Once", "max_tokens": 4}
+        answer = httpx.post(f"{url}/v1/completions", json=body, timeout=60)
+        assert answer.status_code == 200, answer.text
+
+
+def is_ready(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/ready", timeout=5).status_code == 200
+    except httpx.TransportError:
+        return False

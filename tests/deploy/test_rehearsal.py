@@ -147,6 +147,8 @@ def test_a_pod_that_drains_is_not_ready(cell: Rehearsal) -> None:
         assert next(lines).startswith("data: ")
         worker.process.process.terminate()
         probe = worker.plan.container["readinessProbe"]
-        wait_until(lambda: not ask(probe, worker.host, {}), PATIENCE_SECONDS, "it is not ready")
+        (port,) = [p for p in worker.plan.container["ports"] if p["name"] == "metrics"]
+        ports = {"metrics": port["containerPort"]}
+        wait_until(lambda: not ask(probe, worker.host, ports), PATIENCE_SECONDS, "it is not ready")
         assert worker.process.process.poll() is None, "it has not drained"
     assert worker.process.wait_end(worker.plan.grace_seconds) == 0

@@ -188,6 +188,11 @@ resources:
 {{- end }}
 {{- end -}}
 
+{{/* How clients speak to the frontends' HTTP port. */}}
+{{- define "pagewire.frontendScheme" -}}
+{{- ternary "https" "http" (ne .Values.frontend.tlsSecret "") -}}
+{{- end -}}
+
 {{/* The secret with the certificate of a role. */}}
 {{- define "pagewire.tlsSecret" -}}
 {{- default (printf "%s-%s-tls" (include "pagewire.fullname" .root) .component) (get .root.Values.tls.secrets .component) -}}
@@ -209,16 +214,10 @@ livenessProbe:
   {{- include "pagewire.hungGrace" . | nindent 2 }}
 {{- end -}}
 
-{{/* The kubelet speaks no TLS to gRPC: a command with the role's own certificate asks in its place. */}}
+{{/* The kubelet speaks no TLS to gRPC: it asks beside the metrics in its place. */}}
 {{- define "pagewire.asked" -}}
 {{- if .role.root.Values.tls.enabled -}}
-exec:
-  command:
-    - pagewire
-    - health
-    - 127.0.0.1:{{ .role.port }}
-    - --service={{ .service }}
-    - --tls-dir=/etc/pagewire/tls
+httpGet: {path: /health/{{ .service }}, port: metrics}
 {{- else -}}
 grpc: {port: {{ .role.port }}, service: {{ .service }}}
 {{- end -}}

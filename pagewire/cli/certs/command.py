@@ -41,6 +41,9 @@ def run(name: str, argv: Sequence[str]) -> int:
         help_text = f"days that every certificate has to last ({SOON_DAYS:g})"
         parser.add_argument("--soon", type=float, default=SOON_DAYS, metavar="DAYS", help=help_text)
         return _show(parser.parse_args(words))
+    if action == "init":
+        help_text = "leave what is there as it is, and make the rest"
+        parser.add_argument("--keep", action="store_true", help=help_text)
     help_text = f"name of the cell, as --cell of the scheduler ({DEFAULT_CELL})"
     parser.add_argument("--cell", default=DEFAULT_CELL, help=help_text)
     help_text = f"days that certificates of roles last ({DAYS:g})"
@@ -60,9 +63,16 @@ def _days(text: str) -> float:
 def _init(options: argparse.Namespace) -> int:
     from pagewire.cli.certs.authority import Authority
 
-    authority = Authority.create(options.dir, options.cell, AUTHORITY_DAYS)
+    has_one = options.keep and (options.dir / AUTHORITY).exists()
+    authority = (
+        Authority.load(options.dir)
+        if has_one
+        else Authority.create(options.dir, options.cell, AUTHORITY_DAYS)
+    )
     for role in LinkRole:
         folder = options.dir / role
+        if has_one and (folder / CERTIFICATE).exists():
+            continue
         authority.issue(folder, role, cell=options.cell, instance="1", days=options.days)
         print(f"{folder}: for --tls-dir of {_article(role)} {role}")
     print(f"Keep {options.dir / 'ca.key'} where no role reaches it.")

@@ -1,4 +1,4 @@
-"""A small HTTP server for the page /metrics, in a thread with its own event loop.
+"""A small HTTP server for /metrics and /health, in a thread with its own event loop.
 
 Connections are few, with one request each and deadlines of some seconds. Neither a scrape nor a
 slow client delays the process.
@@ -10,6 +10,8 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
+
+from pagewire_shared.process.health_page import FOLDER, is_serving
 
 MAX_CONNECTIONS = 16
 HEAD_BYTES = 8 * 1024
@@ -77,11 +79,12 @@ class MetricsServer:
             return _answer(400, b"")
         method, target, _ = words
         path, _, query = target.partition("?")
-        if path != PATH:
+        is_health = path.startswith(FOLDER)
+        if path != PATH and not is_health:
             return _answer(404, b"metrics are at /metrics\n")
         if method != "GET":
             return _answer(405, b"", ("Allow", "GET"))
-        return self._render(query, lines)
+        return await _health(path.removeprefix(FOLDER)) if is_health else self._render(query, lines)
 
     def _render(self, query: str, lines: list[str]) -> bytes:
         # The Accept header is not passed on: in OpenMetrics, prometheus-client writes the colons of
@@ -98,6 +101,13 @@ class MetricsServer:
             _logger.exception("the metrics cannot be shown")
             return _answer(500, b"")
         return _answer(200, body, *headers)
+
+
+async def _health(name: str) -> bytes:
+    found = await asyncio.to_thread(is_serving, name)
+    if found is None:
+        return _answer(404, b"health is at /health/startup, readiness and liveness\n")
+    return _answer(200 if found else 503, b"SERVING\n" if found else b"NOT_SERVING\n")
 
 
 def _answer(status: int, body: bytes, *headers: tuple[str, str]) -> bytes:

@@ -15,6 +15,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from pagewire_shared.errors import StartupError
+from pagewire_shared.process import health_page
 from pagewire_shared.rpc import links
 from pagewire_shared.rpc.address import Address, require_free
 from pagewire_shared.rpc.errors import ErrorInterceptor
@@ -98,6 +99,8 @@ class RpcServer:
 
     async def _set(self, name: str, is_serving: bool) -> None:
         await self.health.set(name, SERVING if is_serving else NOT_SERVING)
+        if name in (STARTUP, READINESS, LIVENESS):
+            health_page.note(name, is_serving)
 
     async def stop(self, grace_seconds: float) -> None:
         """Answer NOT_SERVING, take no new calls and end open calls after the grace."""

@@ -79,6 +79,8 @@ class ChartProcesses:
         flag, _, value = arg.partition("=")
         if flag == "--api-key-file":
             return f"{flag}={self._secret(self.pods[role], value)}"
+        if flag == "--tls-dir":
+            return f"{flag}={self._secrets(role, value)}"
         if flag in ("--host", "--metrics-host"):
             return f"{flag}=127.0.0.1"
         if flag in ("--port", "--grpc-port", "--metrics-port"):
@@ -95,6 +97,14 @@ class ChartProcesses:
         file = self._folder / name
         file.write_bytes(plan_pod(pods, 0, self._objects).files[folder][name])
         return file
+
+    def _secrets(self, role: str, path: str) -> Path:
+        """Write all that is mounted at `path`; return its folder."""
+        folder = self._folder / f"{role}-tls"
+        folder.mkdir(exist_ok=True)
+        for name, content in plan_pod(self.pods[role], 0, self._objects).files[path].items():
+            (folder / name).write_bytes(content)
+        return folder
 
     def metrics(self, role: str) -> str:
         """Return what Prometheus would read."""

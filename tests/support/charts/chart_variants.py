@@ -108,6 +108,7 @@ EVERYTHING: dict[str, Any] = {
 }
 
 BARE: dict[str, Any] = {
+    "tls": {"enabled": False},
     "serviceAccount": {"create": False},
     "kvstore": {"enabled": False},
     "networkPolicy": {"enabled": False},
@@ -137,6 +138,7 @@ VARIANTS: dict[str, Release] = {
     "group": Release({"frontend": {"group": ON, "replicas": 3}}),
     "scaled-group": Release({"frontend": {"group": ON, "autoscaling": {**ON, "maxReplicas": 4}}}),
     "tls": Release(TLS),
+    "public-tls": Release({"frontend": {"tlsSecret": "public"}}),
     "oldest": Release(flags=["--kube-version", "1.27.0"]),
     "long-name": Release({"workers": [{**BUILTIN, "name": "a" * 20}]}, name="r" * 53),
     "own-name": Release({"fullnameOverride": "mine", "nameOverride": "other"}),

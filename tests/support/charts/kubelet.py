@@ -26,7 +26,10 @@ def ask(probe: Mapping[str, Any], host: str, ports: Mapping[str, int]) -> bool:
         asked = probe["httpGet"]
         port = ports.get(asked["port"], asked["port"])
         try:
-            answer = httpx.get(f"http://{host}:{port}{asked['path']}", timeout=seconds)
+            scheme = asked.get("scheme", "HTTP").lower()
+            url = f"{scheme}://{host}:{port}{asked['path']}"
+            # As the kubelet does.
+            answer = httpx.get(url, timeout=seconds, verify=False)
         except httpx.TransportError:
             return False
         return 200 <= answer.status_code < 400
