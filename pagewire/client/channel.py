@@ -6,7 +6,7 @@ from typing import Final
 
 import grpc.aio
 
-from pagewire.client.target import Target
+from pagewire.client.target import ServerTarget
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.rpc import links
 from pagewire_shared.rpc.options import public_channel_options
@@ -15,7 +15,7 @@ AUTHORITY_VARIABLE: Final = "PAGEWIRE_SERVER_CA"
 """File with the authorities of servers, in PEM, where no other is given."""
 
 
-def open_channel(target: Target, ca_file: str | None = None) -> grpc.aio.Channel:
+def open_channel(target: ServerTarget, ca_file: str | None = None) -> grpc.aio.Channel:
     """Return a channel to a server.
 
     Args:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pagewire.client.channel import authority_file
-from pagewire.client.target import Target, parse_target
+from pagewire.client.target import ServerTarget, parse_target
 from pagewire_shared.errors import UnavailableError
 from pagewire_shared.rpc.address import Address
 
@@ -35,7 +35,7 @@ class Endpoint:
     grpc_port: int | None = None
 
 
-def probe(target: Target, seconds: float = PROBE_SECONDS) -> Endpoint:
+def probe(target: ServerTarget, seconds: float = PROBE_SECONDS) -> Endpoint:
     """Return what speaks at an address. Raises UnavailableError where nothing listens."""
     address = target.address
     if address.is_unix:
@@ -56,7 +56,7 @@ def probe(target: Target, seconds: float = PROBE_SECONDS) -> Endpoint:
     return Endpoint(address, is_http=True, grpc_port=_grpc_port(answer))
 
 
-def _encrypted(plain: socket.socket, target: Target) -> socket.socket:
+def _encrypted(plain: socket.socket, target: ServerTarget) -> socket.socket:
     if not target.is_tls:
         return plain
     context = ssl.create_default_context(cafile=authority_file())

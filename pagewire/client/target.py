@@ -1,4 +1,4 @@
-"""Where a client finds a server: host:port, unix:path or a URL. `https` means TLS, of gRPC, too."""
+"""Parses where a server is: host:port, unix:path or a URL. `https` means TLS, of gRPC, too."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +11,7 @@ _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ServerTarget:
     """An address, and whether TLS is spoken there."""
 
     address: Address
@@ -20,19 +20,19 @@ class Target:
     def __str__(self) -> str:
         return f"https://{self.address}" if self.is_tls else str(self.address)
 
-    def with_port(self, port: int) -> "Target":
+    def with_port(self, port: int) -> "ServerTarget":
         """Return another port of the same server."""
-        return Target(Address(self.address.host, port), self.is_tls)
+        return ServerTarget(Address(self.address.host, port), self.is_tls)
 
 
-def parse_target(text: str, setting: str) -> Target:
+def parse_target(text: str, setting: str) -> ServerTarget:
     """Return the server in "host:port", "unix:path" or a URL.
 
     Raises:
         InvalidRequestError: The text has another form; names `setting`.
     """
     if "://" not in text:
-        return Target(parse_address(text, setting=setting))
+        return ServerTarget(parse_address(text, setting=setting))
     parts = urlsplit(text)
     try:
         port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
@@ -42,4 +42,4 @@ def parse_target(text: str, setting: str) -> Target:
         raise InvalidRequestError(
             f"{setting}: {text!r} is not host:port, unix:path or a URL", field=setting
         )
-    return Target(Address(parts.hostname, port), parts.scheme == "https")
+    return ServerTarget(Address(parts.hostname, port), parts.scheme == "https")

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 
 from pagewire_frontend.access.api_keys import ApiKeys
 from pagewire_frontend.access.key_usage import KeyUsages
-from pagewire_frontend.access.public_tls import PublicTls, public_tls
+from pagewire_frontend.access.public_tls import PublicTls, public_guard, public_tls
 from pagewire_frontend.adapter_start import allowed_paths, make_adapters, serving_adapters
 from pagewire_frontend.adapters.calls import AdapterCalls
 from pagewire_frontend.adapters.folder_watch import FolderWatch
@@ -298,9 +298,7 @@ async def _servers(
     streams: LocalStreams,
 ) -> AsyncIterator[tuple[RpcServer, HttpServer | None]]:
     http, grpc_port = None, GrpcPort()
-    bodies = Bodies(config.max_body_size)
-    keys = _api_keys(config)
-    tls = public_tls(config)
+    bodies, keys, tls = Bodies(config.max_body_size), _api_keys(config), public_tls(config)
     adapters = AdapterCalls(engine.models.adapters, allowed_paths(config), group.peers)
     if config.http:
         app = make_app(
@@ -331,8 +329,7 @@ async def _servers(
             grpc_service.SERVICE_NAMES,
             setting=grpc_setting(config),
             is_port_shared=config.shared_ports,
-            is_public=True,
-            credentials=tls.credentials() if tls is not None else None,
+            public=public_guard(tls),
             interceptors=_interceptors(keys),
         )
         grpc_port.number = None if rpc.address.is_unix else rpc.address.port

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
-from pagewire_shared.process.health_page import FOLDER, is_serving
+from pagewire_shared.rpc.health_page import FOLDER, is_serving
 
 MAX_CONNECTIONS = 16
 HEAD_BYTES = 8 * 1024

@@ -6,7 +6,7 @@ import itertools
 import logging
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from pagewire_shared.errors import StartupError
-from pagewire_shared.process import health_page
-from pagewire_shared.rpc import links
+from pagewire_shared.rpc import health_page, links
 from pagewire_shared.rpc.address import Address, require_free
 from pagewire_shared.rpc.errors import ErrorInterceptor
 from pagewire_shared.rpc.options import Options, server_options
@@ -154,8 +153,7 @@ async def start_server(
     *,
     setting: str,
     is_port_shared: bool = False,
-    is_public: bool = False,
-    credentials: grpc.ServerCredentials | None = None,
+    public: links.ServerGuard | None = None,
     interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
     options: Options | None = None,
 ) -> RpcServer:
@@ -167,19 +165,14 @@ async def start_server(
         service_names: Full names of the services, for health and reflection.
         setting: Setting that the StartupError names when the address is taken.
         is_port_shared: Several processes may listen on this port.
-        is_public: Callers have API keys. Else they are roles, and links.py says how they speak.
-        credentials: TLS of a public server; None for none.
+        public: How clients speak to a public server. None where callers are roles; see links.py.
         interceptors: Interceptors behind the one that turns errors into statuses.
         options: Options of the server; None for those of control streams.
     """
     if not is_port_shared:
         require_free(address, setting=setting)
-    if is_public:
-        guard = links.ServerGuard(credentials=credentials)
-    else:
-        guard = links.guard(address, setting=setting)
+    guard = links.guard(address, setting=setting) if public is None else public
     servicer = health.aio.HealthServicer()
-    names = (*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
     socket_file = SocketFile(address.path) if address.is_unix else None
 
     async def open_server(where: Address) -> tuple[grpc.aio.Server, int]:
@@ -189,7 +182,8 @@ async def start_server(
         )
         register(server)
         health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-        reflection.enable_server_reflection(names, server)
+        own = (health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection((*service_names, *own), server)
         if socket_file is None:
             port = _listen(server, str(where), guard.credentials)
             await server.start()
@@ -207,7 +201,7 @@ async def start_server(
     started = RpcServer(
         server=server,
         health=servicer,
-        address=address if address.is_unix else Address(host=address.host, port=port),
+        address=address if address.is_unix else replace(address, port=port),
         service_names=tuple(service_names),
         _open=open_server,
         _socket_file=socket_file,

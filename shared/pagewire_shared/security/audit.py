@@ -43,7 +43,7 @@ class AuditLog:
         self._num_left_out = 0
 
     def note(self, event: str, **fields: Any) -> None:
-        """Write a line; fields that are None are left out of it."""
+        """Write a line; a field without a value is left out of it."""
         if event == REFUSED and not self._has_room():
             self._num_left_out += 1
             return

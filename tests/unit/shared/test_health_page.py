@@ -7,8 +7,8 @@ import urllib.request
 
 import pytest
 
-from pagewire_shared.process import health_page
 from pagewire_shared.process.metrics_server import MetricsServer
+from pagewire_shared.rpc import health_page
 from pagewire_shared.rpc.address import Address
 from pagewire_shared.rpc.server import start_server
 from support.processes.processes import free_port

@@ -59,7 +59,11 @@ async def test_an_open_internal_port_is_logged_once(
     # Without opening one here.
     with mock.patch.object(Address, "is_local", new=False), links_of(None, insecure=True):
         server = await start_server(
-            Address("127.0.0.1", 0), lambda _: None, [], setting="--listen", is_public=is_public
+            Address("127.0.0.1", 0),
+            lambda _: None,
+            [],
+            setting="--listen",
+            public=links.NO_GUARD if is_public else None,
         )
         await server.stop(0)
     warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]

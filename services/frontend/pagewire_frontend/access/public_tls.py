@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 import grpc
 
-from pagewire_shared.rpc.links import following_credentials
+from pagewire_shared.rpc.links import NO_GUARD, ServerGuard, following_credentials
 from pagewire_shared.security.tls_files import TlsPaths, WatchedTlsFiles
 
 _logger = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class PublicTls:
         return self._context
 
     def credentials(self) -> grpc.ServerCredentials:
-        """Return what gRPC listens with. gRPC asks clients for certificates always or never."""
+        """Return what gRPC listens with, which asks clients for certificates always or never."""
         return following_credentials(self._watched, asks_clients=self._reqs is ssl.CERT_REQUIRED)
 
     def _make(self) -> ssl.SSLContext:
@@ -72,3 +72,8 @@ class PublicTls:
 def public_tls(settings: PublicTlsSettings) -> PublicTls | None:
     """Return the TLS of the public ports, or None without a certificate. Raises StartupError."""
     return PublicTls(settings) if settings.ssl_certfile else None
+
+
+def public_guard(tls: PublicTls | None) -> ServerGuard:
+    """Return how clients speak to the gRPC port."""
+    return NO_GUARD if tls is None else ServerGuard(credentials=tls.credentials())
