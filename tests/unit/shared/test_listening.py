@@ -12,6 +12,7 @@ from pagewire_frontend.config import FrontendConfig
 from pagewire_kvstore.config import KvStoreConfig
 from pagewire_scheduler.config import SchedulerConfig
 from pagewire_shared.process.process import _metrics_host
+from pagewire_shared.rpc import links
 from pagewire_shared.rpc.address import Address, parse_address
 from pagewire_shared.rpc.server import start_server
 from pagewire_worker.config import WorkerConfig

@@ -26,10 +26,15 @@ _SCHEME = "bearer"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The key of a request, and its usage."""
+    """The key of a request, its usage, and the tenant of what it asks for.
+
+    Attributes:
+        tenant: None for the tenant that the request names, or the default one.
+    """
 
     key: ApiKey
     usage: KeyUsage
+    tenant: str | None
 
     @property
     def label(self) -> str:
@@ -96,7 +101,15 @@ class ApiKeys:
         expires_at = found.rights.expires_at
         if expires_at is not None and self._time() >= expires_at:
             raise AuthenticationError("the API key has expired")
-        return Caller(found, self._usages.of(found))
+        return Caller(found, self._usages.of(found), self._tenant_of(found))
+
+    def _tenant_of(self, key: ApiKey) -> str | None:
+        """Return the tenant of a key. Keys without a name are tenants of their own, where there are
+        several; an operator's may name any tenant, as the only key may."""
+        if key.name is not None:
+            return key.name
+        is_only = all(one.digest == key.digest for one in self._all())
+        return None if is_only or key.is_admin else f"key-{key.digest.hex()[:16]}"
 
     def _known(self, key: str) -> ApiKey | None:
         digest = digest_of(key)
@@ -170,9 +183,9 @@ def current_caller() -> Caller | None:
 
 
 def current_tenant() -> str | None:
-    """Return the key's name of the request that this task serves; None without a named key."""
+    """Return the tenant of the request that this task serves; None where its key has none."""
     caller = _caller.get()
-    return caller.key.name if caller is not None else None
+    return caller.tenant if caller is not None else None
 
 
 def take_ticket() -> Ticket:

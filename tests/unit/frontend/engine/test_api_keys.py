@@ -112,7 +112,7 @@ def test_an_empty_file_lets_nobody_in_and_a_missing_one_is_told(tmp_path):
 def test_a_key_decides_the_tenant():
     set_caller(None)
     assert (tenant_of(None), tenant_of("b")) == (None, "b")
-    set_caller(Caller(ApiKey(b"", "a"), KeyUsage(time.monotonic)))
+    set_caller(Caller(ApiKey(b"", "a"), KeyUsage(time.monotonic), "a"))
     try:
         assert (tenant_of(None), tenant_of("a")) == ("a", "a")
         with pytest.raises(ForbiddenError) as caught:
@@ -120,6 +120,17 @@ def test_a_key_decides_the_tenant():
         assert caught.value.field == "tenant"
     finally:
         set_caller(None)
+
+
+def test_keys_without_a_name_are_tenants_of_their_own():
+    keys = ApiKeys(["one", "two", "ops admin"])
+    first, second, ops = (checked(keys, f"Bearer {key}").tenant for key in ("one", "two", "ops"))
+    assert first.startswith("key-")
+    assert first != second
+    assert "one" not in first
+    assert ops is None, "an operator's request names its tenant"
+    assert checked(ApiKeys(["one"]), "Bearer one").tenant is None, "the only key may, too"
+    assert checked(ApiKeys(["one", "one"]), "Bearer one").tenant is None
 
 
 def test_keys_are_shown_nowhere():
