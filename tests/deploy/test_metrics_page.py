@@ -16,6 +16,7 @@ from pagewire_frontend.metrics.vllm_names import CACHE_CONFIG, NAMES
 from pagewire_kvstore.store import watch as tier_watch
 from pagewire_shared.process.loop_watch import held_histogram
 from pagewire_shared.process.metrics import show_build
+from pagewire_shared.rpc.links import open_ports
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 ROLES = (
@@ -42,6 +43,7 @@ def measured() -> set[str]:
     """Return the names of all roles, as they are shown."""
     show_build("test")
     held_histogram()
+    open_ports()
     families = [(family.name, family.type) for family in REGISTRY.collect()]
     families += [(renaming.name, kind_of(renaming.source)) for renaming in NAMES]
     families += [(name, "gauge") for name in (CACHE_CONFIG, PROCESSES, MISSING)]

@@ -4,11 +4,13 @@ Links over Unix sockets have none: the folder of the socket says who reaches it.
 certificate for all its links, so the setting is the process's (`use`).
 """
 
+import contextlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import grpc.aio
 
@@ -18,6 +20,9 @@ from pagewire_shared.rpc.options import Options
 from pagewire_shared.security.caller_check import CallerInterceptor
 from pagewire_shared.security.roles import LINK_HOST, LinkRole
 from pagewire_shared.security.tls_files import Stamp, TlsPaths, WatchedTlsFiles
+
+if TYPE_CHECKING:
+    from prometheus_client import Gauge
 
 _logger = logging.getLogger(__name__)
 
@@ -157,4 +162,14 @@ def guard(address: Address, *, setting: str) -> ServerGuard:
         setting,
         address,
     )
+    with contextlib.suppress(ImportError):  # roles have it
+        open_ports().labels(setting).set(1)
     return NO_GUARD
+
+
+@cache
+def open_ports() -> "Gauge":
+    """Return the metric of ports that ask nobody for a certificate."""
+    from prometheus_client import Gauge
+
+    return Gauge("pagewire_open_port", "A port between roles without TLS (--insecure)", ["setting"])

@@ -70,6 +70,8 @@ async def test_an_open_internal_port_is_logged_once(
     warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(warnings) == (0 if is_public else 1)
     assert all("--listen 127.0.0.1:0 is open" in record.getMessage() for record in warnings)
+    if not is_public:
+        assert links.open_ports().labels("--listen")._value.get() == 1
 
 
 async def test_a_local_port_is_not_logged(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
