@@ -147,6 +147,13 @@ mutants: $(STAMP) ## plant bugs one by one; the simulation and the tests of kern
 test-long: test-setup ## the tests marked long, but those marked whole
 	$(PYTEST) tests -m "long and not whole"
 
+# With a method of docs/decoding/speculation.md that needs no head.
+METHOD ?= suffix
+SPECULATED := $(addprefix tests/integration/test_,tools.py guided.py parameters.py responses.py builtin_model.py harmony.py)
+.PHONY: test-speculated
+test-speculated: test-setup ## tests of the API whose models run, with drafts of METHOD=suffix
+	TEST_SPECULATION=$(METHOD) $(PYTEST) $(SPECULATED) -m "not long"
+
 test-whole: test-setup ## whole products of models, backends and formats, of which others run pairs
 	$(PYTEST) tests -m whole
 

@@ -4,10 +4,15 @@
     python benchmarks/make_checkpoint.py --shape qwen2.5-0.5b
     python benchmarks/speculation.py checkpoints/qwen2.5-0.5b --tasks loop random
 
+    python benchmarks/speculation.py --cost --at-once 1 16 64 --rounds 10 --method suffix
+
 Three deployments of one model run the same requests in turn: one without speculation, one that
 verifies drafts that are worth their time (adaptive), and one that verifies all (always). The
 answers must be the same. Prints the median of the times without, divided by those with: above 1
 speculation is faster. Other work on the machine then meets all alike.
+
+With --cost, the task is random, with other prompts and seeds in each round, so that no draft is
+right. Compared is the CPU time of the worker: adaptive by without, with 95 % bounds of the mean.
 
 | task | what is asked | drafts |
 | --- | --- | --- |
@@ -19,6 +24,8 @@ speculation is faster. Other work on the machine then meets all alike.
 """
 
 import argparse
+import contextlib
+import functools
 import json
 import random
 import statistics
@@ -45,6 +52,8 @@ WORDS = [
     "bread",
 ]
 BUILT_IN = "pagewire-builtin"
+T_95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.1)
+"""Student's t of 95 % on both sides, by degrees of freedom from 1 on."""
 Run = Callable[[LLM], list[tuple[int, ...]]]
 
 
@@ -84,13 +93,13 @@ def fill_schema(num_at_once: int, num_tokens: int, *, is_compact: bool) -> Run:
     return lambda llm: token_ids(llm.chat(chats, params, use_tqdm=False))
 
 
-def complete(num_at_once: int, num_tokens: int, *, is_loop: bool) -> Run:
+def complete(num_at_once: int, num_tokens: int, *, is_loop: bool, seed: int = 2) -> Run:
     """Return a run of prompts that repeat, or of random ones that are sampled."""
-    dice = random.Random(2)
+    dice = random.Random(seed)
     prompts = [[dice.randrange(3, 400) for _ in range(8 if is_loop else 64)] for _ in range(64)]
     requests = [{"prompt_token_ids": one * (8 if is_loop else 1)} for one in prompts[:num_at_once]]
     params = SamplingParams(
-        temperature=0.0 if is_loop else 1.5, seed=1, max_tokens=num_tokens, ignore_eos=True
+        temperature=0.0 if is_loop else 1.5, seed=seed, max_tokens=num_tokens, ignore_eos=True
     )
     return lambda llm: token_ids(llm.generate(requests, params, use_tqdm=False))
 
@@ -126,6 +135,42 @@ def compare(plain: LLM, others: Sequence[LLM], run: Run, num_rounds: int) -> lis
     return [statistics.median(values) for values in zip(*rounds, strict=True)]
 
 
+def cpu_seconds(llm: LLM) -> float:
+    """Return the CPU time of all threads of the workers so far."""
+    pids = llm.cluster.pids("worker").values()
+    # The clock of a process, as clock_getcpuclockid makes it of its id.
+    return sum(time.clock_gettime((~pid << 3) | 2) for pid in pids)
+
+
+def cost(
+    plain: LLM, other: LLM, make: Callable[[int], Run], num_rounds: int
+) -> tuple[float, float]:
+    """Return the CPU time of `other` by that of `plain`: mean of pairs, and its 95 % bound."""
+    ratios = []
+    for number in range(num_rounds + 1):
+        run, seconds = make(number), {}
+        for llm in (plain, other) if number % 2 else (other, plain):
+            before = cpu_seconds(llm)
+            run(llm)
+            seconds[id(llm)] = cpu_seconds(llm) - before
+        if number:  # the first round warms up
+            ratios.append(seconds[id(other)] / seconds[id(plain)])
+    error = statistics.stdev(ratios) / len(ratios) ** 0.5
+    return statistics.fmean(ratios), T_95[min(len(ratios) - 1, len(T_95)) - 1] * error
+
+
+def _random(num_at_once: int, num_tokens: int, seed: int) -> Run:
+    return complete(num_at_once, num_tokens, is_loop=False, seed=seed)
+
+
+def show_costs(arguments: argparse.Namespace, plain: LLM, adaptive: LLM) -> None:
+    """Print the ratio of CPU times per number of requests."""
+    for num_at_once in arguments.at_once:
+        make = functools.partial(_random, num_at_once, arguments.tokens)
+        ratio, bound = cost(plain, adaptive, make, arguments.rounds)
+        print(f"random   {num_at_once:8} CPU time {ratio:.3f} +- {bound:.3f}", flush=True)
+
+
 def main() -> None:
     """Start the deployments and print a row per task and number of requests."""
     parser = argparse.ArgumentParser(
@@ -138,18 +183,24 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--drafts", type=int, default=5)
     parser.add_argument("--method", default="ngram")
+    parser.add_argument("--draft", help="folder of a draft model or head")
+    parser.add_argument("--cost", action="store_true", help="compare CPU time")
     arguments = parser.parse_args()
     print(describe())
     config = {"method": arguments.method, "num_speculative_tokens": arguments.drafts}
-    always = {**config, "adaptive": False}
+    if arguments.draft:
+        config["model"] = arguments.draft
     shared = {"enable_prefix_caching": False, "kv_offload": "off"}
-    with (
-        LLM(arguments.model, **shared) as plain,
-        LLM(arguments.model, speculative_config=config, **shared) as adaptive,
-        LLM(arguments.model, speculative_config=always, **shared) as eager,
-    ):
-        names = f"{'tokens/s':>9} {'adaptive':>9} {'always':>9}"
-        print(f"{json.dumps(config)}\n{'task':8} {'at once':>8} {names}")
+    with contextlib.ExitStack() as stack:
+        plain = stack.enter_context(LLM(arguments.model, **shared))
+        adaptive = stack.enter_context(LLM(arguments.model, speculative_config=config, **shared))
+        print(json.dumps(config))
+        if arguments.cost:
+            show_costs(arguments, plain, adaptive)
+            return
+        always = {**config, "adaptive": False}
+        eager = stack.enter_context(LLM(arguments.model, speculative_config=always, **shared))
+        print(f"{'task':8} {'at once':>8} {'tokens/s':>9} {'adaptive':>9} {'always':>9}")
         for task in arguments.tasks:
             for num_at_once in arguments.at_once:
                 run = make_run(task, num_at_once, arguments.tokens)

@@ -57,6 +57,14 @@ def helm() -> str:
     return str(TOOLS / "helm")
 
 
+def pytest_configure() -> None:
+    """With a method in TEST_SPECULATION, let deployments that tests start have drafts."""
+    if method := os.environ.get("TEST_SPECULATION"):
+        from support.speculated.everywhere import speculate_everywhere
+
+        speculate_everywhere(method)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip tests marked gpu where there is no CUDA device; torch is imported only to ask."""
     marked = [item for item in items if item.get_closest_marker("gpu")]

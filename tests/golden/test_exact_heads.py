@@ -4,7 +4,6 @@ Preemption, prefix hits, chunks, log-probabilities, penalties and dying workers 
 """
 
 import json
-import random
 from pathlib import Path
 
 import pytest
@@ -12,16 +11,9 @@ import pytest
 from support.checkpoints.draft_heads import head_config, random_head, write_head
 from support.kernels.fused_kernels import needs_kernels
 from support.oracles.exact_requests import make_exact_checkpoint
-from support.oracles.speculated import SpeculatedCell
+from support.speculated.cells import PlainAnswers, SpeculatedCell
 
 pytestmark = needs_kernels
-
-
-class HeadCell(SpeculatedCell):
-    """The head guesses alone."""
-
-    def set_proposer(self, dice: random.Random) -> str:
-        return "the head"
 
 
 @pytest.mark.long
@@ -38,7 +30,8 @@ def test_a_head_changes_no_bit(tmp_path: Path, method: str, quantization: str, m
     head = write_head(tmp_path / "head", head_config(method, **fields), random_head(method))
     settings = {"method": method, "model": str(head), "num_speculative_tokens": 4}
     config = json.dumps({**settings, "adaptive": False, "kv_cache_memory": memory})
-    case = HeadCell(target, {"quantization": quantization}, config=config)
+    plain = PlainAnswers(target, {"quantization": quantization})
+    case = SpeculatedCell(plain, config, predicted_share=0.0)
     case.check(400)
     assert case.counts.num_tokens > 100
     assert case.cell.num_preemptions + case.cell.num_deaths + case.cell.num_moved_blocks > 0

@@ -14,10 +14,11 @@ from support.cells.exact_cells import SOLO, ExactCell, Weather
 from support.cells.rank_threads import use_threads
 from support.checkpoints.draft_heads import head_config, random_head, write_head
 from support.kernels.fused_kernels import needs_kernels
-from support.oracles import exact_requests, speculated
+from support.oracles import exact_requests
 from support.oracles.exact_requests import check_batches, draw_requests, make_exact_checkpoint
-from support.oracles.speculated import ALWAYS, SpeculatedCell
 from support.products import WHOLE
+from support.speculated import cells
+from support.speculated.cells import NGRAM, PlainAnswers, SpeculatedCell
 
 pytestmark = [needs_kernels, pytest.mark.long]
 
@@ -31,7 +32,7 @@ def _ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     def without_moves(generator: random.Random, longest: int) -> Weather:
         return replace(exact_cells.draw_weather(generator, longest), moves=frozenset())
 
-    for module in (exact_requests, speculated):
+    for module in (exact_requests, cells):
         monkeypatch.setattr(module, "draw_weather", without_moves)
 
 
@@ -55,13 +56,14 @@ def test_a_request_has_the_same_bits_in_any_batch(
 
 @pytest.mark.parametrize("method", ["ngram", pytest.param("eagle3", marks=WHOLE)])
 def test_drafts_change_no_bit(tmp_path: Path, method: str) -> None:
-    target, config = make_exact_checkpoint(tmp_path, "qwen3"), ALWAYS
+    target, config = make_exact_checkpoint(tmp_path, "qwen3"), NGRAM
     if method != "ngram":
         fields = {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}
         head = write_head(tmp_path / "head", head_config(method, **fields), random_head(method))
         settings = {"method": method, "model": str(head), "num_speculative_tokens": 4}
         config = json.dumps({**settings, "adaptive": False, "kv_cache_memory": "8MiB"})
-    case = SpeculatedCell(target, RANKS, config=config, num_threads=2)
+    plain = PlainAnswers(target, RANKS, num_threads=2)
+    case = SpeculatedCell(plain, config)
     case.check(400)
     assert case.counts.num_tokens > 100
     assert case.cell.replica.group is not None

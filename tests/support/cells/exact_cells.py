@@ -14,10 +14,16 @@ import torch
 
 from pagewire_protos.scheduler.v1 import worker_attach_pb2
 from pagewire_scheduler.convert.worker import worker_info
-from pagewire_scheduler.core.data.events import Event, FinishedEvent, RejectedEvent, TokensEvent
+from pagewire_scheduler.core.data.events import (
+    Event,
+    FinishedEvent,
+    PromptLogprobsEvent,
+    RejectedEvent,
+    TokensEvent,
+)
 from pagewire_scheduler.core.data.settings import CoreSettings
 from pagewire_scheduler.core.data.submission import Submission
-from pagewire_scheduler.core.data.token_logprobs import PackedLogprobs
+from pagewire_scheduler.core.data.token_logprobs import PackedLogprobs, PromptPiece
 from pagewire_scheduler.core.data.worker_info import WorkerInfo
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_shared.identity.ids import RequestId
@@ -41,19 +47,38 @@ _FRONTEND = b"exact---frontend"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A prompt and how it goes on; with the adapter of a slot that is filled already."""
+    """A prompt and how it goes on; with the adapter of a slot that is filled already.
+
+    Attributes:
+        eos_token_ids: End-of-sequence ids of the model.
+        predicted: Tokens that the client expects the output to be.
+    """
 
     prompt: tuple[int, ...]
     sampling: SamplingParams
     adapter_slot: int | None = None
+    eos_token_ids: tuple[int, ...] = ()
+    predicted: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
 class Answer:
-    """What came of a request."""
+    """What came of a request: its first choice, and the further ones.
+
+    Attributes:
+        ending: Why it ended, the stop token, and the tokens that count as usage.
+        prompt_logprobs: Log-probabilities and ranks of the prompt, with its alternatives.
+    """
 
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[PackedLogprobs] = field(default_factory=list)
+    ending: tuple[str, int | None, int] | None = None
+    prompt_logprobs: list[tuple[float | int, ...]] = field(default_factory=list)
+    further: list["Answer"] = field(default_factory=list)
+
+    @property
+    def choices(self) -> "list[Answer]":
+        return [self, *self.further]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +156,7 @@ class ExactCell:
         self.num_deaths = 0
         self.num_moved_blocks = 0
         self.num_cached_tokens = 0
+        self.num_predicted = 0
 
     def run(self, requests: Sequence[Request], weather: Weather) -> list[Answer]:
         """Return the answers to all requests, in order."""
@@ -140,6 +166,7 @@ class ExactCell:
         self.num_deaths += run.num_deaths
         self.num_moved_blocks += run.num_moved_blocks
         self.num_cached_tokens += run.num_cached_tokens
+        self.num_predicted += run.num_predicted
         return answers
 
 
@@ -156,12 +183,15 @@ class _Run:
         self.num_deaths = 0
         self.num_moved_blocks = 0
         self.num_cached_tokens = 0
+        self.num_predicted = 0
         self.core = SchedulerCore(CoreSettings(generation=1, is_caching=weather.is_caching))
         self._info = self._attach(1)
         self.core.attach_frontend(_FRONTEND, [], is_same_generation=False)
 
     def answer(self, requests: Sequence[Request]) -> list[Answer]:
-        self._answers = [Answer() for _ in requests]
+        self._answers = [
+            Answer(further=[Answer() for _ in range(1, one.sampling.n)]) for one in requests
+        ]
         waiting = deque(range(len(requests)))
         while waiting or self._num_open:
             while waiting and self._num_open < self._weather.num_at_once:
@@ -202,7 +232,8 @@ class _Run:
         return info
 
     def _submit(self, handle: int, request: Request) -> None:
-        self._num_open += 1
+        num_choices = request.sampling.n
+        self._num_open += num_choices
         request_id = RequestId(handle.to_bytes(16, "little"))
         self._adapters[request_id] = request.adapter_slot
         submission = Submission(
@@ -211,9 +242,11 @@ class _Run:
             handle=handle,
             model=self._info.model.name,
             prompt_token_ids=request.prompt,
-            emitted=((),),
-            is_finished=(False,),
+            emitted=((),) * num_choices,
+            is_finished=(False,) * num_choices,
             sampling=request.sampling,
+            eos_token_ids=request.eos_token_ids,
+            predicted_token_ids=request.predicted,
             # Blocks of an adapter are its own.
             salt=b"" if request.adapter_slot is None else bytes([request.adapter_slot]),
         )
@@ -261,11 +294,23 @@ class _Run:
         for event in events:
             assert not isinstance(event, RejectedEvent), event.error
             if isinstance(event, TokensEvent):
-                answer = self._answers[event.handle]
+                answer = self._answers[event.handle].choices[event.choice]
                 assert event.first_position == len(answer.token_ids)
                 answer.token_ids.extend(event.token_ids)
                 answer.logprobs.extend(event.token_logprobs)
                 self.num_cached_tokens += event.num_cached_tokens
+            elif isinstance(event, PromptLogprobsEvent):
+                self._take_prompt(self._answers[event.handle].prompt_logprobs, event.piece)
             elif isinstance(event, FinishedEvent):
                 assert event.error is None, event.error
+                answer = self._answers[event.handle].choices[event.choice]
+                answer.ending = (event.state.value, event.stop_token_id, event.num_tokens)
+                self.num_predicted += event.num_accepted_predicted
                 self._num_open -= 1
+
+    def _take_prompt(self, kept: list[tuple[float | int, ...]], piece: PromptPiece) -> None:
+        """Keep what a piece says of the prompt, whose first token has no log-probability."""
+        assert piece.first_position == 1 + len(kept)
+        for at, (logprob, rank) in enumerate(zip(piece.logprobs, piece.ranks, strict=True)):
+            top = slice(at * piece.num_top, (at + 1) * piece.num_top)
+            kept.append((logprob, rank, *piece.top_token_ids[top], *piece.top_logprobs[top]))

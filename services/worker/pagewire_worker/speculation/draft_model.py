@@ -87,6 +87,11 @@ class DraftModel:
         """Seconds to compute one more draft for all sequences."""
         return self._work.seconds
 
+    @property
+    def follow_seconds(self) -> float:
+        """No step is followed."""
+        return 0.0
+
     def begin(self, slot: int, start: SequenceStart) -> None:
         """Forget the sequence of `slot`, which gets another one."""
         self._blocks.drop(slot)

@@ -26,7 +26,7 @@ from pagewire_worker.sampling.sampling_table import NO_LOGPROBS
 from pagewire_worker.sampling.token_history import TokenHistory
 from pagewire_worker.speculation.draft_blocks import DraftBlocks
 from pagewire_worker.speculation.draft_model import Sample
-from pagewire_worker.speculation.draft_work import DraftWork
+from pagewire_worker.speculation.draft_work import WEIGHT, DraftWork
 from pagewire_worker.speculation.proposer import (
     LATER,
     NOTHING,
@@ -35,6 +35,8 @@ from pagewire_worker.speculation.proposer import (
     SequenceStart,
 )
 
+MOST_ROWS: Final = 8
+"""Of a sequence in a step, that count as no prompt where the time of following is measured."""
 IMPOSSIBLE: Final = -1e30
 """Logit of tokens that a head does not know; finite, since others count as faults."""
 
@@ -82,7 +84,9 @@ class HeadDrafts:
         # Position of the first row of each slot's run, and the state behind its last row.
         self._firsts = np.zeros(num_slots, dtype=np.int64)
         self._last = head.embedding.new_zeros((num_slots, head.hidden_size))
-        self._work = DraftWork("draft head", blocks, self._measured(), clock)
+        measured = self._measured()
+        self._work = DraftWork("draft head", blocks, measured, clock)
+        self._follow_seconds = measured
 
     @property
     def blocks(self) -> DraftBlocks:
@@ -93,6 +97,11 @@ class HeadDrafts:
     def draft_seconds(self) -> float:
         """Seconds to compute one more draft for all sequences."""
         return self._work.seconds
+
+    @property
+    def follow_seconds(self) -> float:
+        """Mean seconds to read the states of a step without prompts."""
+        return self._follow_seconds
 
     def begin(self, slot: int, start: SequenceStart) -> None:
         """Forget the sequence of `slot`, which gets another one."""
@@ -112,8 +121,12 @@ class HeadDrafts:
     def observe(self, slots: Int64Array, positions: Int64Array) -> None:
         """Read the states of a step, of tokens at `positions` of `slots`, [tokens] each."""
         states = self._tap.take()
-        if states is not None and len(states) == len(slots):
-            self._work.run(lambda: self._observe(slots, positions, states))
+        if states is None or len(states) != len(slots):
+            return
+        began = self._clock()
+        self._work.run(lambda: self._observe(slots, positions, states))
+        if len(slots) <= MOST_ROWS * len(np.unique(slots)):
+            self._follow_seconds += WEIGHT * (self._clock() - began - self._follow_seconds)
 
     def prepare(self, asked: Sequence[DraftRequest], most: int, seconds: float) -> list[int]:
         """Return how many drafts each of `asked` [n] may have, [n]: LATER until states are read."""

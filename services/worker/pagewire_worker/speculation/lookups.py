@@ -53,6 +53,11 @@ class Lookups:
         """Nothing is computed."""
         return 0.0
 
+    @property
+    def follow_seconds(self) -> float:
+        """No step is followed."""
+        return 0.0
+
     def begin(self, slot: int, start: SequenceStart) -> None:
         """Forget the sequence of `slot`, which gets another one."""
         for finder in self._finders:

@@ -39,6 +39,11 @@ class LookupsFirst:
         """Seconds to compute one more draft for all sequences."""
         return self._other.draft_seconds
 
+    @property
+    def follow_seconds(self) -> float:
+        """Seconds to follow a step."""
+        return self._other.follow_seconds
+
     def begin(self, slot: int, start: SequenceStart) -> None:
         """Forget the sequence of `slot`, which gets another one."""
         self._lookups.begin(slot, start)

@@ -68,6 +68,11 @@ class DraftProposer(Protocol):
         """Seconds to compute one more draft for all sequences; 0 if drafts are looked up."""
         ...
 
+    @property
+    def follow_seconds(self) -> float:
+        """Seconds of `observe` for a step without prompts; 0 if it does nothing."""
+        ...
+
     def begin(self, slot: int, start: SequenceStart) -> None:
         """Forget the sequence of `slot`, which gets another one."""
         ...
@@ -81,7 +86,10 @@ class DraftProposer(Protocol):
         ...
 
     def observe(self, slots: Int64Array, positions: Int64Array) -> None:
-        """Follow a step that is committed, of tokens at `positions` of `slots`, [tokens] each."""
+        """Follow a step that is committed, of tokens at `positions` of `slots`, [tokens] each.
+
+        Steps may be left out while drafts are not worth their time.
+        """
         ...
 
     def prepare(self, asked: Sequence[DraftRequest], most: int, seconds: float) -> list[int]:

@@ -38,6 +38,8 @@ MOST_TRIALS: Final = 4
 """Trials that time is saved up for."""
 TRIAL_DRAFTS: Final = 2
 """Of a sequence in a trial."""
+FOLLOWED_STEPS: Final = 16
+"""That a proposer follows before a trial, if it has not followed those before them."""
 MOST_PAUSE: Final = 16
 """Tokens that a sequence without drafts is not searched for, at most."""
 MICROSECONDS: Final = 1e-6
@@ -101,6 +103,9 @@ class Speculator:
         # Of the proposer, since the last step; and whether it computes for a trial only.
         self._proposing_seconds = 0.0
         self._is_trial = False
+        # Whether drafts were expected to pay, and steps that were followed since one was left out.
+        self._is_paying = True
+        self._num_followed = 0
 
     def drafts(self, slot: int, position: int) -> Drafts:
         """Return the drafts for the places of `slot` from `position` on."""
@@ -138,8 +143,9 @@ class Speculator:
             predicted = self._learn(step, verified)
             if predicted:
                 result = replace(result, num_predicted=_by_slot(result, predicted))
-        self._proposer.observe(step.token_slots, step.token_positions)
         self._note_time(began, result, step)
+        self._proposing_seconds = 0.0
+        self._follow(step)
         offered = self._offer_in_time(began, result, len(step.slots))
         self._was_held, self._is_held = self._is_held, bool(offered)
         return replace(result, num_drafts=_by_slot(result, offered)) if offered else result
@@ -188,6 +194,31 @@ class Speculator:
             beside = now - before - seconds - self._proposing_seconds
             costs.note_beside(beside, has_drafts=has_drafts)
 
+    def _follow(self, step: PreparedStep) -> None:
+        """Let the proposer follow a step, if its drafts pay or time for a trial is saved up."""
+        if self._may_follow(len(step.slots)):
+            began = self._clock()
+            self._proposer.observe(step.token_slots, step.token_positions)
+            self._proposing_seconds = self._clock() - began
+            self._num_followed += 1
+            if not self._is_paying:
+                self._trial_seconds -= self._proposing_seconds
+        else:
+            self._num_followed = 0
+
+    def _may_follow(self, num_rows: int) -> bool:
+        """Return whether to follow a step: in a trial, until what was saved up is spent."""
+        costs, seconds = self._costs, self._proposer.follow_seconds
+        if costs is None or seconds == 0.0:
+            return True
+        if not costs.may_gain(num_rows, self._most):
+            return False
+        if self._is_paying:
+            return True
+        price = FOLLOWED_STEPS * seconds
+        self._trial_seconds = min(self._trial_seconds, MOST_TRIALS * price)
+        return self._trial_seconds >= (0.0 if self._num_followed else price)
+
     def _offer_in_time(self, began: float, result: StepResult, num_rows: int) -> dict[int, int]:
         """Offer drafts as `_offer`, unless what found none has taken too much time."""
         costs = self._costs
@@ -203,7 +234,6 @@ class Speculator:
 
     def _offer(self, result: StepResult, num_rows: int) -> dict[int, int]:
         """Return how many drafts of each slot to verify, by slot; slots without any are not in."""
-        self._proposing_seconds = 0.0
         asked = self._asked(result)
         if not asked or not self._is_worth_preparing(num_rows, asked):
             return {}
@@ -246,15 +276,21 @@ class Speculator:
             return True
         lengths = [self._most] * len(asked)
         self._is_trial = not any(self._worth(num_rows, asked, lengths))
-        return not self._is_trial or self._may_try(self._trial_price(num_rows, lengths))
+        self._is_paying = not self._is_trial
+        if self._is_paying:
+            return True
+        if self._proposer.follow_seconds and self._num_followed < FOLLOWED_STEPS:
+            return False
+        return self._may_try(self._trial_price(num_rows, lengths))
 
     def _prepare(self, asked: Sequence[DraftRequest], seconds: float) -> list[int]:
         """Return how many drafts each of `asked` could have, [n], after a step of `seconds`."""
         began = self._clock()
         lengths = self._proposer.prepare(asked, self._most, seconds)
-        self._proposing_seconds = self._clock() - began
+        seconds = self._clock() - began
+        self._proposing_seconds += seconds
         if self._is_trial:
-            self._trial_seconds -= self._proposing_seconds
+            self._trial_seconds -= seconds
         self._note_searches(asked, lengths)
         return [max(0, length) for length in lengths]
 
@@ -298,6 +334,7 @@ class Speculator:
             lengths,
             is_held=self._is_held,
             draft_seconds=self._proposer.draft_seconds,
+            follow_seconds=self._proposer.follow_seconds,
         )
 
     def _may_try(self, price: float) -> bool:

@@ -107,6 +107,7 @@ class StepCosts:
         *,
         is_held: bool = True,
         draft_seconds: float = 0.0,
+        follow_seconds: float = 0.0,
     ) -> list[int]:
         """Return how many drafts of each sequence to verify, [sequences].
 
@@ -119,6 +120,7 @@ class StepCosts:
             lengths: Drafts that each sequence has.
             is_held: Whether no other step is under way. If one is, the worker waits longer.
             draft_seconds: Time to compute one more draft of all sequences.
+            follow_seconds: Time that having drafts takes in each step, however many.
         """
         gains: list[tuple[float, int]] = []
         for index, (chance, length) in enumerate(zip(chances, lengths, strict=True)):
@@ -129,14 +131,15 @@ class StepCosts:
         gains.sort(reverse=True)
         beside = self._beside_plain.seconds
         best_rate = LEAST_GAIN * num_rows / (self.seconds(num_rows) + beside)
-        beside += (1.0 if is_held else ENTRY_PAUSES) * self.pause_seconds
+        beside += (1.0 if is_held else ENTRY_PAUSES) * self.pause_seconds + follow_seconds
         counts = [0] * len(lengths)
-        best, num_tokens = counts.copy(), float(num_rows)
+        best, num_tokens, deepest = counts.copy(), float(num_rows), 0
         for added, (gain, index) in enumerate(gains, 1):
             num_tokens += gain
             counts[index] += 1
+            deepest = max(deepest, counts[index])
             seconds = self.seconds(num_rows + added) + beside
-            rate = num_tokens / (seconds + draft_seconds * max(counts))
+            rate = num_tokens / (seconds + draft_seconds * deepest)
             if rate > best_rate:
                 best, best_rate = counts.copy(), rate
         return best

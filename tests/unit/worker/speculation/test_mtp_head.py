@@ -5,44 +5,18 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from pagewire_shared.errors import StartupError
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_worker.models.draft_head import DraftHead
 from support.cells.worker_driver import GREEDY, Driver, Running, load
-from support.checkpoints.fallback_checkpoints import make_fallback_checkpoint
+from support.checkpoints.mtp_checkpoints import let_the_last_token_decide, make_mtp_checkpoint
 from support.kernels.fused_kernels import needs_kernels
-from support.oracles.family_checkpoints import FAMILY_CHECKPOINTS, make_family_checkpoint
+from support.oracles.family_checkpoints import make_family_checkpoint
 
 PROMPT = [(7 * at) % 200 for at in range(30)]
 CONFIG = json.dumps({"method": "deepseek_mtp", "num_speculative_tokens": 3, "adaptive": False})
-
-
-def make_checkpoint_with_mtp(folder, name):
-    """A checkpoint of 2 layers, and of a third one that drafts."""
-    model_type, fields = FAMILY_CHECKPOINTS[name]
-    make_fallback_checkpoint(folder, model_type, {**fields, "num_hidden_layers": 3})
-    path = folder / "model.safetensors"
-    tensors, generator = load_file(path), torch.Generator().manual_seed(3)
-    hidden = tensors["model.norm.weight"].shape[0]
-    for end, shape in (
-        ("eh_proj", (hidden, 2 * hidden)),
-        ("enorm", (hidden,)),
-        ("hnorm", (hidden,)),
-    ):
-        tensors[f"model.layers.2.{end}.weight"] = 0.2 * torch.randn(shape, generator=generator)
-    tensors["model.layers.2.shared_head.norm.weight"] = tensors["model.norm.weight"] + 0.5
-    tensors["model.layers.2.shared_head.head.weight"] = tensors["lm_head.weight"].clone()
-    tensors["model.layers.2.embed_tokens.weight"] = tensors["model.embed_tokens.weight"].clone()
-    save_file(tensors, path, metadata={"format": "pt"})
-    config = json.loads((folder / "config.json").read_text())
-    config |= {"num_hidden_layers": 2, "num_nextn_predict_layers": 1}
-    for field in ("layer_types", "mlp_layer_types"):
-        config.pop(field, None)
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder, tensors
 
 
 class PlainMtp:
@@ -87,7 +61,7 @@ class PlainMtp:
     ],
 )
 def test_the_logits_of_drafts_are_those_of_its_parts(tmp_path, monkeypatch, name, backend):
-    folder, tensors = make_checkpoint_with_mtp(tmp_path / name, name)
+    folder, tensors = make_mtp_checkpoint(tmp_path / name, name)
     driver = Driver.of(load(folder, cpu_backend=backend, speculative_config=CONFIG))
     found, logits_of = [], DraftHead.logits
 
@@ -113,21 +87,9 @@ def test_the_logits_of_drafts_are_those_of_its_parts(tmp_path, monkeypatch, name
     assert without.generate([PROMPT], max_tokens=12) == [sequence.output]
 
 
-def let_the_last_token_decide(folder, tensors):
-    """Change the model so that the last token alone decides the next, and the layer knows it."""
-    for name, one in tensors.items():
-        if name.endswith(("o_proj.weight", "o_proj.bias", "down_proj.weight")):
-            tensors[name] = torch.zeros_like(one)
-        if name.endswith(("model.norm.weight", "enorm.weight", "shared_head.norm.weight")):
-            tensors[name] = torch.ones_like(one)
-    hidden = len(tensors["model.norm.weight"])
-    tensors["model.layers.2.eh_proj.weight"] = torch.eye(hidden, 2 * hidden)
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-
-
 @pytest.mark.parametrize("sampling", [GREEDY, SamplingParams(seed=1, max_tokens=None)])
 def test_a_layer_that_knows_the_model_is_right(tmp_path, sampling):
-    folder, tensors = make_checkpoint_with_mtp(tmp_path, "glm4-moe")
+    folder, tensors = make_mtp_checkpoint(tmp_path, "glm4-moe")
     let_the_last_token_decide(folder, tensors)
     driver = Driver.of(load(folder, cpu_backend="torch", speculative_config=CONFIG))
     plain, prompts = Driver.of(load(folder, cpu_backend="torch")), [PROMPT, PROMPT[3:20]]

@@ -25,7 +25,7 @@ COMPUTING = [(1, 1.0), (2, 2.0), (64, 64.0)]
 class CountedProposer:
     """Has drafts for every place, and counts how often it is asked."""
 
-    draft_seconds = 0.0
+    draft_seconds = follow_seconds = 0.0
 
     def __init__(self, num_drafts):
         self.num_drafts, self.num_asked = num_drafts, 0
@@ -191,3 +191,53 @@ def test_a_model_that_reads_is_asked_at_each_step():
     assert steps.table.num_tokens[0] >= LENGTH
     assert steps.speculator.counts.num_tokens > LENGTH / 2
     assert steps.speculator.counts.num_verified < LENGTH - 40
+
+
+class FollowingProposer(ComputingProposer):
+    """Follows steps, each in `follow_seconds`; without the one before it has no drafts."""
+
+    def __init__(self, steps, draft_seconds, follow_seconds):
+        super().__init__(steps, draft_seconds)
+        self.follow_seconds, self.num_followed, self.has_followed = follow_seconds, 0, False
+
+    def observe(self, slots, positions):
+        self.steps.clock += self.follow_seconds
+        self.num_followed += 1
+        self.has_followed = True
+
+    def prepare(self, asked, most, seconds):
+        ready, was_there = super().prepare(asked, most, seconds), self.has_followed
+        self.has_followed = False
+        return ready if was_there else [LATER] * len(asked)
+
+
+def following(points, chance, seconds=0.2):
+    steps = MadeUpSteps(points, chance)
+    proposer = FollowingProposer(steps, draft_seconds=0.05, follow_seconds=seconds)
+    steps.speculator._proposer = steps.proposer = proposer
+    return steps
+
+
+def test_a_head_that_does_not_pay_follows_few_steps():
+    steps = following(CHEAP, 0.0)
+    assert steps.run() < 1.03
+    assert 0 < steps.proposer.num_followed < LENGTH / 10
+
+
+def test_a_head_that_pays_follows_all_steps():
+    steps = following(CHEAP, 0.9)
+    assert steps.run() < 0.7
+    assert steps.proposer.num_followed > LENGTH / 5
+
+
+def test_a_head_is_tried_again_and_found_to_pay():
+    steps = following(CHEAP, 0.0)
+    steps.speculator._slots[0].chance = SequenceChance(0.02)
+    steps.chance = 0.95
+    assert steps.run() < 0.8
+
+
+def test_a_head_follows_nothing_where_nothing_can_be_gained():
+    steps = following(COMPUTING, 1.0)
+    assert steps.run() == pytest.approx(1.0, rel=0.01)
+    assert steps.proposer.num_followed == 0
