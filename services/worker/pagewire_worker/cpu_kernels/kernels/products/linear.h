@@ -19,7 +19,9 @@ struct AllRows {
   int64_t starts[2];
 
   explicit AllRows(int64_t num_rows) : starts{0, num_rows} {}
-  Group of(const PwLinear& linear) const { return {&linear, starts, 1}; }
+  Group of(const PwLinear& linear, const LowRank* low = nullptr) const {
+    return {&linear, starts, 1, low};
+  }
 };
 
 // The items of a product: those of each matrix, one matrix after the other.
