@@ -5,7 +5,7 @@ A slot has memory for them only while its adapter has some; the tables that say 
 fixed place, so that captured graphs read what is there when they run.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
@@ -136,7 +136,12 @@ class SlotMemory:
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         self._device = device
         self._dtype = dtype
-        self._held: dict[int, Tensor] = {}
+        self._held: dict[int, tuple[Tensor, ...]] = {}
+
+    @property
+    def held(self) -> Mapping[int, tuple[Tensor, ...]]:
+        """The tensors of each slot whose adapter has some."""
+        return self._held
 
     def write(
         self,
@@ -164,8 +169,11 @@ class SlotMemory:
         for begin, tensor in zip(begins, tensors, strict=True):
             values[begin : begin + tensor.numel()].view(tensor.shape).copy_(tensor)
         held.copy_(values)
-        self._held[slot] = held
-        addresses = [held.data_ptr() + begin * held.element_size() for begin in begins]
+        self._held[slot] = places = tuple(
+            held[begin : begin + tensor.numel()]
+            for begin, tensor in zip(begins, tensors, strict=True)
+        )
+        addresses = [one.data_ptr() for one in places]
         rows = zip((one for _, one in own), addresses[0::2], addresses[1::2], strict=True)
         by_stack: dict[int, list[tuple[ExpertMember, _Row]]] = {}
         for (member, _), row in zip(own, rows, strict=True):

@@ -14,7 +14,7 @@ static inline void adapt_embedding(const StepArguments& a, int64_t token, float*
   for (int32_t r = 0; r < part.rank; r++)
     low[r] = element(part.down, first + r, a.model->type) * part.scaling;
   const LowRank ranks = {adapters, slots, (const float*)a.scratch->buffers[PW_LOW], a.model->type};
-  add_low_rank(ranks, 0, token, 0, a.model->hidden / PANEL, row);
+  add_low_rank(ranks, 0, token, token, 0, a.model->hidden / PANEL, row);
 }
 
 template <class T>
