@@ -3,14 +3,19 @@
     python benchmarks/make_checkpoint.py --shape qwen2.5-0.5b
     python benchmarks/adapters.py checkpoints/qwen2.5-0.5b --batch 32 --rank 16
 
-Two sets of sequences decode in turn, step by step: the model alone, and each sequence with an
-adapter of its own. The pairs are compared, so that what else the machine does meets both.
+Four sets of sequences decode in turn, step by step: the model alone; each sequence with an adapter
+of its own, over the matrices of queries and values, and over all linear layers; and all sequences
+with one adapter, over all linear layers. Steps of a round are compared, so that what else the
+machine does meets all of them. A share of 1 is what the bytes that adapters add allow; for one
+adapter, what the model alone takes.
 """
 
 import argparse
 import json
 import statistics
 import time
+from collections.abc import Collection, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -27,34 +32,46 @@ from pagewire_worker.config import WorkerConfig
 from pagewire_worker.loading.loader import Replica, load_replica
 from pagewire_worker.models.registry import read_plan
 
-PAIRS = 40
+ROUNDS = 40
+SETS = ("an adapter each, q and v", "an adapter each, all layers", "one adapter, all layers")
 
 
-def random_adapter(folder: Path, rank: int, seed: int) -> AdapterContent:
-    """Return an adapter of all matrices that may have one."""
+def random_adapter(
+    folder: Path, rank: int, seed: int, targets: Collection[str] | None
+) -> AdapterContent:
+    """Return an adapter of the matrices of layers with these last names; None for all."""
     generator = torch.Generator().manual_seed(seed)
     tensors, names = {}, set()
     for linear in AdapterTargets(read_plan(folder)).linears:
         for name, size in linear.spec.parts:
+            last = name.rpartition(".")[2]
+            if linear.place != "layer" or (targets is not None and last not in targets):
+                continue
             shapes = {"A": (rank, linear.spec.num_inputs), "B": (size, rank)}
             for letter, shape in shapes.items():
                 values = torch.randn(shape, generator=generator) * 0.01
                 tensors[f"base_model.model.{name}.lora_{letter}.weight"] = values.bfloat16()
-            names.add(name.rpartition(".")[2])
+            names.add(last)
     config = {"peft_type": "LORA", "r": rank, "lora_alpha": rank, "target_modules": sorted(names)}
     return AdapterContent(json.dumps(config).encode(), save(tensors))
 
 
-class TwoSets:
-    """Sequences of the model alone, and as many with an adapter each, in one replica."""
+class Sets:
+    """Sets of as many sequences in one replica, which differ in their adapters.
 
-    def __init__(self, replica: Replica, batch: int, context: int) -> None:
+    Args:
+        adapters: The adapter slot of each sequence of each set, or None.
+    """
+
+    def __init__(
+        self, replica: Replica, adapters: Sequence[Sequence[int | None]], context: int
+    ) -> None:
         self._runner = replica.model_runner
-        self._batch = batch
-        self._lengths = [context, context]
+        self._batch = len(adapters[0])
+        self._lengths = [context] * len(adapters)
         self._step_id = 0
-        num_blocks = -(-(context + 2 * PAIRS) // replica.info.cache_groups[0].block_size)
-        for slot in range(2 * batch):
+        num_blocks = -(-(context + 2 * ROUNDS) // replica.info.cache_groups[0].block_size)
+        for slot, adapter in enumerate(chain(*adapters)):
             blocks = range(slot * num_blocks, (slot + 1) * num_blocks)
             request = NewSequence(
                 slot=slot,
@@ -64,12 +81,12 @@ class TwoSets:
                 emitted_token_ids=[],
                 sampling=SamplingParams(temperature=0.0, seed=0, max_tokens=None),
                 block_ids=list(blocks),
-                adapter_slot=None if slot < batch else slot - batch,
+                adapter_slot=adapter,
             )
             self._run([request], [slot], 0, context)
 
     def seconds(self, number: int) -> float:
-        """Return the seconds of a decode step of a set: 0 for the model alone."""
+        """Return the seconds of a decode step of a set."""
         slots = [number * self._batch + row for row in range(self._batch)]
         began = time.perf_counter()
         self._run([], slots, self._lengths[number], 1)
@@ -96,7 +113,7 @@ class TwoSets:
 
 
 def main() -> None:
-    """Print the seconds of both sets, and the limit of the bytes that adapters add."""
+    """Print the seconds of all sets, and the limit of the bytes that adapters add."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--batch", type=int, default=32)
@@ -110,30 +127,52 @@ def main() -> None:
             model=str(options.checkpoint),
             quantization=options.quantization,
             cpu_threads=options.threads,
-            max_model_len=options.context + 2 * PAIRS + 2,
-            max_num_seqs=2 * options.batch,
+            max_model_len=options.context + 2 * ROUNDS + 2,
+            max_num_seqs=4 * options.batch,
             max_num_batched_tokens=512,
             kv_cache_memory=1024**3,
             enable_lora=True,
-            max_loras=options.batch,
+            max_loras=2 * options.batch,
             max_lora_rank=options.rank,
         )
     )
+    num_bytes = [fill(replica, options, first) for first in (0, options.batch)]
+    first, second = range(options.batch), range(options.batch, 2 * options.batch)
+    adapters = [[None] * options.batch, first, second, [options.batch] * options.batch]
+    sets = Sets(replica, adapters, options.context)
+    rounds = [[sets.seconds(number) for number in range(4)] for _ in range(ROUNDS)][2:]
+    bandwidth = read_bandwidth(torch.get_num_threads())
+    alone = statistics.median(one[0] for one in rounds)
+    print(f"{describe()}; reads {bandwidth / 1e9:.1f} GB/s")
+    print(f"the model alone: {alone * 1e3:.1f} ms")
+    for number, (name, added) in enumerate(zip(SETS, (*num_bytes, 0), strict=True), 1):
+        seconds, ratio, share = map(
+            statistics.median,
+            zip(
+                *(
+                    (one[number], one[number] / one[0], (one[0] + added / bandwidth) / one[number])
+                    for one in rounds
+                ),
+                strict=True,
+            ),
+        )
+        print(f"{name}: {seconds * 1e3:.1f} ms, {ratio:.3f} of the model alone", end="; ")
+        print(f"{added / 1e6:.0f} MB take {added / bandwidth * 1e3:.1f} ms; share {share:.3f}")
+
+
+def fill(replica: Replica, options: argparse.Namespace, first: int) -> int:
+    """Fill a slot per sequence, from slot `first` on; return the bytes of the adapters.
+
+    The first ones are of queries and values, the others of all linear layers.
+    """
     slots, num_bytes = replica.model_runner._adapters, 0
     assert slots is not None
-    for slot in range(options.batch):
-        content = random_adapter(options.checkpoint, options.rank, slot)
-        slots.fill(slot, content, check_content(content, AdapterBounds()))
+    for number in range(options.batch):
+        targets = None if first else ("q_proj", "v_proj")
+        content = random_adapter(options.checkpoint, options.rank, number, targets)
+        slots.fill(first + number, content, check_content(content, AdapterBounds()))
         num_bytes += content.num_bytes
-    sets = TwoSets(replica, options.batch, options.context)
-    pairs = [(sets.seconds(0), sets.seconds(1)) for _ in range(PAIRS)][2:]
-    alone, adapted = (statistics.median(column) for column in zip(*pairs, strict=True))
-    ratio = statistics.median(two / one for one, two in pairs)
-    bandwidth = read_bandwidth(torch.get_num_threads())
-    print(f"{describe()}; reads {bandwidth / 1e9:.1f} GB/s")
-    print(f"the model alone: {alone * 1e3:.1f} ms; an adapter each: {adapted * 1e3:.1f} ms")
-    print(f"ratio of pairs: {ratio:.3f}; {num_bytes / 1e6:.0f} MB of adapters", end="")
-    print(f" take {num_bytes / bandwidth * 1e3:.1f} ms to read")
+    return num_bytes
 
 
 if __name__ == "__main__":

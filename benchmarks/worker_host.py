@@ -20,6 +20,7 @@ from torch import Tensor
 
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.steps.plan import NewSequence, StepPlan
+from pagewire_worker.backend.adapters import AdapterRows
 from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.batch.slots import SlotLimits
@@ -58,11 +59,11 @@ class NoModel:
         """Return states of zeros."""
         return torch.zeros(len(batch.output_rows), 1)
 
-    def greedy(self, hidden: Tensor) -> SampledTokens:
+    def greedy(self, hidden: Tensor, adapters: AdapterRows | None = None) -> SampledTokens:
         """Return token 0."""
         return zeros(len(hidden))
 
-    def logits(self, hidden: Tensor) -> Tensor:
+    def logits(self, hidden: Tensor, adapters: AdapterRows | None = None) -> Tensor:
         """Return zeros."""
         return torch.zeros(len(hidden), VOCAB_SIZE)
 

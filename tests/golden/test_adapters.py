@@ -60,7 +60,13 @@ def prepare(tmp_path_factory: pytest.TempPathFactory) -> Prepare:
             make_adapter(place / "a", model, rank=3, seed=1, routed=routed),
             # Larger values make scores of gemma2 whose exponential is infinite: numpy warns.
             make_adapter(
-                place / "b", model, rank=20, seed=2, scale=0.1, use_rslora=True, routed=routed
+                *(place / "b", model),
+                rank=20,
+                seed=2,
+                scale=0.1,
+                use_rslora=True,
+                routed=routed,
+                outer=True,
             ),
         )
         merged = tuple(
@@ -184,7 +190,7 @@ def test_codes_of_a_checkpoint(name: str, tmp_path: Path) -> None:
     With mxfp4, experts that a router chooses have codes, biases, and gates with a limit.
     """
     model = make_mxfp4_checkpoints(tmp_path)[0] if name == "mxfp4" else STORED / name
-    adapter = make_adapter(tmp_path / "adapter", model, rank=5, routed=True)
+    adapter = make_adapter(tmp_path / "adapter", model, rank=5, routed=True, outer=True)
     asked = [
         ([(7 * place + row) % 128 for place in range(20)], row % 2 or None) for row in range(4)
     ]

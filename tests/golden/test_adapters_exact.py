@@ -36,10 +36,14 @@ def make_case(place: Path, name: str, **settings: Any) -> Case:
     cell = ExactCell(folder, num_threads=1, **SETTINGS, **settings)
     targets = (None, ("q_proj", "v_proj"), ("down_proj",), None, ("o_proj", "up_proj"), None)
     for slot, (rank, only) in enumerate(zip(RANKS, targets, strict=True)):
-        # Some have no experts that a router chooses.
-        routed = slot not in (0, 5)
+        # Some have no experts that a router chooses, and some change embedding and logits.
         made = make_adapter(
-            place / str(slot), folder, rank=rank, seed=slot, only=only, routed=routed
+            *(place / str(slot), folder),
+            rank=rank,
+            seed=slot,
+            only=only,
+            routed=slot not in (0, 5),
+            outer=slot in (3, 5),
         )
         made.fill(cell.replica.model_runner, slot)
     slots = (None, *range(NUM_ADAPTERS))

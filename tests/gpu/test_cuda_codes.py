@@ -130,7 +130,7 @@ def test_models_have_the_logits_of_the_libraries(name: str) -> None:
     one = Driver.of(load(FOLDER / name, device="cuda", dtype="float32", **settings))
     backend, rows = one.model_runner.backend, []
 
-    def noted(hidden: Tensor) -> SampledTokens:
+    def noted(hidden: Tensor, *_: object) -> SampledTokens:
         rows.append(backend.logits(hidden).cpu())
         return SampledTokens(rows[-1].argmax(dim=1).to(CUDA))
 

@@ -96,7 +96,7 @@ def logits_of(tmp_path: Path) -> Callable[..., Tensor]:
         steps: list[Tensor] = []
         logits = backend.logits
 
-        def greedy(hidden: Tensor) -> SampledTokens:
+        def greedy(hidden: Tensor, *_: object) -> SampledTokens:
             steps.extend(logits(hidden))
             return SampledTokens(torch.full((len(hidden),), len(steps) + 40, device=CUDA))
 

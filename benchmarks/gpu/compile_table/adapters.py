@@ -11,6 +11,7 @@ from pagewire_worker.backend.adapters import AdapterRows
 from pagewire_worker.cuda.expert_adapters import ExpertStack
 from pagewire_worker.cuda.triton_adapters import TritonSum
 from pagewire_worker.models.adapter_tensors import SlotTensors
+from pagewire_worker.triton_kernels.expert_low_rank import add_embedding_adapters
 from pagewire_worker.triton_kernels.low_rank import TILE_ROWS
 from pagewire_worker.triton_kernels.route_tokens import sort_rows
 
@@ -50,8 +51,25 @@ def _add_expert_adapters(dtype: torch.dtype) -> None:
     stack.add(y, torch.empty((3, hidden), dtype=dtype), rows, num_chosen)
 
 
+def _add_to_embedding(dtype: torch.dtype) -> None:
+    """Add those of the embedding of Llama-3.1-8B."""
+    hidden = 4096
+    stack = ExpertStack.empty(
+        ((0, hidden),),
+        num_experts=1,
+        num_slots=NUM_SLOTS,
+        max_rank=RANK,
+        device=torch.device("cpu"),
+        has_rows=True,
+    )
+    token_ids = torch.zeros(3, dtype=torch.int64)
+    rows = TritonSum().prepare(AdapterRows(token_ids, (0,)), NUM_SLOTS)
+    add_embedding_adapters(torch.empty((3, hidden), dtype=dtype), token_ids, rows, stack.table)
+
+
 ADAPTERS: Final[dict[str, Callable[[torch.dtype], None]]] = {
     "4096->6144 rank 16": _add_adapters,
     "128 experts 2048->1536 rank 16": _add_expert_adapters,
+    "embedding 4096 rank 16": _add_to_embedding,
 }
 """Words that tell launches from others -> what launches them for a type."""

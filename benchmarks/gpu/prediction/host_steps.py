@@ -18,6 +18,7 @@ from torch import Tensor
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.steps.plan import NewSequence, StepPlan
 from pagewire_worker.attention.triton import TritonAttention
+from pagewire_worker.backend.adapters import AdapterRows
 from pagewire_worker.backend.attention import AttentionKind
 from pagewire_worker.backend.backend import DecodeBounds
 from pagewire_worker.backend.sampled_tokens import SampledTokens
@@ -194,9 +195,9 @@ class Steps:
 class _Backend(CudaBackend):
     """Chooses token 0, since no kernel does."""
 
-    def greedy(self, hidden: Tensor) -> SampledTokens:
+    def greedy(self, hidden: Tensor, adapters: AdapterRows | None = None) -> SampledTokens:
         """Return what the kernels would have written to, set to 0."""
-        return _first_tokens(super().greedy(hidden))
+        return _first_tokens(super().greedy(hidden, adapters))
 
 
 def _sample(

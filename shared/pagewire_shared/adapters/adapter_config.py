@@ -21,7 +21,7 @@ MAX_CONFIG_BYTES: Final = 1 << 20
 
 _MAX_NAMES: Final = 4096
 _STACKS: Final = ("gate_up_proj", "down_proj")
-_OUTER: Final = frozenset({"embed_tokens", "lm_head", "wte", "embed_out", "word_embeddings"})
+_EMBEDDING, _OUTPUT = "embed_tokens", "lm_head"
 # They leave the weights of the model alone; the others subtract from them.
 _HARMLESS_STARTS: Final = (True, False, None, "gaussian", "eva", "orthogonal")
 _READ: Final = frozenset(
@@ -29,7 +29,7 @@ _READ: Final = frozenset(
         *("peft_type", "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern", "bias"),
         *("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern"),
         *("fan_in_fan_out", "modules_to_save", "init_lora_weights", "target_parameters"),
-        "peft_version",
+        *("peft_version", "ensure_weight_tying"),
     }
 )
 # They matter for training, or describe the file.
@@ -38,7 +38,7 @@ _NOT_READ: Final = frozenset(
         *("task_type", "base_model_name_or_path", "revision", "inference_mode", "lora_dropout"),
         *("auto_mapping", "megatron_core", "loftq_config", "eva_config"),
         *("corda_config", "lora_ga_config", "qalora_group_size", "runtime_config"),
-        *("ensure_weight_tying", "ephemeral_gpu_offload"),
+        "ephemeral_gpu_offload",
     }
 )
 
@@ -62,6 +62,8 @@ class AdapterConfig:
             adapter: gate_up_proj, down_proj.
         layer_stacks: Those of `stacks` that every layer with experts must have.
         peft_version: Major and minor number of the PEFT that wrote it; None where it is not given.
+        ties_output: Whether the matrix for logits has the adapter of the embedding, too, where a
+            model has one matrix for both (ensure_weight_tying). PEFT writes it for each.
     """
 
     rank: int
@@ -76,6 +78,7 @@ class AdapterConfig:
     stacks: frozenset[str] = frozenset()
     layer_stacks: frozenset[str] = frozenset()
     peft_version: tuple[int, int] | None = None
+    ties_output: bool = False
 
     @property
     def max_rank(self) -> int:
@@ -97,7 +100,8 @@ class AdapterConfig:
 
     def allows(self, module: str) -> bool:
         """Return whether a module may have an adapter."""
-        return self.targets is None or self._selects(module)
+        is_tied = self.ties_output and ends_with(module, _OUTPUT)
+        return self.targets is None or is_tied or self._selects(module)
 
     def _selects(self, module: str) -> bool:
         is_target = any(ends_with(module, end) for end in self.targets or ())
@@ -143,6 +147,8 @@ def read_adapter_config(data: bytes, *, max_rank: int = MAX_RANK) -> AdapterConf
             if not any(part.isdecimal() for part in name.split("."))
         ),
         peft_version=_version(fields.get("peft_version")),
+        ties_output=_flag("ensure_weight_tying", fields)
+        and any(ends_with(name, _EMBEDDING) for name in targets or ()),
     )
 
 
@@ -211,12 +217,6 @@ def _targets(value: object, *, has_others: bool) -> tuple[tuple[str, ...] | None
     names = _names("target_modules", value)
     if not names:
         raise _fault("target_modules", "it names no module")
-    for name in names:
-        if name.rpartition(".")[2] in _OUTER:
-            raise _fault(
-                "target_modules",
-                f"{name}: adapters of embeddings and of the matrix for logits are not supported",
-            )
     return names, False
 
 

@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -17,7 +17,11 @@ from pagewire_shared.adapters.adapter_config import (
 from pagewire_shared.adapters.adapter_error import AdapterError
 from pagewire_shared.adapters.content_id import CONFIG_NAME, WEIGHTS_NAME, adapter_id_of
 from pagewire_shared.adapters.modules import AdapterModule, pair_tensors
-from pagewire_shared.adapters.tensor_header import AdapterBounds, read_tensor_header
+from pagewire_shared.adapters.tensor_header import (
+    AdapterBounds,
+    StoredTensor,
+    read_tensor_header,
+)
 
 _CHUNK: Final = 1 << 20
 _PICKLE: Final = "adapter_model.bin"
@@ -49,12 +53,14 @@ class AdapterSummary:
         adapter_id: SHA-256 of its content, 32 bytes.
         config: Its settings.
         modules: The matrices that it adapts, by name.
+        copies: Matrices of the model itself that its file has, by the names of their modules.
         num_bytes: Bytes of its files.
     """
 
     adapter_id: bytes
     config: AdapterConfig
     modules: tuple[AdapterModule, ...]
+    copies: Mapping[str, StoredTensor]
     num_bytes: int
 
     @property
@@ -95,7 +101,7 @@ def check_adapter(
     if not os.path.exists(folder / WEIGHTS_NAME) and os.path.exists(folder / _PICKLE):
         raise AdapterError(f"{_PICKLE} is a pickle: only {WEIGHTS_NAME} is read", _PICKLE)
     with _open(folder, WEIGHTS_NAME, root) as (file, size):
-        modules = pair_tensors(config, read_tensor_header(file, size, bounds))
+        modules, copies = pair_tensors(config, read_tensor_header(file, size, bounds))
         if adapter_id is None:
             file.seek(0)
             adapter_id = adapter_id_of(config_bytes, _pieces(file, size))
@@ -103,6 +109,7 @@ def check_adapter(
         adapter_id=adapter_id,
         config=config,
         modules=modules,
+        copies=copies,
         num_bytes=len(config_bytes) + size,
     )
 
@@ -136,10 +143,12 @@ def check_content(
     config, weights = content.config, content.weights
     settings = read_adapter_config(config, max_rank=bounds.max_rank)
     header = read_tensor_header(BytesIO(weights), len(weights), bounds)
+    modules, copies = pair_tensors(settings, header)
     return AdapterSummary(
         adapter_id=adapter_id or adapter_id_of(config, weights),
         config=settings,
-        modules=pair_tensors(settings, header),
+        modules=modules,
+        copies=copies,
         num_bytes=content.num_bytes,
     )
 

@@ -27,11 +27,13 @@ class FittedModule:
         names: Modules of the matrices. Of a parameter that holds all experts of a layer: those of
             one expert after the other, its gates before the values that they multiply.
         is_routed: Whether they belong to experts that a router chooses.
+        is_outer: Whether it is of no layer.
     """
 
     module: AdapterModule
     names: tuple[str, ...]
     is_routed: bool
+    is_outer: bool = False
 
 
 def check_fit(summary: AdapterSummary, shapes: ModelShapes) -> tuple[FittedModule, ...]:
@@ -48,6 +50,7 @@ def check_fit(summary: AdapterSummary, shapes: ModelShapes) -> tuple[FittedModul
             raise AdapterError(f"module {module.name} has two adapters", module.name)
         taken.update(one.names)
         fitted.append(one)
+    _check_copies(summary, fitted)
     _check_whole(summary.config, shapes, taken, has_routed=any(one.is_routed for one in fitted))
     _check_room(fitted, shapes)
     return tuple(fitted)
@@ -66,7 +69,7 @@ def _fitted(module: AdapterModule, config: AdapterConfig, shapes: ModelShapes) -
     ):
         if tensor.shape != wanted:
             raise _misfit(tensor, f"the matrix of the model takes {list(wanted)}")
-    return FittedModule(module, (name,), bool(target.num_experts))
+    return FittedModule(module, (name,), bool(target.num_experts), target.is_outer)
 
 
 def _stacked_names(
@@ -110,6 +113,16 @@ def _sizes(stacks: Iterable[tuple[str, tuple[TargetShape, ...]]]) -> str:
     )
 
 
+def _check_copies(summary: AdapterSummary, fitted: Iterable[FittedModule]) -> None:
+    """Whether a copy is equal to the model's own matrix, only what reads the model can say."""
+    outer = {one.module.name for one in fitted if one.is_outer}
+    for name, copy in summary.copies.items():
+        if name not in outer:
+            raise AdapterError(
+                f"{WEIGHTS_NAME}: tensor {copy.name}: an adapter cannot replace a matrix", copy.name
+            )
+
+
 def _check_whole(
     config: AdapterConfig, shapes: ModelShapes, taken: set[str], *, has_routed: bool
 ) -> None:
@@ -137,12 +150,13 @@ def _missing(target: TargetShape, taken: set[str]) -> Iterator[tuple[int, str]]:
 
 
 def _check_room(fitted: Iterable[FittedModule], shapes: ModelShapes) -> None:
-    num_values = sum(one.module.num_values for one in fitted if one.is_routed)
+    num_values = sum(one.module.num_values for one in fitted if one.is_routed or one.is_outer)
     num_bytes = num_values * shapes.value_bytes
     if num_bytes > shapes.slot_bytes:
         raise AdapterError(
-            f"{WEIGHTS_NAME}: its experts that a router chooses take {num_bytes} bytes of a slot, "
-            f"which has {shapes.slot_bytes}: --lora-memory divided by --max-loras",
+            f"{WEIGHTS_NAME}: its embeddings, matrix for logits and experts that a router chooses "
+            f"take {num_bytes} bytes of a slot, which has {shapes.slot_bytes}: --lora-memory "
+            "divided by --max-loras",
             WEIGHTS_NAME,
         )
 

@@ -9,6 +9,9 @@ from pagewire_shared.model_files.text_model import own_name
 MAX_MATRICES: Final = 1 << 20
 """Most matrices that the shapes of a model may describe."""
 
+NO_LAYER: Final = -1
+"""In the place of a layer's number: the matrix is of no layer, as an embedding is."""
+
 _ANY: Final = "*"
 # More digits than any number of a layer has, and not so many that they cost time.
 _MAX_DIGITS: Final = 6
@@ -21,7 +24,7 @@ class TargetShape:
     Attributes:
         name: Of their modules, `*` for the numbers: model.layers.*.mlp.experts.*.up_proj.
         num_inputs, num_outputs: Sizes of each.
-        layers: Numbers of the layers, ascending.
+        layers: Numbers of the layers, ascending; NO_LAYER alone for a matrix of none.
         num_experts: Experts of each layer that a router chooses; 0 for a matrix of all tokens.
         stack: Name of the parameter that holds those of all experts where a library keeps them in
             one: gate_up_proj, down_proj; empty for a matrix of all tokens.
@@ -33,6 +36,11 @@ class TargetShape:
     layers: tuple[int, ...]
     num_experts: int = 0
     stack: str = ""
+
+    @property
+    def is_outer(self) -> bool:
+        """Whether it is of no layer."""
+        return self.layers == (NO_LAYER,)
 
     @property
     def num_matrices(self) -> int:
@@ -59,7 +67,8 @@ class ModelShapes:
             with the reasons. They are read for names that are not among `targets`.
         has_alternating_gates: Whether the rows of gates and of the values that they multiply
             alternate in a parameter that holds all experts of a layer.
-        slot_bytes: Most bytes in a slot of experts that a router chooses.
+        slot_bytes: Most bytes in a slot of experts that a router chooses and of matrices of no
+            layer.
         value_bytes: Bytes of a value there; 0 where the room is not known.
     """
 
@@ -77,7 +86,7 @@ class ModelShapes:
     def find(self, module: str) -> TargetShape | None:
         """Return the target that a module of this name in a text model is; None for none."""
         name, numbers = starred(module)
-        target = self._by_name.get((name, numbers[0])) if numbers else None
+        target = self._by_name.get((name, numbers[0] if numbers else NO_LAYER))
         if target is None or (target.num_experts and numbers[1] >= target.num_experts):
             return None
         return target
@@ -100,8 +109,6 @@ class ModelShapes:
             return "it holds all experts of a layer, and target_parameters name none of them"
         if "experts" in parts:
             return "the model has no such expert, or no such matrix in it"
-        if parts[-1] in ("embed_tokens", "lm_head"):
-            return "adapters of embeddings and of the matrix for logits are not supported"
         return "the model has no matrix of this name that an adapter may change"
 
 
@@ -119,7 +126,8 @@ def shapes_of(matrices: Iterable[tuple[str, int, int, str]]) -> tuple[TargetShap
     counts: dict[tuple[str, int, int, str, int], int] = {}
     for module, num_inputs, num_outputs, stack in matrices:
         name, numbers = starred(module)
-        key = name, num_inputs, num_outputs, stack, numbers[0]
+        layer = numbers[0] if numbers else NO_LAYER
+        key = name, num_inputs, num_outputs, stack, layer
         counts[key] = counts.get(key, 0) + 1
     layers: dict[tuple[str, int, int, str, int], list[int]] = {}
     for (*kind, layer), count in counts.items():

@@ -5,6 +5,10 @@ rank] (peft/utils/save_and_load.py, `get_peft_model_state_dict`). The experts of
 parameter holds have one pair: lora_A [experts * rank, inputs], lora_B [outputs, rank * experts]
 (peft/tuners/lora/layer.py, `ParamWrapper`), of the module `experts`, or `experts.base_layer` for
 the first of two parameters.
+
+An embedding has lora_embedding_A [rank, tokens] and lora_embedding_B [hidden, rank]: those of a
+matrix whose inputs are tokens. By default PEFT also writes a copy of the model's own matrix beside
+the adapters of an embedding and of the matrix for logits, `<module>.base_layer.weight`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,11 +23,12 @@ from pagewire_shared.adapters.tensor_header import StoredTensor
 _PREFIX: Final = "base_model.model."
 _DOWN: Final = ".lora_A.weight"
 _UP: Final = ".lora_B.weight"
+_DOWNS: Final = (_DOWN, ".lora_embedding_A")
+_UPS: Final = (_UP, ".lora_embedding_B")
+_COPY: Final = ".base_layer.weight"
 _STACKS: Final = (".experts", ".experts.base_layer")
 _REASONS: Final = {
     ".lora_magnitude_vector": "DoRA is not supported",
-    ".lora_embedding_A": "adapters of embeddings are not supported",
-    ".lora_embedding_B": "adapters of embeddings are not supported",
     ".lora_A.bias": "biases of adapters are not supported",
     ".lora_B.bias": "biases of adapters are not supported",
     "embed_tokens.weight": "an adapter cannot replace the embeddings",
@@ -61,14 +66,14 @@ class AdapterModule:
 
 def pair_tensors(
     config: AdapterConfig, tensors: Iterable[StoredTensor]
-) -> tuple[AdapterModule, ...]:
-    """Return the modules of an adapter by name.
+) -> tuple[tuple[AdapterModule, ...], Mapping[str, StoredTensor]]:
+    """Return the modules of an adapter by name, and its copies of matrices of the model by theirs.
 
     Raises:
         AdapterError: A tensor is of another kind, lacks its partner, or has a shape that does not
             fit it or the settings; it names the tensor.
     """
-    downs, ups = _split(tensors)
+    downs, ups, copies = _split(tensors)
     for name in sorted(downs.keys() ^ ups.keys()):
         end = _UP if name in downs else _DOWN
         raise _fault(f"{_PREFIX}{name}{end}", "it is missing")
@@ -80,24 +85,29 @@ def pair_tensors(
             f"{WEIGHTS_NAME}: it has no tensors of the parameters that target_parameters select",
             WEIGHTS_NAME,
         )
-    return found
+    for name, copy in copies.items():
+        if name not in downs:
+            raise _fault(copy.name, "an adapter cannot replace a matrix")
+    return found, copies
 
 
-def _split(
-    tensors: Iterable[StoredTensor],
-) -> tuple[Mapping[str, StoredTensor], Mapping[str, StoredTensor]]:
+def _split(tensors: Iterable[StoredTensor]) -> tuple[dict[str, StoredTensor], ...]:
+    """Return the tensors down, up, and copies of the model's, by the names of their modules."""
     downs: dict[str, StoredTensor] = {}
     ups: dict[str, StoredTensor] = {}
+    copies: dict[str, StoredTensor] = {}
+    ends = {_COPY: copies} | dict.fromkeys(_DOWNS, downs) | dict.fromkeys(_UPS, ups)
     for tensor in tensors:
         name = tensor.name
-        for end, found in ((_DOWN, downs), (_UP, ups)):
-            if name.startswith(_PREFIX) and name.endswith(end):
-                found[name[len(_PREFIX) : -len(end)]] = tensor
-                break
-        else:
+        end = next((one for one in ends if name.endswith(one)), None)
+        if end is None or not name.startswith(_PREFIX):
             reason = next((why for end, why in _REASONS.items() if name.endswith(end)), None)
             raise _fault(name, reason or f"it is not named {_PREFIX}MODULE{_DOWN} or {_UP}")
-    return downs, ups
+        module = name[len(_PREFIX) : -len(end)]
+        if module in ends[end]:
+            raise _fault(name, "its module has two adapters")
+        ends[end][module] = tensor
+    return downs, ups, copies
 
 
 def _module(

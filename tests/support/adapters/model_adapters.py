@@ -60,6 +60,7 @@ def make_adapter(
     scale: float = 0.3,
     only: Collection[str] | None = None,
     routed: bool = False,
+    outer: bool = False,
     dtype: torch.dtype = torch.float32,
     **config: Any,
 ) -> MadeAdapter:
@@ -69,6 +70,7 @@ def make_adapter(
         scale: Size of its values.
         only: Last names of the modules that it adapts; None for all that can be.
         routed: Whether it adapts experts that a router chooses, too.
+        outer: Whether it adapts the embedding and the matrix for logits, too.
     """
     generator = torch.Generator().manual_seed(seed)
     settings = {"peft_type": "LORA", "r": rank, "lora_alpha": 2 * rank, **config}
@@ -76,7 +78,8 @@ def make_adapter(
     tensors: dict[str, Tensor] = {}
     changes: dict[str, Tensor] = {}
     linears = AdapterTargets(read_plan(model)).linears
-    for linear in (one for one in linears if routed or not one.is_routed):
+    kinds = {"layer", *(("expert",) if routed else ()), *(("embedding", "output") * outer)}
+    for linear in (one for one in linears if one.place in kinds):
         for name, size in linear.spec.parts:
             if only is not None and name.rpartition(".")[2] not in only:
                 continue
@@ -84,9 +87,12 @@ def make_adapter(
             down = torch.randn(rank, inputs, generator=generator) * scale / inputs**0.5
             up = torch.randn(size, rank, generator=generator) * scale
             down, up = down.to(dtype), up.to(dtype)
-            tensors[f"{PREFIX}{name}.lora_A.weight"] = down
-            tensors[f"{PREFIX}{name}.lora_B.weight"] = up
-            changes[f"{name}.weight"] = factor * up.float() @ down.float()
+            is_embedding = linear.place == "embedding"
+            ends = ("embedding_A", "embedding_B") if is_embedding else ("A.weight", "B.weight")
+            for end, tensor in zip(ends, (down, up), strict=True):
+                tensors[f"{PREFIX}{name}.lora_{end}"] = tensor
+            change = factor * up.float() @ down.float()
+            changes[f"{name}.weight"] = change.T if is_embedding else change
     names = sorted({name.split(".")[-2] for name in changes})
     folder.mkdir(parents=True, exist_ok=True)
     settings.setdefault("target_modules", names)
@@ -96,9 +102,16 @@ def make_adapter(
 
 
 def merge(adapter: MadeAdapter, model: Path, folder: Path) -> Path:
-    """Write the checkpoint `model` with the adapter in its matrices; return its folder."""
+    """Write the checkpoint `model` with the adapter in its matrices; return its folder.
+
+    One matrix for the embedding and for logits becomes two.
+    """
     shutil.copytree(model, folder)
     stored = load_file(model / "model.safetensors")
+    if "lm_head.weight" in adapter.changes and "lm_head.weight" not in stored:
+        stored["lm_head.weight"] = stored["model.embed_tokens.weight"].clone()
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": False}))
     for name, change in adapter.changes.items():
         stored[name] = (stored[name].float() + change).to(stored[name].dtype)
     save_file(stored, folder / "model.safetensors", {"format": "pt"})

@@ -69,10 +69,15 @@ def read_parts(
     return parts
 
 
-def _tensor(content: AdapterContent, stored: StoredTensor, dtype: torch.dtype) -> Tensor:
+def stored_values(content: AdapterContent, stored: StoredTensor) -> Tensor:
+    """Return a tensor of an adapter as it is stored."""
     # A copy: the content itself is not aligned, and read-only.
     data = bytearray(memoryview(content.weights)[stored.begin : stored.end])
-    values = torch.frombuffer(data, dtype=_DTYPES[stored.dtype]).view(stored.shape).to(dtype)
+    return torch.frombuffer(data, dtype=_DTYPES[stored.dtype]).view(stored.shape)
+
+
+def _tensor(content: AdapterContent, stored: StoredTensor, dtype: torch.dtype) -> Tensor:
+    values = stored_values(content, stored).to(dtype)
     # By their bits: torch's isfinite takes longer than all else that a load does.
     bits = values.view(torch.uint8).numpy()
     if not are_finite(bits.data, _NAMES[dtype]):

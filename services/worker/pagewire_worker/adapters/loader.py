@@ -145,6 +145,7 @@ class AdapterLoader:
                 summary = await self._in_thread(
                     partial(check_content, content, self._bounds, adapter_id=found)
                 )
+                await self._in_thread(partial(self._slots.verify, content, summary))
                 return WarmAdapter(content, summary)
             faults[source] = AdapterError(
                 f"its content has the hash {found.hex()[:16]}", "adapter_id"

@@ -9,6 +9,7 @@ import torch
 from pagewire_shared.adapters.adapter_folder import AdapterContent, AdapterSummary
 from pagewire_shared.adapters.fit import check_fit
 from pagewire_shared.steps.plan import StepPlan
+from pagewire_worker.adapters.base_copies import BaseCopies
 from pagewire_worker.adapters.content import AdapterParts, read_parts
 from pagewire_worker.adapters.targets import AdapterTargets
 from pagewire_worker.backend.adapters import AdapterLimits, AdapterSlots
@@ -31,6 +32,7 @@ class AdapterTable:
     Args:
         store: The memory of the backend.
         dtype: Type of the model.
+        copies: Compares copies of its own matrices.
 
     Attributes:
         shapes: What an adapter has to fit.
@@ -38,18 +40,21 @@ class AdapterTable:
 
     def __init__(
         self,
+        *,
         targets: AdapterTargets,
         limits: AdapterLimits,
         store: AdapterStore,
         dtype: torch.dtype,
+        copies: BaseCopies,
     ) -> None:
         self._targets = targets
         self.limits = limits
         self.shapes = replace(
-            targets.shapes, slot_bytes=limits.routed_bytes, value_bytes=dtype.itemsize
+            targets.shapes, slot_bytes=limits.late_bytes, value_bytes=dtype.itemsize
         )
         self._store = store
         self._dtype = dtype
+        self._copies = copies
         self._lock = threading.Lock()
         self._held: dict[int, bytes] = {}
         self._epoch = 0
@@ -59,6 +64,14 @@ class AdapterTable:
         """The identities of the adapters by their slots."""
         with self._lock:
             return dict(self._held)
+
+    def verify(self, content: AdapterContent, summary: AdapterSummary) -> None:
+        """Compare what an adapter says of the model itself.
+
+        Raises:
+            AdapterError: A matrix of the model that it has is another one.
+        """
+        self._copies.verify(content, summary)
 
     def fill(self, slot: int, content: AdapterContent, summary: AdapterSummary) -> None:
         """Put an adapter into a slot that no sequence uses.

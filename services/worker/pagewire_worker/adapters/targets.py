@@ -2,9 +2,17 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final, Literal
 
-from pagewire_shared.adapters.model_shapes import ModelShapes, shapes_of, starred
+from pagewire_shared.adapters.model_shapes import NO_LAYER, ModelShapes, shapes_of, starred
 from pagewire_worker.families.plan import LayerSpec, LinearSpec, MlpSpec, ModelPlan
+
+OUTPUT: Final = "lm_head"
+"""Module of the matrix for logits, also where it is that of the embedding."""
+
+Place = Literal["layer", "expert", "embedding", "output"]
+"""Where a matrix lies: in a layer, for all tokens; in an expert that a router chooses; in front of
+the layers, with a row per token id in the place of its columns; or behind them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,18 +20,28 @@ class AdaptedLinear:
     """A matrix, made of one or more tensors, each with an adapter of its own.
 
     Attributes:
-        layer: Number of its layer.
+        layer: Number of its layer, or NO_LAYER.
         spec: Its tensors.
         order: Published row of each output; None for the published order.
         gate_size: Outputs that are gates, the first ones; None for none.
-        is_routed: Whether it belongs to an expert that a router chooses.
+        place: Where it lies.
     """
 
     layer: int
     spec: LinearSpec
     order: tuple[int, ...] | None = None
     gate_size: int | None = None
-    is_routed: bool = False
+    place: Place = "layer"
+
+    @property
+    def is_routed(self) -> bool:
+        """Whether it belongs to an expert that a router chooses."""
+        return self.place == "expert"
+
+    @property
+    def takes_memory_late(self) -> bool:
+        """Whether a slot has memory for it only while its adapter changes it."""
+        return self.place != "layer"
 
     @property
     def name(self) -> str:
@@ -32,7 +50,10 @@ class AdaptedLinear:
 
     @property
     def stack(self) -> str:
-        """The name of the parameter that holds this matrix of all experts of a layer."""
+        """The name of the parameter that holds this matrix of all experts of a layer; that of a
+        matrix of no layer is its own."""
+        if self.layer == NO_LAYER:
+            return self.name
         return "down_proj" if self.gate_size is None else "gate_up_proj"
 
     @property
@@ -56,14 +77,18 @@ class AdapterTargets:
     """The matrices of one model that adapters may change.
 
     Attributes:
-        linears: In order of the layers.
+        plan: Of the model.
+        linears: In order of the layers, then the embedding and the matrix for logits.
+        embedding, output: Of `linears`, those of no layer.
         shapes: What an adapter has to fit; the room of a slot is not in it.
     """
 
     def __init__(self, plan: ModelPlan) -> None:
-        self._plan = plan
-        self.linears = tuple(
-            one for layer, spec in enumerate(plan.layers) for one in _linears(layer, spec)
+        self.plan = plan
+        self.embedding, self.output = _outer(plan)
+        self.linears = (
+            *(one for layer, spec in enumerate(plan.layers) for one in _linears(layer, spec)),
+            *(self.embedding, self.output),
         )
         self._places = {
             name: (index, part)
@@ -91,16 +116,27 @@ class AdapterTargets:
         return ModelShapes(
             shapes_of(matrices),
             tuple(self._refusals()),
-            has_alternating_gates=self._plan.stacks is not None,
+            has_alternating_gates=self.plan.stacks is not None,
         )
 
     def _refusals(self) -> Iterator[tuple[str, str]]:
-        plan = self._plan
+        plan = self.plan
         routers = (one.experts.router.linear for one in plan.layers if one.experts)
         for name in dict.fromkeys(starred(name)[0] for one in routers for name, _ in one.parts):
             yield name, "adapters of routers are not supported"
         if plan.attention.latent is not None:
             yield "self_attn", "adapters of latent attention are not supported"
+
+
+def _outer(plan: ModelPlan) -> tuple[AdaptedLinear, AdaptedLinear]:
+    """Return the embedding and the matrix for logits, with adapters of their own in any model."""
+    tokens, hidden = plan.vocab_size, plan.hidden_size
+    embedding = LinearSpec(parts=((plan.embedding, hidden),), num_inputs=tokens)
+    output = LinearSpec(parts=((plan.logits.name or OUTPUT, tokens),), num_inputs=hidden)
+    return (
+        AdaptedLinear(layer=NO_LAYER, spec=embedding, place="embedding"),
+        AdaptedLinear(layer=NO_LAYER, spec=output, place="output"),
+    )
 
 
 def _linears(layer: int, spec: LayerSpec) -> list[AdaptedLinear]:
@@ -115,13 +151,13 @@ def _linears(layer: int, spec: LayerSpec) -> list[AdaptedLinear]:
     if spec.mlp.shared is not None:
         found += _mlp_linears(layer, spec.mlp.shared)
     for expert in spec.mlp.experts:
-        found += _mlp_linears(layer, expert, is_routed=True)
+        found += _mlp_linears(layer, expert, "expert")
     return found
 
 
-def _mlp_linears(layer: int, mlp: MlpSpec, *, is_routed: bool = False) -> list[AdaptedLinear]:
+def _mlp_linears(layer: int, mlp: MlpSpec, place: Place = "layer") -> list[AdaptedLinear]:
     gates = mlp.size if mlp.is_gated else None
     return [
-        AdaptedLinear(layer=layer, spec=mlp.up, gate_size=gates, is_routed=is_routed),
-        AdaptedLinear(layer=layer, spec=mlp.down, is_routed=is_routed),
+        AdaptedLinear(layer=layer, spec=mlp.up, gate_size=gates, place=place),
+        AdaptedLinear(layer=layer, spec=mlp.down, place=place),
     ]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -18,13 +18,14 @@ class AdapterLimits:
     """Bounds of the adapters of a replica: slots at once, and the largest rank.
 
     Attributes:
-        routed_bytes: Most bytes in a slot of experts that a router chooses. A slot has this memory
-            while its adapter has such experts, and for other matrices always that of max_rank.
+        late_bytes: Most bytes in a slot of experts that a router chooses, the embedding and the
+            matrix for logits. A slot has this memory while its adapter changes them, and for other
+            matrices always that of max_rank.
     """
 
     num_slots: int
     max_rank: int
-    routed_bytes: int
+    late_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,19 @@ class AdapterRows:
 
     slots: Tensor
     used: tuple[int, ...]
+
+    def part(self, first: int, end: int) -> "AdapterRows":
+        """Return the adapters of some of the tokens."""
+        return AdapterRows(self.slots[first:end], self.used)
+
+
+@runtime_checkable
+class AdaptsLogits(Protocol):
+    """A decoder whose matrix for logits takes adapters."""
+
+    def adapt_logits(self, rows: AdapterRows | None) -> None:
+        """Set the adapters of the rows whose logits are computed next; None for none."""
+        ...
 
 
 class AdapterSlots(Protocol):
@@ -56,6 +70,14 @@ class AdapterSlots(Protocol):
     @property
     def held(self) -> Mapping[int, bytes]:
         """The identities of the adapters that may be used, by their slots."""
+        ...
+
+    def verify(self, content: AdapterContent, summary: AdapterSummary) -> None:
+        """Compare what an adapter says of the model itself; called once, beside steps.
+
+        Raises:
+            AdapterError: A matrix of the model that it has is another one.
+        """
         ...
 
     def fill(self, slot: int, content: AdapterContent, summary: AdapterSummary) -> None:

@@ -56,6 +56,12 @@ class StepBatch:
         """All cache groups, in block table order."""
         return (GroupBatch(self.slot_mapping, self.attention), *self.further_groups)
 
+    @property
+    def output_adapters(self) -> AdapterRows | None:
+        """Adapters of the tokens whose states are returned; None if no token has one."""
+        own = self.adapters
+        return None if own is None else AdapterRows(own.slots[self.output_rows], own.used)
+
 
 @dataclass(frozen=True, slots=True)
 class DecodeBounds:
@@ -114,13 +120,17 @@ class ModelBackend(Protocol):
         """Run one step and return the hidden states after the last norm, [outputs, hidden]."""
         ...
 
-    def greedy(self, hidden: Tensor) -> SampledTokens:
+    def greedy(self, hidden: Tensor, adapters: AdapterRows | None = None) -> SampledTokens:
         """Return the most likely token per row of [rows, hidden], the lowest id of equal ones.
 
-        The result also marks rows whose logits are not finite.
+        The result also marks rows whose logits are not finite. `adapters` as of `logits`.
         """
         ...
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Return logits [rows, vocab] in float32 for hidden states [rows, hidden]."""
+    def logits(self, hidden: Tensor, adapters: AdapterRows | None = None) -> Tensor:
+        """Return logits [rows, vocab] in float32 for hidden states [rows, hidden].
+
+        Args:
+            adapters: Of the rows; None if none has one, which is so in models that take none.
+        """
         ...

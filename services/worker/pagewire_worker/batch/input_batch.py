@@ -82,6 +82,11 @@ class PreparedStep:
         ends[self.slots] = self.ends + self.num_accepted(verified)
         return ends[self.token_slots]
 
+    def adapters_of(self, first: int, end: int) -> AdapterRows | None:
+        """Return the adapters of some outputs of the model; None if no token has one."""
+        own = self.batch.output_adapters
+        return None if own is None else own.part(first, end)
+
     @property
     def needs_states(self) -> bool:
         """Whether states are read for more than sampling."""

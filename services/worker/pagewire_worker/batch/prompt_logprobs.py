@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pagewire_shared.kv.arrays import F32Array, Int64Array
 from pagewire_shared.steps.result import PromptLogprobs
+from pagewire_worker.backend.adapters import AdapterRows
 from pagewire_worker.backend.device_copy import to_device
 from pagewire_worker.batch.slots import SlotTable
 from pagewire_worker.sampling.logprobs import join_logprobs, pack_top, token_logprobs
@@ -19,6 +20,10 @@ from pagewire_worker.sampling.sampling_table import NO_LOGPROBS
 
 PIECE_ROWS = 256
 """States whose logits exist at once; a whole chunk would take its length times the vocabulary."""
+
+
+Logits = Callable[[Tensor, AdapterRows | None], Tensor]
+"""Turns states [rows, hidden], with the adapters of these rows, into logits [rows, vocab]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,19 +80,21 @@ def prompt_rows(
 
 
 def prompt_logprobs(
-    asked: PromptRows, hidden: Tensor, logits: Callable[[Tensor], Tensor]
+    asked: PromptRows, hidden: Tensor, adapters: AdapterRows | None, logits: Logits
 ) -> PromptLogprobs:
     """Return the log-probabilities that the states `hidden` [tokens, hidden] give.
 
-    `logits` turns [rows, hidden] into [rows, vocab]; it is called for at most PIECE_ROWS rows.
+    Args:
+        adapters: Of these tokens; None if none has one.
+        logits: Called for at most PIECE_ROWS rows.
     """
     most = int(asked.num_top.max())
-    parts = [
-        token_logprobs(logits(states), targets, most)
-        for states, targets in zip(
-            hidden.split(PIECE_ROWS), asked.targets.split(PIECE_ROWS), strict=True
-        )
-    ]
+    parts = []
+    for first in range(0, len(hidden), PIECE_ROWS):
+        end = min(first + PIECE_ROWS, len(hidden))
+        own = None if adapters is None else adapters.part(first, end)
+        rows = logits(hidden[first:end], own)
+        parts.append(token_logprobs(rows, asked.targets[first:end], most))
     found = join_logprobs(parts)
     top = pack_top(found, asked.num_top)
     values: F32Array = found.logprobs.cpu().numpy()

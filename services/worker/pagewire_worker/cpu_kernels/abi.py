@@ -117,6 +117,16 @@ class AdapterArgs(ctypes.Structure):
     )
 
 
+class RowAdapterArgs(ctypes.Structure):
+    """PwRowAdapters."""
+
+    _fields_ = (
+        ("adapters", ctypes.POINTER(AdapterArgs)),
+        ("slots", ctypes.c_void_p),
+        ("low", ctypes.c_void_p),
+    )
+
+
 class RouterArgs(ctypes.Structure):
     """PwRouter."""
 
@@ -222,6 +232,7 @@ class Model(ctypes.Structure):
         ("embedding_factor", ctypes.c_float),
         ("norm", NormArgs),
         ("embedding", LinearArgs),
+        ("embedding_adapters", ctypes.POINTER(AdapterArgs)),
         ("layers", ctypes.POINTER(Layer)),
         ("group", ctypes.c_void_p),
         ("first_row", ctypes.c_int32),
@@ -259,6 +270,7 @@ _POINTER, _INT, _LONG, _FLOAT = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64,
 _STEP = (_POINTER, ctypes.POINTER(Model), ctypes.POINTER(Batch), ctypes.POINTER(Scratch))
 _LINEAR, _ATTENTION = ctypes.POINTER(LinearArgs), ctypes.POINTER(AttentionArgs)
 _ACTIVATION = ctypes.POINTER(ActivationArgs)
+_ROW_ADAPTERS = ctypes.POINTER(RowAdapterArgs)
 _PRODUCT = (_POINTER, _INT, _LINEAR, _POINTER, _LONG, _POINTER)
 
 FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
@@ -289,6 +301,8 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "pw_step": (None, (*_STEP, _INT, _INT, _POINTER)),
     "pw_linear": (None, (*_PRODUCT, _POINTER, _LONG)),
     "pw_argmax": (None, (*_PRODUCT, _LONG, _POINTER)),
+    "pw_adapted_linear": (None, (*_PRODUCT, _POINTER, _LONG, _ROW_ADAPTERS)),
+    "pw_adapted_argmax": (None, (*_PRODUCT, _LONG, _POINTER, _ROW_ADAPTERS)),
     "pw_finish_logits": (None, (_POINTER, _POINTER, _LONG, _FLOAT, _FLOAT)),
     "pw_activate": (
         None,

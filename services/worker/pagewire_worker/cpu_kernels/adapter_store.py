@@ -79,19 +79,36 @@ class FusedAdapterStore:
         known = [self._matrices[index].structure for index in found if index is not None]
         return (abi.AdapterArgs * len(known))(*known) if len(known) == len(found) else None
 
+    @property
+    def embedding(self) -> abi.AdapterArgs:
+        """The adapters of the embedding; valid while this object lives."""
+        return self._structure(self._targets.embedding)
+
+    @property
+    def output(self) -> abi.AdapterArgs:
+        """The adapters of the matrix for logits; valid while this object lives."""
+        return self._structure(self._targets.output)
+
+    def _structure(self, linear: AdaptedLinear) -> abi.AdapterArgs:
+        return self._matrices[self._targets.linears.index(linear)].structure
+
     @torch.inference_mode()
     def write(self, slot: int, parts: AdapterParts) -> None:
         """Replace the adapter of a slot that no step reads."""
         held: list[Tensor] = []
         self._held.pop(slot, None)  # its memory is free before more is taken
-        for index, matrix in enumerate(self._matrices):
+        for index, (linear, matrix) in enumerate(
+            zip(self._targets.linears, self._matrices, strict=True)
+        ):
             num_parts = matrix.structure.num_parts
             for number in range(num_parts):
                 place, part = slot * num_parts + number, parts.get((index, number))
                 if part is None:
                     matrix.parts[place] = abi.AdapterPartArgs(*_NONE)
                     continue
-                down, up = part.down.contiguous(), _panels(part, matrix.layout.pieces, number)
+                # Of an embedding, the row of a token id is read at once.
+                down = part.down.T if linear.place == "embedding" else part.down
+                down, up = down.contiguous(), _panels(part, matrix.layout.pieces, number)
                 held += [down, up]
                 matrix.parts[place] = abi.AdapterPartArgs(
                     pointer(down), pointer(up), part.rank, part.scaling

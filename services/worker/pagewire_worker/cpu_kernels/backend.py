@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pagewire_worker.backend.adapters import AdapterRows
 from pagewire_worker.backend.attention import Int64Array
 from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.backend.expert_counts import ExpertCounts
@@ -65,6 +66,7 @@ class FusedBackend:
         ranks: KernelRanks | None = None,
     ) -> None:
         self._low_size = 0 if adapters is None else adapters.low_size
+        self._output_adapters = None if adapters is None else adapters.output
         self._decoder = decoder
         self._kv_cache = kv_cache
         self._pool = pool
@@ -78,7 +80,8 @@ class FusedBackend:
         self._layers = (abi.Layer * len(decoder.layers))(
             *(one.structure() for one in self._operations)
         )
-        self._model = _model_structure(decoder, kv_cache, self._layers, ranks)
+        own = None if adapters is None else ctypes.pointer(adapters.embedding)
+        self._model = _model_structure(decoder, kv_cache, self._layers, ranks, own)
         self._vocabulary = decoder.vocabulary.structure()
         self._scratch = StepScratch(decoder, 0, self._low_size)
         self._prepared_states = torch.empty(0, dtype=torch.uint8)
@@ -152,11 +155,12 @@ class FusedBackend:
             self._operations[layer].count_experts(tokens)
         return self._expert_counts
 
-    def logits(self, hidden: Tensor) -> Tensor:
+    def logits(self, hidden: Tensor, adapters: AdapterRows | None = None) -> Tensor:
         """Return logits [rows, vocab] in float32 for hidden states [rows, hidden]."""
         stride = self._decoder.vocabulary.storage.num_outputs
         logits = torch.empty((len(hidden), stride), dtype=torch.float32)
-        self._pool.linear(
+        own = self._row_adapters(adapters)
+        self._pool.adapted_linear(
             TYPES[self._decoder.dtype],
             self._vocabulary,
             pointer(hidden.contiguous()),
@@ -164,6 +168,7 @@ class FusedBackend:
             self._prepared(len(hidden)),
             pointer(logits),
             stride,
+            None if own is None else own.structure,
         )
         spec = self._decoder.plan.logits
         if not spec.is_plain:
@@ -171,13 +176,14 @@ class FusedBackend:
             self._pool.finish_logits(pointer(logits), logits.numel(), spec.divisor, softcap)
         return logits[:, : self._decoder.plan.vocab_size]
 
-    def greedy(self, hidden: Tensor) -> SampledTokens:
+    def greedy(self, hidden: Tensor, adapters: AdapterRows | None = None) -> SampledTokens:
         """Return the most likely token per row of [rows, hidden], the lowest id of equal ones."""
         if not self._decoder.plan.logits.is_plain:
             # Different products may give equal logits, and the lowest id of equal ones counts.
-            return likeliest(self.logits(hidden))
+            return likeliest(self.logits(hidden, adapters))
+        own = self._row_adapters(adapters)
         token_ids = torch.empty(len(hidden), dtype=torch.int64)
-        self._pool.argmax(
+        self._pool.adapted_argmax(
             TYPES[self._decoder.dtype],
             self._vocabulary,
             pointer(hidden.contiguous()),
@@ -185,8 +191,14 @@ class FusedBackend:
             self._prepared(len(hidden)),
             self._decoder.plan.vocab_size,
             pointer(token_ids),
+            None if own is None else own.structure,
         )
         return SampledTokens(token_ids.clamp(min=0), faults=token_ids < 0)
+
+    def _row_adapters(self, rows: AdapterRows | None) -> "RowAdapters | None":
+        """Return the adapters of rows whose logits are computed; None for none."""
+        own = self._output_adapters
+        return None if rows is None or own is None else RowAdapters(own, rows)
 
     def _prepared(self, num_rows: int) -> int | None:
         """Return memory to prepare `num_rows` states in; reused until more rows are needed."""
@@ -224,6 +236,17 @@ class FusedBackend:
         return states
 
 
+class RowAdapters:
+    """The adapters of the rows of a product by itself, held while the kernels read them."""
+
+    def __init__(self, adapters: abi.AdapterArgs, rows: AdapterRows) -> None:
+        self._slots = rows.slots.contiguous()
+        self._low = torch.empty(len(self._slots), adapters.max_rank, dtype=torch.float32)
+        self.structure = abi.RowAdapterArgs(
+            ctypes.pointer(adapters), pointer(self._slots), pointer(self._low)
+        )
+
+
 class BatchArrays:
     """The arrays of a batch, held while the kernels read them."""
 
@@ -258,6 +281,7 @@ def _model_structure(
     kv_cache: KvCache,
     layers: "ctypes.Array[abi.Layer]",
     ranks: KernelRanks | None,
+    adapters: "ctypes._Pointer[abi.AdapterArgs] | None",
 ) -> abi.Model:
     plan, latent = decoder.plan, decoder.plan.attention.latent
     return abi.Model(
@@ -274,6 +298,7 @@ def _model_structure(
         embedding_factor=embedding_factor(plan, decoder.dtype),
         norm=decoder.norm.structure(),
         embedding=decoder.embedding.structure(),
+        embedding_adapters=adapters,
         layers=layers,
         group=None if ranks is None else ranks.group,
         first_row=0 if ranks is None else ranks.first_token,

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from pagewire_worker.backend.adapters import AdapterRows
 from pagewire_worker.backend.attention import AttentionKind
 from pagewire_worker.backend.backend import DecodeBounds, StepBatch
 from pagewire_worker.backend.sampled_tokens import SampledTokens
@@ -64,15 +65,15 @@ class CudaBackend:
             self._on_layer()
         return hidden
 
-    def greedy(self, hidden: Tensor) -> SampledTokens:
+    def greedy(self, hidden: Tensor, adapters: AdapterRows | None = None) -> SampledTokens:
         """Return the most likely token per row of [rows, hidden], the lowest id of equal ones."""
         faults = torch.empty(len(hidden), dtype=torch.int64, device=hidden.device)
-        token_ids = greedy_tokens(self._eager.narrow_logits(hidden), faults=faults)
+        token_ids = greedy_tokens(self._eager.narrow_logits(hidden, adapters), faults=faults)
         return SampledTokens(token_ids, faults=faults)
 
-    def logits(self, hidden: Tensor) -> Tensor:
+    def logits(self, hidden: Tensor, adapters: AdapterRows | None = None) -> Tensor:
         """Return logits [rows, vocab] in float32 for hidden states [rows, hidden]."""
-        return self._eager.logits(hidden)
+        return self._eager.logits(hidden, adapters)
 
 
 BYTES_PER_GRAPH = 8 * 1024**2

@@ -1,19 +1,28 @@
 """Adds the adapters of a step by Triton kernels."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import torch
 from torch import Tensor
 
 from pagewire_shared.errors import StartupError
+from pagewire_worker.adapters.content import AdapterPart
 from pagewire_worker.adapters.targets import AdaptedLinear, AdapterTargets
 from pagewire_worker.backend.adapters import AdapterLimits, AdapterRows
-from pagewire_worker.cuda.expert_adapters import ExpertAdapters, ExpertMember, ExpertStack
+from pagewire_worker.cuda.expert_adapters import (
+    ExpertAdapters,
+    ExpertMember,
+    ExpertStack,
+    SlotMemory,
+    StackedEmbedding,
+    StackedOutput,
+)
 from pagewire_worker.families.plan import MlpSpec
+from pagewire_worker.layers.linear import Linear
 from pagewire_worker.models.adapter_tensors import (
-    RoutedSlots,
+    LateSlots,
     SlotTensors,
     TensorAdapterStore,
 )
@@ -53,9 +62,9 @@ class TritonAdapterStore(TensorAdapterStore):
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
-        routed = [one for one in targets.linears if one.is_routed]
-        self._num_experts = Counter((one.layer, one.stack) for one in routed)
-        most = max(self._num_experts.values(), default=0)
+        late = [one for one in targets.linears if one.takes_memory_late]
+        self._num_experts = Counter((one.layer, one.stack) for one in late)
+        most = max(self._num_experts.values())
         if most * limits.num_slots > MAX_PAIRS:
             raise StartupError(
                 f"--max-loras: {limits.num_slots} adapters of {most} experts are more than "
@@ -65,11 +74,12 @@ class TritonAdapterStore(TensorAdapterStore):
         self._stacks: dict[tuple[int, str], ExpertStack] = {}
         self._num_made = Counter[tuple[int, str]]()
         self._members: dict[str, ExpertMember] = {}
+        self._late = SlotMemory(device, dtype)
         super().__init__(
             targets=targets, limits=limits, device=device, dtype=dtype, sums=TritonSum()
         )
 
-    def make_routed(self, linear: AdaptedLinear) -> RoutedSlots:
+    def make_late(self, linear: AdaptedLinear) -> LateSlots:
         """Return the place of the next expert in the stack of its layer."""
         key = linear.layer, linear.stack
         if key not in self._stacks:
@@ -79,12 +89,27 @@ class TritonAdapterStore(TensorAdapterStore):
                 num_slots=self.limits.num_slots,
                 max_rank=self.limits.max_rank,
                 device=self.device,
+                has_rows=linear.place == "embedding",
             )
         stack = self._stacks[key]
         member = ExpertMember(stack, self._num_made[key], linear.bounds)
         self._num_made[key] += 1
         self._members[linear.name] = member
         return member
+
+    def write_late(self, slot: int, found: Mapping[int, Sequence[AdapterPart | None]]) -> None:
+        """Replace the adapters of all matrices that take memory late, by their numbers."""
+        linears = self.targets.linears
+        members = [(self._members[linears[index].name], parts) for index, parts in found.items()]
+        self._late.write(slot, self._stacks.values(), members)
+
+    def wrap_embedding(self, base: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        """Return the embedding `base`, [tokens] -> [tokens, hidden], with adapters."""
+        return StackedEmbedding(base, self._members[self.targets.embedding.name].stack, self.step)
+
+    def wrap_output(self, base: Linear) -> Linear:
+        """Return the matrix for logits with adapters."""
+        return StackedOutput(base, self._members[self.targets.output.name].stack, self.step)
 
     def experts(self, specs: Sequence[MlpSpec]) -> ExpertAdapters:
         """Return the adapters of the experts of a layer."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from pagewire_worker.backend.attention import StepAttention
 from pagewire_worker.backend.backend import StepBatch
@@ -125,12 +124,13 @@ class TritonDecoder:
         *,
         plan: ModelPlan,
         embedding: Tensor,
+        embed: Callable[[Tensor], Tensor],
         layers: Sequence[TritonLayer],
         norm: AddNorm,
         output: Linear,
     ) -> None:
         self.plan = plan
-        self._embedding = embedding
+        self._embed = embed
         self._factor = embedding_factor(plan, embedding.dtype)
         self._layers = layers
         self._norm = norm
@@ -146,7 +146,7 @@ class TritonDecoder:
         on_layer: Callable[[], None],
     ) -> Tensor:
         """Run one flat batch; arguments and result as of Decoder.forward."""
-        hidden = functional.embedding(batch.token_ids, self._embedding)
+        hidden = self._embed(batch.token_ids)
         if self._factor != 1.0:
             hidden *= self._factor
         stream, groups = ResidualStream(hidden, self.plan.residual_multiplier), batch.groups
@@ -231,7 +231,14 @@ def load_triton_decoder(
     ]
     norm = _load_norm(plan.norm, weights)
     output = linears.load_output(plan, embedding)
-    return TritonDecoder(plan=plan, embedding=embedding, layers=layers, norm=norm, output=output)
+    return TritonDecoder(
+        plan=plan,
+        embedding=embedding,
+        embed=linears.embedding(embedding),
+        layers=layers,
+        norm=norm,
+        output=output,
+    )
 
 
 def _load_layer(

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from pagewire_worker.backend.adapters import AdapterRows
 from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.encoders.network import Encoder
@@ -75,10 +76,10 @@ class EncoderBackend:
         ]
         return torch.cat(states).index_select(0, batch.output_rows)
 
-    def greedy(self, hidden: Tensor) -> SampledTokens:
+    def greedy(self, hidden: Tensor, adapters: AdapterRows | None = None) -> SampledTokens:
         """Raise PlanError: an encoder has no logits."""
         raise PlanError("an encoder generates nothing")
 
-    def logits(self, hidden: Tensor) -> Tensor:
+    def logits(self, hidden: Tensor, adapters: AdapterRows | None = None) -> Tensor:
         """Raise PlanError: an encoder has no logits."""
         raise PlanError("an encoder generates nothing")

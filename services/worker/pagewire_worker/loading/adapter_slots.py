@@ -1,9 +1,12 @@
 """Makes the adapter slots of a native model."""
 
-from pagewire_shared.errors import StartupError
+from collections.abc import Callable
+
+from pagewire_worker.adapters.base_copies import BaseCopies
 from pagewire_worker.adapters.table import AdapterStore, AdapterTable
 from pagewire_worker.adapters.targets import AdapterTargets
 from pagewire_worker.backend.source import LoadSettings
+from pagewire_worker.checkpoint.weights import WeightReader
 from pagewire_worker.families.plan import ModelPlan
 from pagewire_worker.models.adapter_tensors import TensorAdapterStore, TorchSum
 from pagewire_worker.models.variants import TRITON
@@ -13,13 +16,7 @@ def adapter_targets(plan: ModelPlan, settings: LoadSettings) -> AdapterTargets |
     """Return the matrices that adapters may change, if there are to be adapters."""
     if settings.adapters is None:
         return None
-    targets = AdapterTargets(plan)
-    if not targets.linears:
-        raise StartupError(
-            f"--enable-lora: {plan.architecture} has no matrix that an adapter may change",
-            field="enable_lora",
-        )
-    return targets
+    return AdapterTargets(plan)
 
 
 def tensor_store(
@@ -38,9 +35,23 @@ def tensor_store(
 
 
 def adapter_table(
-    targets: AdapterTargets | None, settings: LoadSettings, store: AdapterStore | None
+    targets: AdapterTargets | None,
+    settings: LoadSettings,
+    store: AdapterStore | None,
+    open_decoder: Callable[[LoadSettings], WeightReader],
 ) -> AdapterTable | None:
-    """Return the table over the slots, if there are any."""
+    """Return the table over the slots, if there are any.
+
+    Args:
+        open_decoder: Returns the tensors of the model once more.
+    """
     if targets is None or store is None or settings.adapters is None:
         return None
-    return AdapterTable(targets, settings.adapters, store, settings.dtype)
+    copies = BaseCopies(targets.plan, lambda: open_decoder(settings).borrow, settings.dtype)
+    return AdapterTable(
+        targets=targets,
+        limits=settings.adapters,
+        store=store,
+        dtype=settings.dtype,
+        copies=copies,
+    )

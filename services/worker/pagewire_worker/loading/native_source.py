@@ -258,7 +258,7 @@ class NativeSource:
         decoder = build(self.plan, weights, loader, settings.max_model_len, settings.device)
         if store is not None:
             decoder = AdaptedDecoder(decoder, store.step)
-        table = adapter_table(targets, settings, store)
+        table = adapter_table(targets, settings, store, self.open_decoder)
         head = self._load_head(reader)
         scales = self._load_cache_scales(reader) if settings.cache_dtype == FP8 else ()
         reader.finish()
@@ -369,7 +369,8 @@ class NativeSource:
         if targets is None or limits is None:
             return FusedModel(decoder, pool, head, ranks=self._kernel_ranks(settings))
         store = FusedAdapterStore(targets, limits)
-        return FusedModel(decoder, pool, head, store, adapter_table(targets, settings, store))
+        table = adapter_table(targets, settings, store, self.open_decoder)
+        return FusedModel(decoder, pool, head, store, table)
 
     def _kernel_ranks(self, settings: LoadSettings) -> KernelRanks | None:
         collectives = settings.collectives

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from pagewire_worker.backend.adapters import AdapterRows
 from pagewire_worker.backend.attention import StepAttention
 from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.backend.expert_counts import CountsExperts, ExpertCounts, no_expert_counts
@@ -48,8 +49,12 @@ class AdaptedDecoder:
         self.step.begin(batch.adapters)
         return self.inner.forward(batch, caches, attends, on_layer)
 
+    def adapt_logits(self, rows: AdapterRows | None) -> None:
+        """Set the adapters of the rows whose logits are computed next; None for none."""
+        self.step.begin_logits(rows)
+
     def logits(self, hidden: Tensor) -> Tensor:
-        """Return logits [rows, vocab] in float32; no adapter changes them."""
+        """Return logits [rows, vocab] in float32."""
         return self.inner.logits(hidden)
 
     def narrow_logits(self, hidden: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ summed in float32, the first one is not rounded, and their sum is added to the r
 float32, which is then rounded.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -17,8 +17,13 @@ from pagewire_worker.adapters.targets import AdaptedLinear, AdapterTargets
 from pagewire_worker.backend.adapters import AdapterLimits, AdapterRows
 from pagewire_worker.families.plan import LinearSpec
 from pagewire_worker.layers.linear import Linear
+from pagewire_worker.models.late_adapters import (
+    AdaptedEmbedding,
+    LateTensors,
+    RoutedRows,
+    WithLateAdapters,
+)
 from pagewire_worker.models.load_parts import in_order
-from pagewire_worker.models.routed_adapters import RoutedRows, RoutedTensors, WithRoutedAdapters
 
 RANK_STEP: Final = 16
 """Ranks are stored as multiples of this, as kernels read them."""
@@ -48,16 +53,12 @@ class SlotTensors:
         return self.up.shape[2]
 
 
-class RoutedSlots(Protocol):
-    """The adapters of a matrix of an expert that a router chooses, of all slots."""
+class LateSlots(Protocol):
+    """The adapters of a matrix for which slots have memory only while an adapter changes it."""
 
     @property
     def bounds(self) -> tuple[tuple[int, int], ...]:
         """First output of each part, and the one behind its last."""
-        ...
-
-    def write(self, slot: int, parts: Sequence[AdapterPart | None], device: torch.device) -> None:
-        """Replace the adapters of a slot that no step reads."""
         ...
 
 
@@ -80,17 +81,26 @@ class StepAdapters:
     Attributes:
         rows: None for none.
         routed: Those of the expert that is called.
+        output: Those of the rows whose logits are computed; None for none.
     """
 
     sums: LowRankSum
     num_slots: int
     rows: Any = None
     routed: RoutedRows = field(default_factory=RoutedRows)
+    output: Any = None
 
     def begin(self, rows: AdapterRows | None) -> None:
         """Prepare the adapters of a step."""
         self.routed.step = rows
-        self.rows = None if rows is None else self.sums.prepare(rows, self.num_slots)
+        self.rows = self._prepared(rows)
+
+    def begin_logits(self, rows: AdapterRows | None) -> None:
+        """Prepare the adapters of the rows whose logits are computed next."""
+        self.output = self._prepared(rows)
+
+    def _prepared(self, rows: AdapterRows | None) -> Any:
+        return None if rows is None else self.sums.prepare(rows, self.num_slots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,30 +137,44 @@ class TensorAdapterStore:
         dtype: torch.dtype,
         sums: LowRankSum,
     ) -> None:
-        self._targets = targets
+        self.targets = targets
         self.limits = limits
         self.device = device
         self.step = StepAdapters(sums, limits.num_slots)
         self._tensors = [
-            self.make_routed(one) if one.is_routed else _slot_tensors(one, limits, device, dtype)
+            self.make_late(one)
+            if one.takes_memory_late
+            else _slot_tensors(one, limits, device, dtype)
             for one in targets.linears
         ]
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
-    def make_routed(self, linear: AdaptedLinear) -> RoutedSlots:
-        """Return what keeps the adapters of a matrix of an expert that a router chooses."""
-        return RoutedTensors(linear.bounds)
+    def make_late(self, linear: AdaptedLinear) -> LateSlots:
+        """Return what keeps the adapters of a matrix that takes memory late."""
+        return LateTensors(linear.bounds)
 
     def wrap(self, spec: LinearSpec, base: Linear) -> Linear:
         """Return `base` with adapters, or itself where adapters may not change it."""
-        index = self._targets.index_of(spec)
+        index = self.targets.index_of(spec)
         if index is None:
             return base
         tensors = self._tensors[index]
         if isinstance(tensors, SlotTensors):
             return WithAdapters(base, tensors, self.step)
-        assert isinstance(tensors, RoutedTensors), "experts in stacks are not wrapped"
-        return WithRoutedAdapters(base, tensors, self.step.routed)
+        assert isinstance(tensors, LateTensors), "experts in stacks are not wrapped"
+        return WithLateAdapters(base, tensors, lambda: self.step.routed.rows)
+
+    def wrap_embedding(self, base: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        """Return the embedding `base`, [tokens] -> [tokens, hidden], with adapters."""
+        tensors = self._tensors[self.targets.linears.index(self.targets.embedding)]
+        assert isinstance(tensors, LateTensors)
+        return AdaptedEmbedding(base, tensors, lambda: self.step.rows)
+
+    def wrap_output(self, base: Linear) -> Linear:
+        """Return the matrix for logits with adapters."""
+        tensors = self._tensors[self.targets.linears.index(self.targets.output)]
+        assert isinstance(tensors, LateTensors)
+        return WithLateAdapters(base, tensors, lambda: self.step.output)
 
     @torch.inference_mode()
     def write(self, slot: int, parts: AdapterParts) -> None:
@@ -164,14 +188,23 @@ class TensorAdapterStore:
         self._stream.synchronize()
 
     def _write(self, slot: int, parts: AdapterParts) -> None:
+        late: dict[int, Sequence[AdapterPart | None]] = {}
         for index, (linear, own) in enumerate(
-            zip(self._targets.linears, self._tensors, strict=True)
+            zip(self.targets.linears, self._tensors, strict=True)
         ):
             found = [parts.get((index, part)) for part in range(len(own.bounds))]
             if isinstance(own, SlotTensors):
                 _fill(own, slot, linear, found)
             else:
-                own.write(slot, found, self.device)
+                late[index] = found
+        self.write_late(slot, late)
+
+    def write_late(self, slot: int, found: Mapping[int, Sequence[AdapterPart | None]]) -> None:
+        """Replace the adapters of all matrices that take memory late, by their numbers."""
+        for index, parts in found.items():
+            tensors = self._tensors[index]
+            assert isinstance(tensors, LateTensors)
+            tensors.write(slot, parts, self.device)
 
 
 def _fill(

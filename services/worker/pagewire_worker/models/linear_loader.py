@@ -158,7 +158,8 @@ class LinearLoader:
 
     def embedding(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
         """Return the embedding, [tokens] -> [tokens, hidden], of which `rows` are this rank's."""
-        return self._ranks.embedding(rows)
+        base = self._ranks.embedding(rows)
+        return base if self._adapters is None else self._adapters.wrap_embedding(base)
 
     def load_sinks(self, spec: AttentionSpec) -> Tensor | None:
         """Load the sinks of attention, if it has any. Raises StartupError naming the tensor."""
@@ -196,6 +197,10 @@ class LinearLoader:
 
     def load_output(self, plan: ModelPlan, embedding: Tensor) -> Linear:
         """Load the matrix that gives the logits: the embedding itself if a model ties them."""
+        base = self._load_output(plan, embedding)
+        return base if self._adapters is None else self._adapters.wrap_output(base)
+
+    def _load_output(self, plan: ModelPlan, embedding: Tensor) -> Linear:
         make, name = self._kind.output, plan.logits.name
         if name is None:
             return make(embedding, None)

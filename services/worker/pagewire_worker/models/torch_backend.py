@@ -5,6 +5,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from pagewire_worker.backend.adapters import AdapterRows, AdaptsLogits
 from pagewire_worker.backend.attention import AttentionBackend, AttentionKind, StepAttention
 from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.backend.expert_counts import CountsExperts, ExpertCounts, no_expert_counts
@@ -142,14 +143,20 @@ class TorchBackend:
             raise no_states(self.kernel_set)
         return self._model.tap(layers)
 
-    def greedy(self, hidden: Tensor) -> SampledTokens:
+    def greedy(self, hidden: Tensor, adapters: AdapterRows | None = None) -> SampledTokens:
         """Return the most likely token per row of [rows, hidden], the lowest id of equal ones."""
-        return likeliest(self.logits(hidden))
+        return likeliest(self.logits(hidden, adapters))
 
-    def logits(self, hidden: Tensor) -> Tensor:
+    def logits(self, hidden: Tensor, adapters: AdapterRows | None = None) -> Tensor:
         """Return logits [rows, vocab] in float32 for hidden states [rows, hidden]."""
+        self._adapt_logits(adapters)
         return self._model.logits(hidden)
 
-    def narrow_logits(self, hidden: Tensor) -> Tensor:
+    def narrow_logits(self, hidden: Tensor, adapters: AdapterRows | None = None) -> Tensor:
         """Return the logits in the type of the model."""
+        self._adapt_logits(adapters)
         return self._model.narrow_logits(hidden)
+
+    def _adapt_logits(self, adapters: AdapterRows | None) -> None:
+        if isinstance(self._model, AdaptsLogits):
+            self._model.adapt_logits(adapters)

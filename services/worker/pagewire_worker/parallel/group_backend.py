@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
+from pagewire_worker.backend.adapters import AdapterRows
 from pagewire_worker.backend.backend import ModelBackend, StepBatch
 from pagewire_worker.backend.collectives import RankLostError
 from pagewire_worker.backend.expert_counts import CountsExperts, ExpertCounts, no_expert_counts
@@ -65,15 +66,16 @@ class GroupBackend:
             self._group.collectives.check()
         return hidden
 
-    def logits(self, hidden: Tensor) -> Tensor:
+    def logits(self, hidden: Tensor, adapters: AdapterRows | None = None) -> Tensor:
         """Return logits [rows, vocab] in float32. Raises RankLostError."""
+        assert adapters is None, "ranks take no adapters"
         self._group.send(encode(RankCommand.LOGITS, [as_bits(hidden)]))
         with self._in_step():
             return self._rank.logits(hidden)
 
-    def greedy(self, hidden: Tensor) -> SampledTokens:
+    def greedy(self, hidden: Tensor, adapters: AdapterRows | None = None) -> SampledTokens:
         """Return the most likely token per row of [rows, hidden], the lowest id of equal ones."""
-        return likeliest(self.logits(hidden))
+        return likeliest(self.logits(hidden, adapters))
 
     def tap(self, layers: Sequence[int]) -> StateTap:
         """Return a tap of the states that come into `layers`, the same in all ranks."""

@@ -1,6 +1,6 @@
 """Packs the result of a step: sampled tokens, prompt log-probabilities and vectors."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,7 @@ from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.batch.draft_rows import VerifiedRows
 from pagewire_worker.batch.input_batch import PreparedStep
 from pagewire_worker.batch.pooling import Head, Pooled, pool
-from pagewire_worker.batch.prompt_logprobs import prompt_logprobs
+from pagewire_worker.batch.prompt_logprobs import Logits, prompt_logprobs
 from pagewire_worker.sampling.grammar_bitmask import NO_ROWS
 from pagewire_worker.sampling.logprobs import NO_TOP, PackedTop, pack_top
 from pagewire_worker.sampling.sampling_table import NO_LOGPROBS
@@ -56,7 +56,7 @@ def step_outputs(
     step: PreparedStep,
     hidden: Tensor,
     sampled: SampledTokens,
-    logits: Callable[[Tensor], Tensor],
+    logits: Logits,
     head: Head | None = None,
     unmasked: Int64Array = NO_ROWS,
 ) -> StepOutputs:
@@ -65,7 +65,7 @@ def step_outputs(
     Args:
         hidden: [outputs, hidden], on the device.
         sampled: On the host.
-        logits: Returns logits [rows, vocab] for states [rows, hidden].
+        logits: Of the model.
         head: Returns class scores [rows, labels] for vectors [rows, hidden]; None without a head.
         unmasked: Rows whose masks did not come, [n]: drafts before them count as wrong.
     """
@@ -73,7 +73,9 @@ def step_outputs(
     end = len(hidden) - len(step.pooling.rows)
     prompt = None
     if step.prompt is not None:
-        prompt = prompt_logprobs(step.prompt, hidden[len(token_ids) : end], logits)
+        begin = len(token_ids)
+        adapters = step.adapters_of(begin, end)
+        prompt = prompt_logprobs(step.prompt, hidden[begin:end], adapters, logits)
     verified = None
     if step.drafts is not None:
         verified = step.drafts.verify(sampled.token_ids.numpy(), unmasked)

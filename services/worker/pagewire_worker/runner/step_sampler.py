@@ -5,6 +5,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from pagewire_worker.backend.adapters import AdapterRows
 from pagewire_worker.backend.backend import ModelBackend
 from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.batch.input_batch import PreparedStep
@@ -43,9 +44,10 @@ def sample_step(
         return NO_SAMPLES
     # A backend may have cached the logits of the whole tensor that it returned, not of a slice.
     states = hidden if num_rows == len(hidden) else hidden[:num_rows]
+    adapters = step.adapters_of(0, num_rows)
     if step.sampling.is_plain:
-        return _sample_plain(backend, step, states, wait_for_masks())
-    logits = backend.logits(states)
+        return _sample_plain(backend, step, states, adapters, wait_for_masks())
+    logits = backend.logits(states, adapters)
     masks = wait_for_masks()
     if masks is not None:
         require_tokens(masks, step.sampling_slots, logits.shape[1])
@@ -53,11 +55,15 @@ def sample_step(
 
 
 def _sample_plain(
-    backend: ModelBackend, step: PreparedStep, states: Tensor, masks: GrammarBitmask | None
+    backend: ModelBackend,
+    step: PreparedStep,
+    states: Tensor,
+    adapters: AdapterRows | None,
+    masks: GrammarBitmask | None,
 ) -> SampledTokens:
     if masks is None:
-        return backend.greedy(states)
-    logits = backend.logits(states)
+        return backend.greedy(states, adapters)
+    logits = backend.logits(states, adapters)
     require_tokens(masks, step.sampling_slots, logits.shape[1])
     faults = logit_faults(logits)
     apply_masks(logits, masks)

@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Module
 
+from pagewire_worker.backend.adapters import AdapterRows
 from pagewire_worker.backend.attention import AttentionBackend, AttentionKind, StepAttention
 from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.backend.sampled_tokens import SampledTokens
@@ -152,10 +153,11 @@ class TransformersBackend:
         step.finish()
         return hidden.index_select(0, batch.output_rows)
 
-    def greedy(self, hidden: Tensor) -> SampledTokens:
+    def greedy(self, hidden: Tensor, adapters: AdapterRows | None = None) -> SampledTokens:
         """Return the most likely token per row of [rows, hidden], the lowest id of equal ones."""
-        return likeliest(self.logits(hidden))
+        return likeliest(self.logits(hidden, adapters))
 
-    def logits(self, hidden: Tensor) -> Tensor:
+    def logits(self, hidden: Tensor, adapters: AdapterRows | None = None) -> Tensor:
         """Return logits [rows, vocab] in float32 for hidden states [rows, hidden]."""
+        assert adapters is None, "models of transformers take no adapters"
         return self._model.logits(hidden)

@@ -78,7 +78,12 @@ def add_expert_adapters(
         IS_WHOLE=num_inputs % _DEPTH == 0,
         INTERPRETED=INTERPRETED,
     )
-    first_size = table.sizes[0]
+    _raise(y, low, rows, table, width)
+
+
+def _raise(y: Tensor, low: Tensor, rows: SortedRows, table: ExpertTable, width: int) -> None:
+    """Add up times `low` [choices, parts * width] to y [choices, outputs], and round once."""
+    num_parts, first_size = len(table.sizes), table.sizes[0]
     num_tiles = sum(triton.cdiv(size, _COLUMNS) for size in table.sizes)
     _raise_experts[(len(rows.experts), num_tiles)](
         y,
@@ -94,6 +99,73 @@ def add_expert_adapters(
         ROWS=TILE_ROWS,
         COLUMNS=_COLUMNS,
         RANKS=RANK_STEP,
+    )
+
+
+def add_embedding_adapters(
+    y: Tensor, token_ids: Tensor, rows: SortedRows, table: ExpertTable
+) -> None:
+    """Add up (scaling * row) of the adapter of each token to y, and round once.
+
+    Args:
+        y: [tokens, hidden], contiguous.
+        token_ids: int64 [tokens], of the rows of `down`, which is [token ids, rank] here.
+        rows: Tokens sorted by rows of the table, in blocks of TILE_ROWS.
+    """
+    assert y.is_contiguous()
+    assert y.shape == (rows.num_choices, *table.sizes)
+    width = triton.cdiv(table.max_rank, RANK_STEP) * RANK_STEP
+    low = torch.empty((len(y), width), dtype=torch.float32, device=y.device)
+    _look_up_rows[(len(rows.experts), width // RANK_STEP)](
+        y,
+        token_ids,
+        table.downs,
+        table.scalings,
+        table.ranks,
+        rows.choices,
+        rows.experts,
+        low,
+        width,
+        ROWS=TILE_ROWS,
+        COLUMNS=RANK_STEP,
+    )
+    _raise(y, low, rows, table, width)
+
+
+@triton.jit
+def _look_up_rows(
+    y,
+    token_ids,
+    downs,
+    scalings,
+    ranks,
+    choices,
+    keys,
+    low,
+    width,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    block = tl.program_id(0)
+    key = tl.load(keys + block).to(tl.int64)
+    if key < 0:
+        return
+    rank = tl.load(ranks + key)
+    first = tl.program_id(1) * COLUMNS
+    if first >= rank:
+        return
+    token = tl.load(choices + block.to(tl.int64) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    row = tl.maximum(token, 0)
+    columns = first + tl.arange(0, COLUMNS)
+    down = tl.load(downs + key).to(y.dtype)
+    token_id = tl.load(token_ids + row)
+    is_value = (token >= 0)[:, None] & (columns < rank)[None, :]
+    sources = down + token_id[:, None] * rank + columns[None, :]
+    values = tl.load(sources, mask=is_value, other=0.0).to(tl.float32)
+    tl.store(
+        low + row[:, None] * width + columns[None, :],
+        values * tl.load(scalings + key),
+        mask=is_value,
     )
 
 

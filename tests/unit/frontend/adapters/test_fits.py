@@ -11,14 +11,14 @@ import pytest
 from pagewire_frontend.adapters.registry import AdapterRegistry
 from pagewire_frontend.adapters.store import ContentFolder
 from pagewire_shared.adapters.adapter_error import AdapterError
-from pagewire_shared.adapters.model_shapes import ModelShapes, shapes_of
+from pagewire_shared.adapters.model_shapes import NO_LAYER, ModelShapes, shapes_of
 from pagewire_shared.adapters.shapes_convert import (
     MAX_SHAPES_BYTES,
     shapes_from_message,
     shapes_to_message,
 )
 from pagewire_shared.errors import WireError
-from support.adapters.adapter_files import Q, write_adapter
+from support.adapters.adapter_files import ENTRIES, Q, weights_of, write_adapter
 
 SELF = "model.layers.0.self_attn"
 
@@ -94,6 +94,27 @@ def test_a_misfit_is_found_when_a_worker_comes(
         assert "does not fit tiny" in caplog.text
 
     asyncio.run(run())
+
+
+def test_matrices_of_no_layer(tmp_path: Path) -> None:
+    """Those who know matrices of layers only read the others as they did before: not at all."""
+    layer = ("model.layers.0.self_attn.q_proj", 6, 10, "")
+    both = ModelShapes(shapes_of([layer, ("model.embed_tokens", 9, 6, ""), ("lm_head", 6, 9, "")]))
+    message = shapes_to_message(both)
+    assert shapes_from_message(message) == both
+    assert [one.name for one in message.targets] == ["model.layers.*.self_attn.q_proj"]
+    found = both.find("lm_head")
+    assert found is not None
+    assert (found.num_matrices, list(found.names(NO_LAYER))) == (1, ["lm_head"])
+    message.outer[0].name = "model.*.embed"
+    with pytest.raises(WireError, match="another number of stars"):
+        shapes_from_message(message)
+    # Its copy of a matrix is in a layer.
+    weights = weights_of([*ENTRIES, (f"{Q}.base_layer.weight", "F32", (10, 6))])
+    with pytest.raises(AdapterError, match="an adapter cannot replace a matrix"):
+        asyncio.run(
+            registry(tmp_path, both).load("a", write_adapter(tmp_path / "a", weights=weights))
+        )
 
 
 def test_messages_of_shapes_are_bounded() -> None:

@@ -96,8 +96,6 @@ BAD: list[tuple[str, Any]] = [
     ("target_modules", []),
     ("target_modules", [1]),
     ("target_modules", {"q_proj": 1}),
-    ("target_modules", ["q_proj", "lm_head"]),
-    ("target_modules", ["model.embed_tokens"]),
     ("target_modules", ["a"] * 5000),
     ("exclude_modules", [None]),
     ("layers_to_transform", ["1"]),

@@ -124,6 +124,14 @@ HOSTILE: dict[str, tuple[str, bytes]] = {
         "embed_tokens",
         entries(DOWN, UP, ("base_model.model.model.embed_tokens.weight", "F32", (9, 6))),
     ),
+    "a copy of a matrix without its adapter": (
+        "lm_head.base_layer",
+        entries(DOWN, UP, ("base_model.model.lm_head.base_layer.weight", "F32", (9, 6))),
+    ),
+    "two adapters of a module": (
+        "lora_embedding_A",
+        entries(DOWN, UP, (f"{Q}.lora_embedding_A", "F32", (4, 6))),
+    ),
     "no prefix": ("lora_A", entries(("q_proj.lora_A.weight", "F32", (4, 6)))),
     "no target": (
         "k_proj",

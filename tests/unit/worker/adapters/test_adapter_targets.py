@@ -23,7 +23,7 @@ def targets_of(folder: Path, name: str) -> AdapterTargets:
 def test_names_of_dense_families(tmp_path: Path) -> None:
     names = targets_of(tmp_path, "phi3").names
     assert {one.rpartition(".")[2] for one in names} == {
-        *("qkv_proj", "o_proj", "gate_up_proj", "down_proj"),
+        *("qkv_proj", "o_proj", "gate_up_proj", "down_proj", "embed_tokens", "lm_head"),
     }
     nested = "model.language_model.layers.1.self_attn.k_proj"
     assert own_module(nested) in targets_of(tmp_path, "gemma2").names
@@ -52,7 +52,7 @@ def test_experts_of_a_router_have_adapters(tmp_path: Path) -> None:
         ("qwen2-moe", "model.layers.0.mlp.shared_expert_gate", "adapters of routers"),
         ("deepseek-v3", "model.layers.0.self_attn.kv_b_proj", "adapters of latent attention"),
         ("gemma2", "model.layers.0.mlp.gate", "no matrix of this name"),
-        ("gemma2", "lm_head", "of the matrix for logits"),
+        ("gemma2", "embed_tokens", "no matrix of this name"),
     ],
 )
 def test_matrices_that_are_refused(tmp_path: Path, name: str, module: str, text: str) -> None:

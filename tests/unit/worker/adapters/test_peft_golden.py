@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 from pagewire_shared.adapters.adapter_folder import check_adapter
 from pagewire_shared.adapters.tensor_header import AdapterBounds
+from pagewire_worker.backend.adapters import AdapterRows
 from pagewire_worker.backend.sampled_tokens import SampledTokens
 from support.adapters.model_adapters import MadeAdapter
 from support.cells.worker_driver import GREEDY, Driver, Running, load
@@ -31,8 +32,8 @@ def logits_of(
     backend, found = one.model_runner.backend, []
     logits = backend.logits
 
-    def noted(hidden: torch.Tensor) -> SampledTokens:
-        found.append(logits(hidden).clone())
+    def noted(hidden: torch.Tensor, adapters: AdapterRows | None) -> SampledTokens:
+        found.append(logits(hidden, adapters).clone())
         return SampledTokens(found[-1].argmax(dim=1))
 
     sequences = [
@@ -46,7 +47,7 @@ def logits_of(
 
 
 def test_there_are_adapters() -> None:
-    assert len(NAMES) >= 4
+    assert len(NAMES) >= 5
 
 
 @pytest.mark.parametrize("way", [pytest.param("fused", marks=needs_kernels), "torch"])
@@ -97,6 +98,23 @@ def test_parameters_that_hold_all_experts(
     assert not torch.allclose(found[0], found[1], atol=0.1)
     assert_same(found[0], folder / "adapter", lengths)
     assert {"gate_up_proj", "down_proj"} <= set(adapter.summary.targets)
+
+
+@pytest.mark.parametrize(
+    ("how", "lengths"),
+    [pytest.param(FUSED, LENGTHS, marks=needs_kernels), (TORCH, LENGTHS), (TRITON, (1, 5))],
+)
+def test_one_matrix_for_embedding_and_logits(
+    how: dict[str, str], lengths: Sequence[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The embedding has a factor, and logits are capped; each has an adapter of its own."""
+    folder = FOLDER / "tied"
+    settings = {"enable_lora": True, "max_loras": 2, "dtype": "float32"}
+    replica = load(folder / "model", model_impl="native", **how, **settings)
+    MadeAdapter(folder / "adapter", {}).fill(replica.model_runner, 1)
+    found = logits_of(Driver.of(replica), [1, None], monkeypatch, lengths)
+    assert not torch.allclose(found[0], found[1], atol=0.1)
+    assert_same(found[0], folder / "adapter", lengths)
 
 
 def test_what_peft_wrote_is_read() -> None:

@@ -27,7 +27,7 @@ def logits_of(
     backend, found = one.model_runner.backend, []
     logits = backend.logits
 
-    def noted(hidden: torch.Tensor) -> SampledTokens:
+    def noted(hidden: torch.Tensor, *_: object) -> SampledTokens:
         found.append(logits(hidden).clone())
         return SampledTokens(found[-1].argmax(dim=1))
 

@@ -41,7 +41,7 @@ class DiceBackend:
         rows = batch.output_rows
         return torch.stack((batch.token_ids[rows], batch.positions[rows]), dim=1).float()
 
-    def logits(self, hidden):
+    def logits(self, hidden, *_):
         rows = []
         for token, position in hidden.long().tolist():
             generator = torch.Generator().manual_seed(token * 4099 + position)

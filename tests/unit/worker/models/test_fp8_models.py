@@ -84,7 +84,7 @@ def logits_of(driver, checkpoint):
         backend, steps = one.model_runner.backend, []
         logits = backend.logits
 
-        def greedy(hidden):
+        def greedy(hidden, *_):
             steps.extend(logits(hidden))
             # The same token whatever the logits, so that two runs can be compared.
             return SampledTokens(torch.full((len(hidden),), len(steps) + 40))

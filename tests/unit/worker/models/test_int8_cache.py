@@ -29,7 +29,7 @@ def logits_of(driver):
         one = driver(name, **{**SMALL, **settings})
         backend, steps = one.model_runner.backend, []
 
-        def greedy(hidden):
+        def greedy(hidden, *_):
             steps.extend(backend.logits(hidden))
             # The same token whatever the logits, so that two runs can be compared.
             return SampledTokens(torch.full((len(hidden),), len(steps) + 40))

@@ -27,7 +27,8 @@ def rig(monkeypatch):
     monkeypatch.setattr(mask_jobs, "AHEAD_SECONDS", 10.0)
     monkeypatch.setattr("pagewire_worker.grammars.table.AHEAD_SECONDS", 10.0)
     made = Rig()
-    made.backend.greedy = lambda hidden: SampledTokens(made.backend.logits(hidden).argmax(dim=1))
+    logits = made.backend.logits
+    made.backend.greedy = lambda hidden, *_: SampledTokens(logits(hidden).argmax(dim=1))
     yield made
     made.grammars.table.shutdown()
 

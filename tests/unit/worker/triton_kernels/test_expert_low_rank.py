@@ -1,6 +1,9 @@
 """Adapters of experts on kernels against those in plain torch, and rows alone against rows in a
 batch."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +16,13 @@ from pagewire_shared.errors import StartupError
 from pagewire_worker.adapters.content import AdapterPart
 from pagewire_worker.adapters.targets import AdapterTargets
 from pagewire_worker.backend.adapters import NO_ADAPTER, AdapterLimits, AdapterRows
-from pagewire_worker.cuda.expert_adapters import ExpertAdapters, ExpertStack
+from pagewire_worker.cuda.expert_adapters import (
+    ExpertAdapters,
+    ExpertMember,
+    ExpertStack,
+    SlotMemory,
+    StackedEmbedding,
+)
 from pagewire_worker.cuda.triton_adapters import MAX_PAIRS, TritonAdapterStore, TritonSum
 from pagewire_worker.models.adapter_tensors import StepAdapters
 from pagewire_worker.models.registry import read_plan
@@ -46,28 +55,38 @@ def parts_of(sizes: tuple[int, ...], dtype: torch.dtype) -> Parts:
     return found
 
 
-def stack_of(parts: Parts, sizes: tuple[int, ...]) -> ExpertStack:
-    ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
+@dataclass(frozen=True)
+class Filled:
+    """A stack whose slots are filled."""
+
+    stack: ExpertStack
+    members: list[ExpertMember]
+    memory: SlotMemory
+
+    def fill(self, slot: int, found: Sequence[Sequence[AdapterPart | None]]) -> None:
+        self.memory.write(slot, [self.stack], zip(self.members, found, strict=True))
+
+
+def filled(parts: Parts, sizes: tuple[int, ...], dtype: torch.dtype) -> Filled:
+    bounds = tuple(pairwise(accumulate(sizes, initial=0)))
     stack = ExpertStack.empty(
-        [(end - size, end) for end, size in zip(ends, sizes, strict=True)],
-        num_experts=NUM_EXPERTS,
-        num_slots=NUM_SLOTS,
-        max_rank=32,
-        device=CPU,
+        bounds, num_experts=NUM_EXPERTS, num_slots=NUM_SLOTS, max_rank=32, device=CPU
     )
-    for (slot, expert), own in parts.items():
-        stack.write(slot * NUM_EXPERTS + expert, own, CPU)
-    return stack
+    members = [ExpertMember(stack, expert, bounds) for expert in range(NUM_EXPERTS)]
+    made = Filled(stack, members, SlotMemory(CPU, dtype))
+    for slot in RANKS:
+        made.fill(slot, [parts[slot, expert] for expert in range(NUM_EXPERTS)])
+    return made
 
 
-def added(stack: ExpertStack, y: Tensor, x: Tensor, slots: Tensor, chosen: Tensor) -> Tensor:
+def added(made: Filled, y: Tensor, x: Tensor, slots: Tensor, chosen: Tensor) -> Tensor:
     step = StepAdapters(TritonSum(), NUM_SLOTS)
     step.routed.step = AdapterRows(slots, ())
-    rows = ExpertAdapters(stack, stack, step).sort(chosen)
+    rows = ExpertAdapters(made.stack, made.stack, step).sort(chosen)
     assert rows is not None
     found = y.clone()
-    with reaching(tensor for pair in stack.held.values() for tensor in pair):
-        stack.add(found, x, rows, CHOSEN)
+    with reaching(chain(*made.memory.held.values())):
+        made.stack.add(found, x, rows, CHOSEN)
     return found
 
 
@@ -91,7 +110,7 @@ def expected(parts: Parts, y: Tensor, x: Tensor, slots: Tensor, chosen: Tensor) 
 def test_sums_are_those_of_torch_in_any_batch(sizes: tuple[int, ...], dtype: torch.dtype) -> None:
     torch.manual_seed(1)
     parts = parts_of(sizes, dtype)
-    stack = stack_of(parts, sizes)
+    stack = filled(parts, sizes, dtype)
     slots = torch.tensor([2, NO_ADAPTER, 0, 1, *[2] * 19])
     first = torch.randint(0, NUM_EXPERTS, (len(slots),))
     chosen = torch.stack([first, (first + 1) % NUM_EXPERTS], dim=1).to(torch.int32)
@@ -119,9 +138,40 @@ def test_more_pairs_than_are_sorted_end_the_start() -> None:
 
 
 def test_a_slot_gives_its_memory_back() -> None:
-    stack = stack_of(parts_of((8,), torch.float32), (8,))
-    assert len(stack.held) == len(RANKS) * NUM_EXPERTS
-    for expert in range(NUM_EXPERTS):
-        stack.write(2 * NUM_EXPERTS + expert, (None,), CPU)
-    assert set(stack.held) == set(range(NUM_EXPERTS))
-    assert stack.table.ranks.tolist() == [1] * NUM_EXPERTS + [0] * (2 * NUM_EXPERTS)
+    made = filled(parts_of((8,), torch.float32), (8,), torch.float32)
+    ranks = made.stack.table.ranks
+    assert ranks.tolist() == [1] * NUM_EXPERTS + [0] * NUM_EXPERTS + [20] * NUM_EXPERTS
+    assert {*made.memory.held} == {*RANKS}, "one piece of memory for each"
+    made.fill(2, [(None,)] * NUM_EXPERTS)
+    assert {*made.memory.held} == {0}
+    assert ranks.tolist() == [1] * NUM_EXPERTS + [0] * (2 * NUM_EXPERTS)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_of_an_embedding(dtype: torch.dtype) -> None:
+    torch.manual_seed(2)
+    num_tokens, hidden, rank = 90, 48, 20
+    down, up = torch.randn(rank, num_tokens).to(dtype), torch.randn(hidden, rank).to(dtype)
+    part = AdapterPart(down, up, 0.3)
+    stack = ExpertStack.empty(
+        ((0, hidden),), num_experts=1, num_slots=2, max_rank=32, device=CPU, has_rows=True
+    )
+    memory = SlotMemory(CPU, dtype)
+    memory.write(1, [stack], [(ExpertMember(stack, 0, ((0, hidden),)), [part])])
+    token_ids, slots = torch.arange(0, 84, 4), torch.tensor([1, NO_ADAPTER, 0, *[1] * 18])
+    y = torch.randn(len(slots), hidden).to(dtype)
+
+    def of(rows: slice) -> Tensor:
+        step = StepAdapters(TritonSum(), 2)
+        step.begin(AdapterRows(slots[rows], ()))
+        with reaching(memory.held[1]):
+            return StackedEmbedding(lambda _: y[rows].clone(), stack, step)(token_ids[rows])
+
+    found = of(slice(None))
+    low = part.down[:, token_ids].float().T * part.scaling
+    own = (y.float() + low @ part.up.float().T).to(dtype)
+    torch.testing.assert_close(
+        found, torch.where((slots == 1)[:, None], own, y), **TOLERANCES[dtype]
+    )
+    for token in (0, 1, 2, 20):
+        assert torch.equal(of(slice(token, token + 1))[0], found[token])

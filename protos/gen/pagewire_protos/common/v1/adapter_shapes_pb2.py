@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'pagewire/common/v1/adapter_shapes.proto\x12\x12pagewire.common.v1\"\xc1\x01\n\rAdapterShapes\x12\x32\n\x07targets\x18\x01 \x03(\x0b\x32!.pagewire.common.v1.AdapterTarget\x12\x34\n\x08refusals\x18\x02 \x03(\x0b\x32\".pagewire.common.v1.AdapterRefusal\x12\x1d\n\x15has_alternating_gates\x18\x03 \x01(\x08\x12\x12\n\nslot_bytes\x18\x04 \x01(\x04\x12\x13\n\x0bvalue_bytes\x18\x05 \x01(\r\"z\n\rAdapterTarget\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nnum_inputs\x18\x02 \x01(\r\x12\x13\n\x0bnum_outputs\x18\x03 \x01(\r\x12\x0e\n\x06layers\x18\x04 \x03(\r\x12\x13\n\x0bnum_experts\x18\x05 \x01(\r\x12\r\n\x05stack\x18\x06 \x01(\t\".\n\x0e\x41\x64\x61pterRefusal\x12\x0c\n\x04part\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\tB6\n\x15\x61i.pagewire.common.v1P\x01Z\x1bpagewire/common/v1;commonv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'pagewire/common/v1/adapter_shapes.proto\x12\x12pagewire.common.v1\"\xf3\x01\n\rAdapterShapes\x12\x32\n\x07targets\x18\x01 \x03(\x0b\x32!.pagewire.common.v1.AdapterTarget\x12\x34\n\x08refusals\x18\x02 \x03(\x0b\x32\".pagewire.common.v1.AdapterRefusal\x12\x1d\n\x15has_alternating_gates\x18\x03 \x01(\x08\x12\x12\n\nslot_bytes\x18\x04 \x01(\x04\x12\x13\n\x0bvalue_bytes\x18\x05 \x01(\r\x12\x30\n\x05outer\x18\x06 \x03(\x0b\x32!.pagewire.common.v1.AdapterTarget\"z\n\rAdapterTarget\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nnum_inputs\x18\x02 \x01(\r\x12\x13\n\x0bnum_outputs\x18\x03 \x01(\r\x12\x0e\n\x06layers\x18\x04 \x03(\r\x12\x13\n\x0bnum_experts\x18\x05 \x01(\r\x12\r\n\x05stack\x18\x06 \x01(\t\".\n\x0e\x41\x64\x61pterRefusal\x12\x0c\n\x04part\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\tB6\n\x15\x61i.pagewire.common.v1P\x01Z\x1bpagewire/common/v1;commonv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,9 +33,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\025ai.pagewire.common.v1P\001Z\033pagewire/common/v1;commonv1'
   _globals['_ADAPTERSHAPES']._serialized_start=64
-  _globals['_ADAPTERSHAPES']._serialized_end=257
-  _globals['_ADAPTERTARGET']._serialized_start=259
-  _globals['_ADAPTERTARGET']._serialized_end=381
-  _globals['_ADAPTERREFUSAL']._serialized_start=383
-  _globals['_ADAPTERREFUSAL']._serialized_end=429
+  _globals['_ADAPTERSHAPES']._serialized_end=307
+  _globals['_ADAPTERTARGET']._serialized_start=309
+  _globals['_ADAPTERTARGET']._serialized_end=431
+  _globals['_ADAPTERREFUSAL']._serialized_start=433
+  _globals['_ADAPTERREFUSAL']._serialized_end=479
 # @@protoc_insertion_point(module_scope)

@@ -7,18 +7,20 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class AdapterShapes(_message.Message):
-    __slots__ = ("targets", "refusals", "has_alternating_gates", "slot_bytes", "value_bytes")
+    __slots__ = ("targets", "refusals", "has_alternating_gates", "slot_bytes", "value_bytes", "outer")
     TARGETS_FIELD_NUMBER: _ClassVar[int]
     REFUSALS_FIELD_NUMBER: _ClassVar[int]
     HAS_ALTERNATING_GATES_FIELD_NUMBER: _ClassVar[int]
     SLOT_BYTES_FIELD_NUMBER: _ClassVar[int]
     VALUE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    OUTER_FIELD_NUMBER: _ClassVar[int]
     targets: _containers.RepeatedCompositeFieldContainer[AdapterTarget]
     refusals: _containers.RepeatedCompositeFieldContainer[AdapterRefusal]
     has_alternating_gates: bool
     slot_bytes: int
     value_bytes: int
-    def __init__(self, targets: _Optional[_Iterable[_Union[AdapterTarget, _Mapping]]] = ..., refusals: _Optional[_Iterable[_Union[AdapterRefusal, _Mapping]]] = ..., has_alternating_gates: bool = ..., slot_bytes: _Optional[int] = ..., value_bytes: _Optional[int] = ...) -> None: ...
+    outer: _containers.RepeatedCompositeFieldContainer[AdapterTarget]
+    def __init__(self, targets: _Optional[_Iterable[_Union[AdapterTarget, _Mapping]]] = ..., refusals: _Optional[_Iterable[_Union[AdapterRefusal, _Mapping]]] = ..., has_alternating_gates: bool = ..., slot_bytes: _Optional[int] = ..., value_bytes: _Optional[int] = ..., outer: _Optional[_Iterable[_Union[AdapterTarget, _Mapping]]] = ...) -> None: ...
 
 class AdapterTarget(_message.Message):
     __slots__ = ("name", "num_inputs", "num_outputs", "layers", "num_experts", "stack")

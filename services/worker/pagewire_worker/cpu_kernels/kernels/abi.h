@@ -105,6 +105,13 @@ typedef struct {
   int32_t num_inputs;
 } PwAdapters;
 
+// The adapters of the rows of a product by itself.
+typedef struct {
+  const PwAdapters* adapters;  // of the matrix
+  const int64_t* slots;        // [rows], -1 for none
+  float* low;                  // memory, [rows, max_rank]
+} PwRowAdapters;
+
 // Chooses experts for each token by the products of a router, and weighs them.
 //
 // The score of an expert is its part of the softmax, or the sigmoid of its product. Of the groups with
@@ -229,6 +236,9 @@ typedef struct {
   float embedding_factor;  // of the rows that are looked up
   PwNorm norm;             // of the states behind the last layer
   PwLinear embedding;      // one row per token id
+  // Of the embedding, before its factor; null for none. There is one tensor, whose `down` is
+  // [token ids, rank].
+  const PwAdapters* embedding_adapters;
   const PwLayer* layers;
   // Of the ranks that compute the model together, each with parts of its matrices; null for none. Then
   // the embedding has the rows of `num_rows` tokens from `first_row` on.
@@ -324,6 +334,13 @@ void pw_linear(PwPool* pool, int32_t type, const PwLinear* linear, const void* x
 // -1 if a column is not finite. The matrix has no bias and fewer than 2^24 outputs.
 void pw_argmax(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
                void* prepared, int64_t num_outputs, int64_t* y);
+// The same with adapters of the rows.
+void pw_adapted_linear(PwPool* pool, int32_t type, const PwLinear* linear, const void* x,
+                       int64_t num_rows, void* prepared, float* y, int64_t stride,
+                       const PwRowAdapters* adapters);
+void pw_adapted_argmax(PwPool* pool, int32_t type, const PwLinear* linear, const void* x,
+                       int64_t num_rows, void* prepared, int64_t num_outputs, int64_t* y,
+                       const PwRowAdapters* adapters);
 // x = softcap * tanh(x / divisor / softcap) for `count` values, a multiple of 16; a softcap of 0 is none.
 void pw_finish_logits(PwPool* pool, float* x, int64_t count, float divisor, float softcap);
 // Single parts of a step, for tests and measurements.

@@ -180,6 +180,7 @@ struct LinearArguments {
   void* prepared;
   void* y;
   int64_t stride;  // of y; for argmax the number of columns
+  const PwRowAdapters* adapters;  // null for none
 };
 
 struct ActivateArguments {

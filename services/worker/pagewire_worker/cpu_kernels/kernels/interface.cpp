@@ -118,21 +118,33 @@ void pw_attend(PwPool* pool, const PwModel* model, const PwBatch* batch, const P
   run_attention(pool, pool->kernels->attend[model->type], model, batch, scratch, attention);
 }
 
+void pw_adapted_linear(PwPool* pool, int32_t type, const PwLinear* linear, const void* x,
+                       int64_t num_rows, void* prepared, float* y, int64_t stride,
+                       const PwRowAdapters* adapters) {
+  LinearArguments arguments = {linear, x, num_rows, prepared, y, stride, adapters};
+  pool->run(pool->kernels->linear[type], &arguments, 1, is_worth_sharing(*linear, num_rows));
+}
+
 void pw_linear(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
                void* prepared, float* y, int64_t stride) {
-  LinearArguments arguments = {linear, x, num_rows, prepared, y, stride};
-  pool->run(pool->kernels->linear[type], &arguments, 1, is_worth_sharing(*linear, num_rows));
+  pw_adapted_linear(pool, type, linear, x, num_rows, prepared, y, stride, nullptr);
+}
+
+void pw_adapted_argmax(PwPool* pool, int32_t type, const PwLinear* linear, const void* x,
+                       int64_t num_rows, void* prepared, int64_t num_outputs, int64_t* y,
+                       const PwRowAdapters* adapters) {
+  LinearArguments arguments = {linear, x, num_rows, prepared, y, num_outputs, adapters};
+  pool->run(pool->kernels->argmax[type], &arguments, 1, is_worth_sharing(*linear, num_rows));
 }
 
 void pw_argmax(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
                void* prepared, int64_t num_outputs, int64_t* y) {
-  LinearArguments arguments = {linear, x, num_rows, prepared, y, num_outputs};
-  pool->run(pool->kernels->argmax[type], &arguments, 1, is_worth_sharing(*linear, num_rows));
+  pw_adapted_argmax(pool, type, linear, x, num_rows, prepared, num_outputs, y, nullptr);
 }
 
 void pw_activate(PwPool* pool, int32_t type, const PwLinear* linear, const PwActivation* activation,
                  int32_t is_gated, const void* x, int64_t num_rows, void* prepared, void* y) {
-  ActivateArguments arguments = {{linear, x, num_rows, prepared, y, 0}, *activation, is_gated};
+  ActivateArguments arguments = {{linear, x, num_rows, prepared, y, 0, nullptr}, *activation, is_gated};
   pool->run(pool->kernels->activate[type], &arguments, 1, is_worth_sharing(*linear, num_rows));
 }
 

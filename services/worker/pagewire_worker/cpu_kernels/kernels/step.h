@@ -3,6 +3,20 @@
 
 namespace PW_ISA {
 
+// Add the adapter of a token to its row of the embedding.
+static inline void adapt_embedding(const StepArguments& a, int64_t token, float* row) {
+  const PwAdapters* adapters = a.model->embedding_adapters;
+  const int64_t* slots = a.batch->adapter_slots;
+  if (adapters == nullptr || slots == nullptr || slots[token] < 0) return;
+  const PwAdapterPart& part = adapters->parts[slots[token]];
+  float* low = (float*)a.scratch->buffers[PW_LOW] + token * adapters->max_rank;
+  const int64_t first = a.batch->token_ids[token] * part.rank;
+  for (int32_t r = 0; r < part.rank; r++)
+    low[r] = element(part.down, first + r, a.model->type) * part.scaling;
+  const LowRank ranks = {adapters, slots, (const float*)a.scratch->buffers[PW_LOW], a.model->type};
+  add_low_rank(ranks, 0, token, token, 0, a.model->hidden / PANEL, row);
+}
+
 template <class T>
 static void step_job(PwPool* pool, const void* arguments, int thread) {
   const StepArguments& a = *(const StepArguments*)arguments;
@@ -19,6 +33,7 @@ static void step_job(PwPool* pool, const void* arguments, int thread) {
         continue;  // another rank has it
       }
       read_row(model.embedding, place, row);
+      adapt_embedding(a, token, row);
       for (int64_t i = 0; i < model.hidden; i += PANEL) store(row + i, mul(load(row + i), factor));
     }
     pool->barrier();
@@ -55,12 +70,27 @@ static Rows prepare_rows(PwPool* pool, int thread, const LinearArguments& a) {
   return rows_for(*a.linear, a.x, a.prepared, a.num_rows);
 }
 
+// The adapters of the rows of a single product, in the form that its sums take; `low` lives as long.
+// Null for none.
+template <class T>
+static const LowRank* lower_rows(PwPool* pool, int thread, const LinearArguments& a, LowRank* low) {
+  if (a.adapters == nullptr) return nullptr;
+  const PwRowAdapters& own = *a.adapters;
+  lower_share<T>(*own.adapters, own.slots, a.x, share(pool, thread, a.num_rows), own.low);
+  pool->barrier();
+  const bool is_narrow = sizeof(typename T::Element) < 4;
+  *low = {own.adapters, own.slots, own.low, is_narrow ? PW_BFLOAT16 : PW_FLOAT32};
+  return low;
+}
+
 template <class T>
 static void linear_job(PwPool* pool, const void* arguments, int thread) {
   const LinearArguments& a = *(const LinearArguments*)arguments;
   Rows x = prepare_rows<T>(pool, thread, a);
   const AllRows rows(a.num_rows);
-  store_linear<T>(pool, 0, thread, rows.of(*a.linear), x, (float*)a.y, a.stride);
+  LowRank low;
+  const LowRank* own = lower_rows<T>(pool, thread, a, &low);
+  store_linear<T>(pool, 0, thread, rows.of(*a.linear, own), x, (float*)a.y, a.stride);
 }
 
 template <class T>

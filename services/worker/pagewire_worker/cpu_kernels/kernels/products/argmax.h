@@ -29,12 +29,12 @@ static inline void merge(const Best& best, float* value, float* column) {
 // Keep the greatest columns of the rows in this thread's share of a product.
 template <class T>
 static void argmax_share(PwPool* pool, int thread, const PwLinear& linear, Rows x,
-                         int64_t num_rows, int64_t num_columns, Best* mine) {
+                         int64_t num_rows, int64_t num_columns, const LowRank* low, Best* mine) {
   alignas(64) float lanes[PANEL];
   for (int lane = 0; lane < PANEL; lane++) lanes[lane] = (float)lane;
   const V lane_numbers = load(lanes), nothing = set1(-__builtin_inff());
   const AllRows rows(num_rows);
-  linear_share<T>(pool, 0, thread, rows.of(linear), x, false, [=](const PwLinear&) {
+  linear_share<T>(pool, 0, thread, rows.of(linear, low), x, false, [=](const PwLinear&) {
     return [=](int64_t row, int64_t panel, int num_panels, float* sums) {
         Best& best = mine[row];
         V values = load(best.values), columns = load(best.columns);
@@ -64,8 +64,10 @@ static void argmax_job(PwPool* pool, const void* arguments, int thread) {
   Best* mine = (Best*)pool->memory(thread, (size_t)a.num_rows * sizeof(Best), JOB);
   for (int64_t row = 0; row < a.num_rows; row++) reset(mine[row]);
   Rows x = prepare_rows<T>(pool, thread, a);
+  LowRank memory;
+  const LowRank* low = lower_rows<T>(pool, thread, a, &memory);
 #define PW_CALL(K) \
-  argmax_share<K>(pool, thread, *a.linear, x, a.num_rows, a.stride, mine)
+  argmax_share<K>(pool, thread, *a.linear, x, a.num_rows, a.stride, low, mine)
   PW_BY_KIND(*a.linear, PW_CALL)
 #undef PW_CALL
   pool->barrier();

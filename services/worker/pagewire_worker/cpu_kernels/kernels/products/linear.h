@@ -19,7 +19,9 @@ struct AllRows {
   int64_t starts[2];
 
   explicit AllRows(int64_t num_rows) : starts{0, num_rows} {}
-  Group of(const PwLinear& linear) const { return {&linear, starts, 1}; }
+  Group of(const PwLinear& linear, const LowRank* low = nullptr) const {
+    return {&linear, starts, 1, low};
+  }
 };
 
 // The items of a product: those of each matrix, one matrix after the other.
@@ -132,7 +134,7 @@ static void linear_share(PwPool* pool, int phase, int thread, const Group& group
     const auto finish_sums = finish_of(linear);
     const auto finish = [&](int64_t row, int64_t panel, int num_panels, float* sums) {
       if (__builtin_expect(group.low != nullptr, 0))
-        add_low_rank(*group.low, matrix, row, panel, num_panels, sums);
+        add_low_rank(*group.low, matrix, row, end_row, panel, num_panels, sums);
       finish_sums(row, panel, num_panels, sums);
     };
     if constexpr (TileStorage<T>::EXISTS || Wide<T>::EXISTS) {
