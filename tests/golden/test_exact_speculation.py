@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pagewire_worker.speculation.lookups import DraftFinder
 from pagewire_worker.speculation.ngram import NgramFinder
 from pagewire_worker.speculation.suffix import SHORTEST_MATCH, SuffixFinder, SuffixRule
 from pagewire_worker.speculation.tenant_texts import TenantTexts
@@ -44,7 +45,10 @@ def prepare(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Specula
     def make(name: str) -> SpeculatedCell:
         plain = plain_answers(tmp_path_factory.mktemp("speculation"), name)
         texts = TenantTexts(SHORTEST_MATCH, 100)
-        finders = {"ngram": NgramFinder(1, 3), "suffix": SuffixFinder(SuffixRule(), texts)}
+        finders: dict[str, DraftFinder] = {
+            "ngram": NgramFinder(1, 3),
+            "suffix": SuffixFinder(SuffixRule(), texts),
+        }
         return SpeculatedCell(plain, NGRAM, {**finders, **plain.scripts()})
 
     return make
