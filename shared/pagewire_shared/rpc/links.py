@@ -169,7 +169,7 @@ def guard(address: Address, *, setting: str) -> ServerGuard:
 
 @cache
 def open_ports() -> "Gauge":
-    """Return the metric of ports that ask nobody for a certificate."""
+    """Return the metric of ports that ask for no certificate."""
     from prometheus_client import Gauge
 
     return Gauge("pagewire_open_port", "A port between roles without TLS (--insecure)", ["setting"])

@@ -102,8 +102,8 @@ def scope_of_method(method: str) -> KeyScope | None:
 
 
 def require_scope(scopes: Iterable[KeyScope], needed: KeyScope | None) -> None:
-    """Raise ForbiddenError unless a key with `scopes` may make calls of a scope."""
-    if needed is not ANY_KEY and needed not in scopes:
+    """Raise ForbiddenError unless a key with `scopes` may make calls of a scope, or of ANY_KEY."""
+    if needed is not None and needed not in scopes:
         raise ForbiddenError(f"this API key has no scope {needed.value!r}")
 
 
