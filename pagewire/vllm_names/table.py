@@ -63,6 +63,7 @@ _SWITCHES_WITHOUT_EFFECT: Final = frozenset(
         "disable_hybrid_kv_cache_manager",
         "disable_log_requests",
         "disable_log_stats",
+        "enable_ssl_refresh",
         "disable_logprobs_during_spec_decoding",
         "disable_mm_preprocessor_cache",
         "disable_nccl_for_dp_synchronization",

@@ -100,9 +100,9 @@ def test_alone_logits_and_hidden_states(
     logits: list[Tensor] = []
     logits_of = case.backend.logits
 
-    def record(hidden: Tensor) -> Tensor:
+    def record(hidden: Tensor, *slots: object) -> Tensor:
         states.append(hidden)
-        logits.append(logits_of(hidden))
+        logits.append(logits_of(hidden, *slots))
         return logits[-1]
 
     monkeypatch.setattr(case.backend, "logits", record)

@@ -1,6 +1,7 @@
 """What stands before the endpoints: keys, CORS, methods, media types, and the small endpoints."""
 
 import asyncio
+import hashlib
 import json
 
 import grpc.aio
@@ -47,7 +48,9 @@ async def test_keys_guard_all_but_what_an_orchestrator_asks(checkpoint, tmp_path
             expected = 404 if path == "/nothing" else 200
             assert (await client.get(path, headers=KEY)).status_code == expected
         assert (await client.post("/v1/completions", content=b"{")).status_code == 401
-        for headers, tenant in ((KEY, ""), ({"authorization": "Bearer sk-two"}, "team-a")):
+        # Beside another key, one without a name is a tenant of its own.
+        unnamed = f"key-{hashlib.sha256(b'sk-one').hexdigest()[:16]}"
+        for headers, tenant in ((KEY, unnamed), ({"authorization": "Bearer sk-two"}, "team-a")):
             call = post(client, "/v1/completions", {"prompt": "x"}, headers=headers)
             submit = await attach.next("submit")
             assert submit.tenant == tenant

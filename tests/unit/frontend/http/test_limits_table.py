@@ -163,7 +163,7 @@ NUMBERS: dict[str, list[float]] = {
         AdapterBounds().max_tensors,
         *(MOST_PER_TENSOR[character] for character in (b",", b"[", b"{")),
     ],
-    "experts of an adapter that a router chooses": [
+    "experts that a router chooses, embedding and logits of an adapter": [
         default(WorkerConfig, "lora_memory") // default(WorkerConfig, "max_loras")
     ],
     "adapter_config.json": [MAX_CONFIG_BYTES],

@@ -60,6 +60,7 @@ VALUES: dict[str, Any] = {
     "enable_sleep_mode": True,
     "lora_modules": ["sql=/adapters/sql"],
     "max_loras": 4,
+    "ssl_cert_reqs": 2,
 }
 """A value of each name that works; 8 for the others."""
 

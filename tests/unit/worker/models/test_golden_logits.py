@@ -46,14 +46,15 @@ def captured(monkeypatch):
         backend = driver.model_runner.backend
         logits_of = backend.logits
 
-        def wrapped(hidden):
-            steps.append(logits_of(hidden))
+        def wrapped(hidden, *slots):
+            steps.append(logits_of(hidden, *slots))
             return steps[-1]
 
+        def greedy(hidden, *slots):
+            return SampledTokens(wrapped(hidden, *slots).argmax(dim=1))
+
         monkeypatch.setattr(backend, "logits", wrapped)
-        monkeypatch.setattr(
-            backend, "greedy", lambda hidden: SampledTokens(wrapped(hidden).argmax(dim=1))
-        )
+        monkeypatch.setattr(backend, "greedy", greedy)
         return steps
 
     return record

@@ -92,7 +92,7 @@ def test_other_weights_are_quantized_and_stay_close(monkeypatch):
     backend, rows = one.model_runner.backend, []
     assert backend.kernel_set.endswith("linear=int8-tile+torch")
     logits = backend.logits
-    monkeypatch.setattr(backend, "logits", lambda hidden: rows.append(logits(hidden)) or rows[-1])
+    monkeypatch.setattr(backend, "logits", lambda *given: rows.append(logits(*given)) or rows[-1])
     one.generate(PROMPTS[1:], max_tokens=1, budget=8)
     [found], expected = rows[-1], load_file(QUANTIZED / "awq" / "expected.safetensors")["logits"]
     assert not torch.allclose(found, expected[4], rtol=1e-3)

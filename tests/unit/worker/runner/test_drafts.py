@@ -246,8 +246,8 @@ def test_numbers_that_break_behind_a_wrong_draft_break_nothing(exact_pair, monke
     backend = speculative.model_runner.backend
     greedy, forward = backend.greedy, backend.forward
 
-    def break_last_sample(hidden):
-        sampled = greedy(hidden)
+    def break_last_sample(hidden, *slots):
+        sampled = greedy(hidden, *slots)
         if len(hidden) > 2:
             sampled.faults[-1] = 1
         return sampled

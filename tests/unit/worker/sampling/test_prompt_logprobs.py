@@ -128,9 +128,9 @@ def test_logits_come_in_pieces(llama, monkeypatch):
     backend, num_rows = llama.model_runner.backend, []
     logits_of = backend.logits
 
-    def count(hidden):
+    def count(hidden, *slots):
         num_rows.append(len(hidden))
-        return logits_of(hidden)
+        return logits_of(hidden, *slots)
 
     monkeypatch.setattr(backend, "logits", count)
     pieces = reports_of(llama.finish(again, budget=512))
@@ -171,7 +171,7 @@ def test_a_chunk_that_begins_inside_reports_what_it_computes(llama):
 def test_a_step_that_fails_reports_nothing_and_can_be_repeated(llama, monkeypatch):
     start = request(0, sampling=asking(2))
     with monkeypatch.context() as patch:
-        patch.setattr(llama.model_runner.backend, "logits", lambda hidden: 1 / 0)
+        patch.setattr(llama.model_runner.backend, "logits", lambda *given: 1 / 0)
         failed = llama.run([(0, 0, 40, 1, 0)], new_sequences=[start])
     assert failed.failure is not None
     assert failed.prompt is None
