@@ -9,6 +9,7 @@ import time
 
 import httpx
 import pytest
+import uvloop
 from contract.frontend_gateway import WAIT_SECONDS, post
 from contract.frontend_peers import attached_frontend
 
@@ -176,14 +177,62 @@ async def test_a_client_that_reads_nothing_is_cut(checkpoint, certificate, caplo
     flags = tls_flags(certificate, stall_seconds=1.0)
     context, client = trusting(certificate)
     async with attached_frontend(checkpoint, **flags) as (frontend, _), client:
-        _, writer = await asyncio.open_connection("localhost", frontend.port, ssl=context)
-        writer.transport.pause_reading()
-        writer.write(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 30)
+        request = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 30
+        reader = await asyncio.to_thread(asked_without_reading, context, frontend.port, request)
         async with asyncio.timeout(WAIT_SECONDS):
             while "took nothing for 1 s" not in caplog.text:
                 await asyncio.sleep(0.1)
         assert (await client.get(f"https://localhost:{frontend.port}/live")).status_code == 200
-        writer.transport.abort()
+        reader.close()
+
+
+def asked_without_reading(context, port, request):
+    """Send a request, and leave little room for the answer."""
+    plain = socket.socket()
+    plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)
+    plain.connect(("127.0.0.1", port))
+    encrypted = context.wrap_socket(plain, server_hostname="localhost")
+    encrypted.sendall(request)
+    return encrypted
+
+
+def answers(context, port, count):
+    """Connect anew for each of some requests; return the statuses, None where there is none."""
+    found = []
+    for _ in range(count):
+        try:
+            with (
+                socket.create_connection(("127.0.0.1", port), 5.0) as plain,
+                context.wrap_socket(plain, server_hostname="localhost") as encrypted,
+            ):
+                encrypted.sendall(b"GET /live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                found.append(encrypted.recv(12))
+        except OSError as error:
+            found.append(error)
+    return found
+
+
+def test_on_the_event_loop_that_roles_run(checkpoint, certificate, monkeypatch):
+    """uvloop has TLS of its own. Clients that are quick, and ones that never say anything."""
+    monkeypatch.setattr(tls_gate, "MAX_HANDSHAKES", 3)
+    context, _ = trusting(certificate)
+
+    async def main():
+        flags = tls_flags(certificate, head_seconds=1.0)
+        async with attached_frontend(checkpoint, **flags) as (frontend, _):
+            port = frontend.port
+            found = await asyncio.to_thread(answers, context, port, 30)
+            assert found == [b"HTTP/1.1 200"] * 30
+            silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+            await asyncio.sleep(0.1)
+            (refused,) = await asyncio.to_thread(answers, context, port, 1)
+            assert isinstance(refused, OSError)
+            for reader, writer in silent:
+                assert await asyncio.wait_for(reader.read(), WAIT_SECONDS) == b""
+                writer.close()
+            assert await asyncio.to_thread(answers, context, port, 1) == [b"HTTP/1.1 200"]
+
+    uvloop.run(main())
 
 
 @pytest.mark.parametrize(

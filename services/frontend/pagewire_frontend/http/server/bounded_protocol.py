@@ -36,6 +36,7 @@ further connections are not read."""
 MAX_UNREAD = 1024
 """Of the further connections this many get an answer at once; more are cut."""
 _LINGER_SECONDS = 1.0
+_TLS_BUFFER_BYTES = 64 * 1024
 _PROBE_SECONDS = 0.5
 _PROBE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -66,6 +67,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin a connection."""
         super().connection_made(transport)
+        if transport.get_extra_info("sslcontext") is not None:
+            # What waits to be encrypted; 512 KiB by default.
+            transport.set_write_buffer_limits(_TLS_BUFFER_BYTES)
         self.flow = _PipelineFlow(transport, lambda: bool(self.pipeline))
         num_above = len(self.connections) - self._limits.max_connections
         if num_above > 0 and self._idle.make_room(self):

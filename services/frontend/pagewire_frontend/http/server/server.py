@@ -16,7 +16,7 @@ from pagewire_frontend.http.server.bounded_protocol import BoundedProtocol
 from pagewire_frontend.http.server.direct_write import DirectWrites
 from pagewire_frontend.http.server.idle_connections import IdleConnections
 from pagewire_frontend.http.server.limits import ConnectionLimits
-from pagewire_frontend.http.server.tls_gate import Handshakes, TlsGate
+from pagewire_frontend.http.server.tls_gate import TlsGate
 from pagewire_shared.errors import StartupError
 from pagewire_shared.rpc.address import Address
 
@@ -25,6 +25,37 @@ _SEND_BUFFER_BYTES = 256 * 1024
 
 
 class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, gate: TlsGate | None, seconds: float) -> None:
+        super().__init__(config)
+        self._gate = gate
+        self._seconds = seconds
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen as uvicorn does, which has no time limit for a handshake."""
+        if self._gate is None:
+            await super().startup(sockets)
+            return
+
+        def connection() -> asyncio.Protocol:
+            make: Any = self.config.http_protocol_class
+            made: asyncio.Protocol = make(
+                config=self.config, server_state=self.server_state, app_state={}
+            )
+            return made
+
+        loop = asyncio.get_running_loop()
+        self.servers = [
+            await loop.create_server(
+                connection,
+                sock=one,
+                ssl=self._gate,
+                ssl_handshake_timeout=self._seconds,
+                backlog=self.config.backlog,
+            )
+            for one in sockets or ()
+        ]
+        self.started = True
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave the signals to the process: it ends both servers in order."""
@@ -60,8 +91,6 @@ class HttpServer:
         protocol: Any = functools.partial(
             BoundedProtocol, limits, IdleConnections(limits.max_idle_per_address)
         )
-        if tls is not None:
-            protocol = functools.partial(TlsGate, tls, Handshakes(limits), protocol)
         self._socket = _bind(address, is_port_shared)
         self.address = Address(host=address.host, port=self._socket.getsockname()[1])
         config = uvicorn.Config(
@@ -76,7 +105,8 @@ class HttpServer:
             timeout_keep_alive=round(limits.keep_alive_seconds),
             timeout_graceful_shutdown=max(1, round(grace_seconds)),
         )
-        self._server = _Server(config)
+        gate = None if tls is None else TlsGate.of(tls, limits.head_seconds)
+        self._server = _Server(config, gate, limits.head_seconds)
         self._ended = asyncio.Event()
 
     async def run(self) -> None:

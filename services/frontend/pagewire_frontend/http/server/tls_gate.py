@@ -1,93 +1,58 @@
-"""Accepts TLS in front of an HTTP connection, within bounds.
+"""Accepts TLS for HTTP with the present certificate, and bounds handshakes.
 
-A server that is made with a certificate bounds no connections whose handshake is not complete: its
-protocols begin after it. Here the plain connection begins first and is counted.
+asyncio and uvloop show a connection only after its handshake. They make its TLS object from the
+context of the server before, so that is the place where a connection is counted, and where it gets
+the certificate that counts now.
 """
 
-import asyncio
-import logging
 import ssl
+import time
+import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
 from pagewire_frontend.access.public_tls import PublicTls
-from pagewire_frontend.http.server.limits import ConnectionLimits
-
-_logger = logging.getLogger(__name__)
 
 MAX_HANDSHAKES: Final = 1024
-"""Handshakes under way at once; further connections are cut."""
-_BUFFER_BYTES: Final = 64 * 1024
-"""Bytes to encrypt that wait for a client, at most; asyncio would keep 512 KiB."""
-_SHUTDOWN_SECONDS: Final = 5.0
+"""Handshakes under way at once; further connections are ended."""
 
 
-class Handshakes:
-    """The handshakes of one server that are under way."""
+class TlsGate(ssl.SSLContext):
+    """The context of a server; `begin` tells it what to accept with."""
 
-    def __init__(self, limits: ConnectionLimits) -> None:
-        self.seconds = limits.head_seconds
-        self.tasks: set[asyncio.Task[None]] = set()
+    _tls: PublicTls
+    _seconds: float
+    _clock: Callable[[], float]
+    _pending: "list[tuple[weakref.ref[ssl.SSLObject], float]]"
 
+    @classmethod
+    def of(
+        cls, tls: PublicTls, seconds: float, clock: Callable[[], float] = time.monotonic
+    ) -> "TlsGate":
+        """Return a gate; `seconds` is the time of a handshake, after which the loop ends it."""
+        gate = cls(ssl.PROTOCOL_TLS_SERVER)
+        gate._tls, gate._seconds, gate._clock, gate._pending = tls, seconds, clock, []
+        return gate
 
-class TlsGate(asyncio.Protocol):
-    """One connection until its handshake is complete; then a connection of HTTP takes over."""
+    def wrap_bio(  # type: ignore[override]
+        self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, **options: Any
+    ) -> ssl.SSLObject:
+        """Return the TLS object of a new connection."""
+        made = self._tls.context().wrap_bio(incoming, outgoing, **options)
+        if len(self._pending) >= MAX_HANDSHAKES:
+            self._forget()
+        if len(self._pending) >= MAX_HANDSHAKES:
+            incoming.write_eof()  # so the handshake ends as it begins
+        else:
+            self._pending.append((weakref.ref(made), self._clock()))
+        return made
 
-    def __init__(
-        self,
-        tls: PublicTls,
-        handshakes: Handshakes,
-        make: Callable[..., asyncio.Protocol],
-        **options: Any,
-    ) -> None:
-        """Args: `make` with `options` makes the connection of HTTP."""
-        self._tls = tls
-        self._handshakes = handshakes
-        self._make = make
-        self._options = options
-        self._early: list[bytes] = []
-        self._is_lost = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin the handshake."""
-        assert isinstance(transport, asyncio.Transport)
-        tasks = self._handshakes.tasks
-        if len(tasks) >= MAX_HANDSHAKES:
-            transport.abort()
-            return
-        transport.pause_reading()
-        task = asyncio.get_running_loop().create_task(self._shake_hands(transport))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-
-    def data_received(self, data: bytes) -> None:
-        """Keep what comes with the end of the handshake."""
-        self._early.append(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """End before HTTP has begun."""
-        self._is_lost = True
-
-    async def _shake_hands(self, plain: asyncio.Transport) -> None:
-        try:
-            encrypted = await asyncio.get_running_loop().start_tls(
-                plain,
-                self,
-                self._tls.context(),
-                server_side=True,
-                ssl_handshake_timeout=self._handshakes.seconds,
-                ssl_shutdown_timeout=_SHUTDOWN_SECONDS,
-            )
-        except (OSError, ssl.SSLError) as error:
-            # Clients that speak no TLS are as usual as scanners: no line for each.
-            _logger.debug("no TLS with %s: %s", plain.get_extra_info("peername"), error)
-            plain.abort()
-            return
-        if encrypted is None or self._is_lost:
-            return
-        connection = self._make(**self._options)
-        encrypted.set_write_buffer_limits(_BUFFER_BYTES)
-        connection.connection_made(encrypted)
-        encrypted.set_protocol(connection)
-        for data in self._early:
-            connection.data_received(data)
+    def _forget(self) -> None:
+        """Forget handshakes that are complete, have failed, or are out of time."""
+        oldest = self._clock() - self._seconds
+        self._pending = [
+            (reference, began)
+            for reference, began in self._pending
+            # There is no version before the handshake is complete.
+            if (made := reference()) is not None and made.version() is None and began > oldest
+        ]
