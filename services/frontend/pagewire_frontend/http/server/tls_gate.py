@@ -1,8 +1,7 @@
 """Accepts TLS for HTTP with the present certificate, and bounds handshakes.
 
-asyncio and uvloop show a connection only after its handshake. They make its TLS object from the
-context of the server before, so that is the place where a connection is counted, and where it gets
-the certificate that counts now.
+Servers of asyncio and uvloop show a connection only after its handshake. They make its TLS object
+from their context before, so a connection is counted there, and gets the certificate of now there.
 """
 
 import ssl
