@@ -30,6 +30,7 @@ from functools import partial
 from pathlib import Path
 
 import grpc
+from parts.pairs import mean_with_bound
 from parts.stream_readers import Reader, post, read_all
 
 from pagewire.models import BUILTIN_FOLDER, BUILTIN_NAME
@@ -148,8 +149,7 @@ def compare_traced(arguments: argparse.Namespace) -> None:
             # What is done for the first time is not measured.
             if number >= 0:
                 ratios.append(cpu[traced[0].pid] / cpu[plain[0].pid])
-        mean = statistics.mean(ratios)
-        bound = 1.96 * statistics.stdev(ratios) / len(ratios) ** 0.5
+        mean, bound = mean_with_bound(ratios)
         print(
             f"traces of {arguments.ratio:.0%} of the requests: CPU {mean:.3f} +- {bound:.3f} of"
             f" that without, {len(ratios)} pairs of {arguments.streams} streams with"

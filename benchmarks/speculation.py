@@ -34,6 +34,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from parts.machine import describe
+from parts.pairs import mean_with_bound
 
 from pagewire import LLM, SamplingParams, StructuredOutputsParams
 
@@ -52,8 +53,6 @@ WORDS = [
     "bread",
 ]
 BUILT_IN = "pagewire-builtin"
-T_95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.1)
-"""Student's t of 95 % on both sides, by degrees of freedom from 1 on."""
 Run = Callable[[LLM], list[tuple[int, ...]]]
 
 
@@ -155,8 +154,7 @@ def cost(
             seconds[id(llm)] = cpu_seconds(llm) - before
         if number:  # the first round warms up
             ratios.append(seconds[id(other)] / seconds[id(plain)])
-    error = statistics.stdev(ratios) / len(ratios) ** 0.5
-    return statistics.fmean(ratios), T_95[min(len(ratios) - 1, len(T_95)) - 1] * error
+    return mean_with_bound(ratios)
 
 
 def _random(num_at_once: int, num_tokens: int, seed: int) -> Run:

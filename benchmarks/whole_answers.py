@@ -14,6 +14,7 @@ import time
 from dataclasses import dataclass
 
 from parts.machine import describe
+from parts.pairs import mean_with_bound
 
 from pagewire import LLM, SamplingParams
 from pagewire.client.events import Delta
@@ -99,8 +100,7 @@ def report(samples: dict[str, list[Sample]], num_tokens: int) -> None:
     for role in ("frontend", "scheduler"):
         pairs = zip(samples["streams"], samples["batches"], strict=True)
         ratios = [one.cpu[role] / other.cpu[role] for one, other in pairs]
-        spread = 2.26 * statistics.stdev(ratios) / len(ratios) ** 0.5 if len(ratios) > 1 else 0.0
-        mean = statistics.mean(ratios)
+        mean, spread = mean_with_bound(ratios)
         print(f"{role}: streams cost {mean:.2f} times as much (95 %: +- {spread:.2f})")
 
 

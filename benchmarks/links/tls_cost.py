@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import os
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -25,9 +24,10 @@ from typing import Final
 from pagewire.client.client import AsyncClient
 from pagewire.models import BUILTIN_NAME
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from parts.pairs import mean_with_bound
+
 START_SECONDS: Final = 120.0
-STUDENT_95: Final = 2.262
-"""Of Student's t for ten pairs."""
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -136,13 +136,14 @@ def main() -> None:
         plain, secure = Cell(None, Path(name)), Cell(certificates, Path(name))
         with running([plain, secure]):
             ratios = []
-            for number in range(options.pairs):
+            # The first pair warms up.
+            for number in range(-1, options.pairs):
                 turn = [plain, secure] if number % 2 == 0 else [secure, plain]
                 found = {id(c): measured(c, options.streams, options.tokens) for c in turn}
-                ratios.append(found[id(secure)] / found[id(plain)])
-                print(f"pair {number + 1}: {ratios[-1]:.3f}", flush=True)
-            mean = statistics.mean(ratios)
-            bound = STUDENT_95 * statistics.stdev(ratios) / len(ratios) ** 0.5
+                if number >= 0:
+                    ratios.append(found[id(secure)] / found[id(plain)])
+                    print(f"pair {number + 1}: {ratios[-1]:.3f}", flush=True)
+            mean, bound = mean_with_bound(ratios)
             print(f"CPU time per token, with TLS by without: {mean:.3f} +- {bound:.3f} (95 %)")
 
 

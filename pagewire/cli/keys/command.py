@@ -1,6 +1,7 @@
 """`pagewire keys`: makes an API key, and the line for --api-key-file that recognises it."""
 
 import secrets
+import sys
 from collections.abc import Sequence
 from typing import Final
 
@@ -28,7 +29,7 @@ def run(name: str, argv: Sequence[str]) -> int:
         help="what it may, such as scope=generate model=NAME expires=2030-01-31; or admin",
     )
     options = parser.parse_args(words)
-    key = input() if action == "hash" else f"sk-{secrets.token_urlsafe(_NUM_BYTES)}"
+    key = sys.stdin.readline() if action == "hash" else f"sk-{secrets.token_urlsafe(_NUM_BYTES)}"
     owner = f"{options.name}=" if options.name else ""
     line = " ".join([f"{owner}{salted(key.strip())}", *options.words])
     parse_api_key(line, may_be_named=True)

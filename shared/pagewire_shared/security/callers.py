@@ -14,17 +14,18 @@ _STORES: Final = "pagewire.kvstore.v1.KvStoreService"
 _PEERS: Final = "pagewire.frontend.v1.PeerService"
 
 _ADMIN: Final = "pagewire.scheduler.v1.AdminService"
-_ADMIN_METHODS: Final = (
-    *("Audit", "ResetPrefixCache", "SetRoles", "Topology", "SelfTest", "Sleep", "WakeUp"),
+ADMIN_METHODS: Final = tuple(
+    f"{_ADMIN}/{name}"
+    for name in ("Audit", "ResetPrefixCache", "SetRoles", "Topology", "SelfTest", "Sleep", "WakeUp")
 )
-"""Schedulers serve it, too; operators usually ask a frontend, with an API key."""
+"""Schedulers serve them, too; operators usually ask a frontend, with an API key."""
 
 ANY_ROLE: Final = frozenset(LinkRole)
 
 CALLERS: Final[Mapping[str, frozenset[LinkRole]]] = {
     "pagewire.scheduler.v1.FrontendAttachService/AttachFrontend": frozenset({_FRONTEND}),
     "pagewire.scheduler.v1.WorkerAttachService/AttachWorker": frozenset({_WORKER}),
-    **{f"{_ADMIN}/{name}": frozenset({LinkRole.OPERATOR}) for name in _ADMIN_METHODS},
+    **dict.fromkeys(ADMIN_METHODS, frozenset({LinkRole.OPERATOR})),
     "pagewire.worker.v1.KvTransferService/Pull": frozenset({_WORKER}),
     "pagewire.worker.v1.AdapterContentService/FetchAdapter": frozenset({_WORKER}),
     f"{_STORES}/Hello": frozenset({_SCHEDULER, _WORKER}),

@@ -8,6 +8,7 @@ from typing import Final
 
 from pagewire_shared.errors import ForbiddenError
 from pagewire_shared.identity.key_rights import KeyScope
+from pagewire_shared.security.callers import ADMIN_METHODS
 
 _EMBED: Final = KeyScope.EMBED
 _GENERATE: Final = KeyScope.GENERATE
@@ -52,10 +53,6 @@ FOLDERS: Final[Mapping[str, KeyScope | None]] = {
 
 _INFERENCE: Final = "/pagewire.frontend.v1.InferenceService"
 _ADAPTERS: Final = "/pagewire.frontend.v1.AdapterService"
-_ADMIN: Final = "/pagewire.scheduler.v1.AdminService"
-_ADMIN_METHODS: Final = (
-    *("Audit", "ResetPrefixCache", "SetRoles", "Topology", "SelfTest", "Sleep", "WakeUp"),
-)
 
 METHODS: Final[Mapping[str, KeyScope | None]] = {
     f"{_INFERENCE}/Chat": _GENERATE,
@@ -72,7 +69,7 @@ METHODS: Final[Mapping[str, KeyScope | None]] = {
     f"{_ADAPTERS}/List": KeyScope.ADAPTERS,
     f"{_ADAPTERS}/Watch": KeyScope.ADAPTERS,
     "/pagewire.frontend.v1.ExplainService/Explain": KeyScope.ADMIN,
-    **{f"{_ADMIN}/{name}": KeyScope.ADMIN for name in _ADMIN_METHODS},
+    **{f"/{name}": KeyScope.ADMIN for name in ADMIN_METHODS},
 }
 OPEN_SERVICES: Final = ("/grpc.health.", "/grpc.reflection.")
 """Beginnings of methods that need no key."""
