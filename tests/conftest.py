@@ -8,6 +8,7 @@ import pytest
 
 from support import interpreted as interpreted  # first: it sets what NumPy and Triton read
 from support.poison import poisoned
+from support.processes.forked import fork_roles
 from support.tools import missing, tool
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,7 +59,9 @@ def helm() -> str:
 
 
 def pytest_configure() -> None:
-    """With a method in TEST_SPECULATION, let deployments that tests start have drafts."""
+    """Let roles that tests start be forked; with a method in TEST_SPECULATION, deployments that
+    tests start have drafts."""
+    fork_roles()
     if method := os.environ.get("TEST_SPECULATION"):
         from support.speculated.everywhere import speculate_everywhere
 

@@ -83,7 +83,7 @@ def prepare(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
 )
 def test_batches_equal_requests_alone(prepare: Callable[[str], Case], name: str) -> None:
     case = prepare(name)
-    check_batches(case, 18 if name in CHECKPOINTS else 8, seed=1)
+    check_batches(case, 10 if name in CHECKPOINTS else 5, seed=1)
     cell = case[0]
     assert cell.num_deaths > 0
     assert cell.num_moved_blocks > 0

@@ -18,7 +18,7 @@ from simulation.events import WEIGHTS
 from simulation.run import run_chunk
 from simulation.world import World
 
-NUM_CHUNKS = 8
+NUM_CHUNKS = 5
 SEEDS_PER_CHUNK = 3
 FIXTURES = sorted(shrink.SEEDS.glob("*.json"))
 

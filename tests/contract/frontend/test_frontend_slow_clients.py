@@ -24,7 +24,7 @@ from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_protos.frontend.v1 import inference_pb2_grpc
 
-NUM_TOKENS = 20_000
+NUM_TOKENS = 12_000
 TEXT = "".join(chr(ord("a") + index % 26) for index in range(NUM_TOKENS))
 BODY = {"model": "tiny", "prompt": "x", "max_tokens": NUM_TOKENS, "stream": True, "temperature": 0}
 

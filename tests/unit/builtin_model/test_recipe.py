@@ -27,7 +27,7 @@ def tokenizer(model_folder):
 
 
 def test_tokenizer_training_repeats():
-    first, second = train_tokenizer(400), train_tokenizer(400)
+    first, second = train_tokenizer(200), train_tokenizer(200)
     assert first.to_str() == second.to_str()
     for text in ("Tell me a story about Lila.", "ünïcode 東京\n"):
         assert first.decode(first.encode(text).ids) == text

@@ -7,7 +7,13 @@ import time
 
 import pytest
 
-from pagewire_shared.process.loop_watch import Sight, held_histogram, held_seconds, watched_loop
+from pagewire_shared.process.loop_watch import (
+    LoopWatch,
+    Sight,
+    held_histogram,
+    held_seconds,
+    watched_loop,
+)
 
 
 def num_found():
@@ -54,9 +60,18 @@ async def test_a_loop_that_turns_is_not_held(caplog):
         for _ in range(30):
             work_for(0.001)
             await asyncio.sleep(0.005)
-    assert watch._timer.cancelled()
+    watch._thread.join(10)
+    assert not watch._thread.is_alive()
     # Time of the processor was taken, but never for long in one piece.
     assert not [line for line in caplog.messages if "work_for" in line]
+
+
+async def test_a_loop_that_waits_has_no_beats(monkeypatch):
+    beats = []
+    monkeypatch.setattr(LoopWatch, "_beat", lambda watch: beats.append(watch))
+    with watched_loop():
+        await asyncio.sleep(0.5)
+    assert len(beats) <= 1
 
 
 def sight(seconds, delayed=0.0):

@@ -22,6 +22,8 @@ from pagewire_shared.rpc.address import Address
 
 _BACKLOG = 2048
 _SEND_BUFFER_BYTES = 256 * 1024
+_TLS_CLOSE_SECONDS = 2.0
+"""Longest wait for a client to close TLS as well; many close their socket without that."""
 
 
 class _Server(uvicorn.Server):
@@ -50,6 +52,7 @@ class _Server(uvicorn.Server):
                 sock=one,
                 ssl=self._gate,
                 ssl_handshake_timeout=self._seconds,
+                ssl_shutdown_timeout=_TLS_CLOSE_SECONDS,
                 backlog=self.config.backlog,
             )
             for one in sockets or ()
