@@ -130,8 +130,10 @@ format: $(STAMP) ## rewrite Python and proto files in the house format
 
 # TESTS: files and folders, when not all.
 TESTS ?= tests
+# MARKED: those marked long, too, where it is "not whole"; CI runs both at once.
+MARKED ?= not long
 test: test-setup ## every test but those marked long
-	$(PYTEST) $(TESTS) -m "not long"
+	$(PYTEST) $(TESTS) -m "$(MARKED)"
 
 test-unit: $(KERNELS) ## unit and architecture tests
 	$(PYTEST) tests/unit tests/architecture -m "not long"

@@ -18,6 +18,7 @@ from pagewire_worker.transformers_backend.config_checks import check_class
 from pagewire_worker.transformers_backend.interface import NAME, register
 from pagewire_worker.transformers_backend.model import split
 from support.checkpoints.fallback_checkpoints import VOCAB
+from support.products import cases_of
 
 CPU = torch.device("cpu")
 NUM_LAYERS = 4
@@ -31,6 +32,12 @@ granitemoe granitemoeshared helium hunyuan_v1_dense hunyuan_v1_moe jais2 jetmoe 
 ministral ministral3 mistral mixtral nemotron olmo olmo2 olmo3 olmoe opt persimmon phi phi3 phimoe
 qwen2 qwen2_moe qwen3 qwen3_moe seed_oss smollm3 stablelm starcoder2 vaultgemma
 """
+
+IN_LONG_RUN = """
+afmoe aria_text biogpt cohere2 diffllama exaone4 gemma3_text gpt2 granitemoeshared helium jetmoe
+minimax_m2 opt phimoe qwen2 stablelm
+"""
+"""Each kind of positions, norms, windows, experts and merged matrices is in one of them."""
 
 # Set where the configuration of a model type has a field of that name.
 SMALL: dict[str, Any] = {
@@ -85,7 +92,7 @@ def small_model(config: Any) -> Any:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("model_type", NAMES.split())
+@pytest.mark.parametrize("model_type", cases_of(NAMES.split(), IN_LONG_RUN.split()))
 @torch.inference_mode()
 def test_an_architecture_passes_the_check(model_type: str) -> None:
     register()

@@ -44,9 +44,7 @@ IN_SHORT_RUN = {
 IN_LONG_RUN = {
     ("llama", "fused"): "alone_small-blocks_whole_cold_2-steps_small-pool",
     ("qwen2", "fused"): "32-at-once_small-blocks_whole_warm_1-step_ample",
-    ("qwen2", "torch"): "32-at-once_large-blocks_whole_cold_2-steps_ample",
     ("qwen3", "fused"): "32-at-once_small-blocks_chunk-16_cold_1-step_small-pool",
-    ("qwen3", "torch"): "32-at-once_small-blocks_whole_warm_1-step_ample",
 }
 
 

@@ -18,6 +18,7 @@ from support.checkpoints.checkpoints import make_checkpoint
 from support.checkpoints.fallback_checkpoints import VOCAB, make_fallback_checkpoint
 from support.kernels.fused_kernels import needs_kernels
 from support.oracles.family_checkpoints import FAMILY_CHECKPOINTS, MAX_POSITIONS
+from support.products import WHOLE
 
 pytestmark = needs_kernels
 
@@ -105,7 +106,16 @@ def assert_equal(
         np.testing.assert_allclose(logprobs, near, atol=TOLERANCE)
 
 
-LONG = pytest.mark.long
+IN_LONG_RUN = (
+    *[("qwen2-moe", "torch", 2), ("gpt-oss", "torch", 2), ("deepseek-v2", "fused", 2)],
+    *[("gemma2", "torch", 4), (QWEN, "fused", 4)],
+)
+
+
+def marked(name: str, backend: str, num_ranks: int) -> Any:
+    """Return the case, marked as one of the long run or of the whole product."""
+    case = (name, backend, num_ranks)
+    return pytest.param(*case, marks=[pytest.mark.long] if case in IN_LONG_RUN else WHOLE)
 
 
 @pytest.mark.parametrize(
@@ -113,17 +123,17 @@ LONG = pytest.mark.long
     [
         *((name, backend, 2) for name, backend in IN_SHORT_RUN),
         *(
-            pytest.param(name, backend, 2, marks=LONG)
+            marked(name, backend, 2)
             for name in DENSE + EXPERTS
             for backend in ("fused", "torch")
             if (name, backend) not in IN_SHORT_RUN
         ),
         *(
-            pytest.param(name, "torch", 4, marks=LONG)
+            marked(name, "torch", 4)
             for name in DENSE + EXPERTS
             if name != "deepseek-v3"  # of six heads
         ),
-        pytest.param(QWEN, "fused", 4, marks=LONG),
+        marked(QWEN, "fused", 4),
     ],
 )
 def test_tokens_are_those_of_one_rank(make: Make, name: str, backend: str, num_ranks: int) -> None:

@@ -13,10 +13,8 @@ from compile_table.rows import Row, markdown
 from compile_table.variants import attention_variant, codes_variant, groups, latent_variant
 
 ATTENTION = [
-    (80, "32/8x128", "fp16", False),
     (90, "32/8x128", "bf16", False),
     (90, "32/8x128", "bf16", True),
-    (90, "32/8x128", "fp32", False),
     (90, "16/8x256-window-softcap", "fp32", False),
 ]
 """Capability, heads, type, and whether the cache has 8-bit floats."""

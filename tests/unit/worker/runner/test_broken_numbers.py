@@ -13,6 +13,7 @@ from pagewire_shared.sampling.pooling import PoolingParams
 from support.cells.worker_driver import GREEDY, PROMPT, Driver, Running, load, request
 from support.kernels.captured_decodes import capture_decodes
 from support.kernels.fused_kernels import has_kernels
+from support.products import WHOLE
 
 BAD = 500
 """The token whose embedding is broken."""
@@ -34,7 +35,7 @@ BACKENDS = [
     pytest.param((INFINITY, FUSED), marks=needs_kernels),
     (NAN, {"cpu_backend": "torch"}),
     (INFINITY, {"cpu_backend": "torch", "attention_backend": "reference"}),
-    pytest.param((NAN, {"attention_backend": "triton", "captured": True}), marks=pytest.mark.long),
+    pytest.param((NAN, {"attention_backend": "triton", "captured": True}), marks=WHOLE),
     (NAN, {"model_impl": "transformers"}),
 ]
 
