@@ -51,7 +51,7 @@ class BlobDraft(Protocol):
 class BlobReader(Protocol):
     """Content that is being read. Methods block, and raise OSError."""
 
-    def read(self, num_bytes: int) -> bytes:
+    def read(self, num_bytes: int, /) -> bytes:
         """Return the next bytes; fewer where it ends."""
         ...
 

@@ -66,7 +66,7 @@ class MemoryReader:
         self._num_bytes = num_bytes
         self._at = 0
 
-    def read(self, num_bytes: int) -> bytes:
+    def read(self, num_bytes: int, /) -> bytes:
         """See BlobReader."""
         begin, self._at = self._at, min(self._at + num_bytes, self._num_bytes)
         return self._memory[begin : self._at]

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import grpc
 import grpc.aio
 import pytest
 
@@ -15,11 +16,8 @@ from pagewire_frontend.adapters import store_client
 from pagewire_frontend.adapters.registry import AdapterRegistry
 from pagewire_frontend.adapters.store import ContentFolder
 from pagewire_frontend.adapters.store_client import AdapterStoreWriter
+from pagewire_kvstore.service import SERVICE_NAME
 from pagewire_protos.kvstore.v1.kv_store_pb2 import HelloResponse
-from pagewire_protos.kvstore.v1.kv_store_pb2_grpc import (
-    KvStoreServiceServicer,
-    add_KvStoreServiceServicer_to_server,
-)
 from pagewire_shared.adapters.adapter_folder import read_adapter_files
 from pagewire_shared.adapters.tensor_header import AdapterBounds
 from pagewire_worker.link.adapter_client import fetch_adapter
@@ -90,21 +88,23 @@ async def test_what_is_too_large_is_refused_once_and_holds_up_nothing(writing: W
         assert writing.outcomes == {"refused": 1, "written": 1}
 
 
-class OldStore(KvStoreServiceServicer):
+class OldStore:
     """A store of a version that keeps no adapters."""
 
     num_hellos = 0
 
-    async def Hello(self, request: object, context: object) -> HelloResponse:
+    async def hello(self, request: bytes, context: object) -> bytes:
         self.num_hellos += 1
-        return HelloResponse(protocol=1, store_id=b"x" * 16)
+        return HelloResponse(protocol=1, store_id=b"x" * 16).SerializeToString()
 
 
 async def test_a_store_that_knows_no_adapters_is_left_alone_between_attempts(
     writing: Writing, caplog: pytest.LogCaptureFixture
 ) -> None:
     server, old = grpc.aio.server(), OldStore()
-    add_KvStoreServiceServicer_to_server(old, server)
+    methods = {"Hello": grpc.unary_unary_rpc_method_handler(old.hello)}
+    handler = grpc.method_handlers_generic_handler(SERVICE_NAME, methods)
+    server.add_generic_rpc_handlers((handler,))
     server.add_insecure_port(writing.address)
     await server.start()
     writing.writer._quiet_until = 0.0
