@@ -226,7 +226,7 @@ def test_a_stream_gets_its_adapter_from_the_store_when_its_frontend_is_gone(
     adapter_id = check_adapter(folders[7], AdapterBounds()).adapter_id
     assert load(pair, "lent", folders[7]).status_code == 200
     wait_until(is_kept, PATIENCE_SECONDS, "the frontend has written it to the store")
-    whole = answer(pair, "lent", 300)[0]
+    whole = answer(pair, "lent", 150)[0]
     flags = ["--model", f"{pair.model}={pair.checkpoint}", "--port", str(free_port())]
     flags += ["--scheduler", scheduler_address(pair), "--grpc-port", "0", "--enable-lora"]
     flags += ["--lora-modules", f"lent={folders[7]}", "--lora-store", str(tmp_path)]
@@ -238,7 +238,7 @@ def test_a_stream_gets_its_adapter_from_the_store_when_its_frontend_is_gone(
         other = dataclasses.replace(pair, http_url=f"http://127.0.0.1:{flags[3]}")
         got: list[int] = []
         is_killed = False
-        for ids in stream(other, "lent", 300):
+        for ids in stream(other, "lent", 150):
             got += ids
             if len(got) >= 10 and not is_killed:
                 is_killed = True
