@@ -218,6 +218,12 @@ class ServeConfig:
         "redis",
         help="URL of a Redis for the KV store that is started here; none if unset",
     )
+    kvstore_adapter_bytes: int | None = forwarded(
+        KvStoreConfig,
+        "adapter_bytes",
+        help="Most bytes of the content of adapters in the KV store that is started here; 0 for"
+        " none (default: 4GiB on disk, 256MiB in memory)",
+    )
     kv_offload: str = forwarded(WorkerConfig, "kv_offload")
     kv_key_file: str = forwarded(WorkerConfig, "kv_key_file")
     kv_load: str | None = forwarded(SchedulerConfig, "kv_load", default=None)

@@ -92,6 +92,7 @@ def plan_children(
     frontend = _frontend_arguments(models, scheduler_address, endpoints)
     if config.enable_lora:
         frontend.append("--enable-lora")
+        frontend += [word for store in stores for word in ("--kvstore", store)]
         if not endpoints.host:
             frontend += ["--lora-roots", "/"]  # only this user can call
     for alias in config.served_model_name[1:]:

@@ -106,6 +106,9 @@ def test_addresses_are_those_of_services(objects):
     stores = config_of(scheduler).kvstore
     for address in stores:
         check(address, "kvstore")
+    for pods in pods_of(objects, "frontend"):
+        frontend = config_of(pods)
+        assert frontend.kvstore == (stores if frontend.enable_lora else ())
     replicas = [pods.owner["spec"]["replicas"] for pods in pods_of(objects, "kvstore")]
     assert len(stores) == sum(replicas)
 
@@ -159,6 +162,7 @@ def test_settings_of_a_pool_arrive(helm):
     assert frontend.reasoning_parser == ("large=deepseek_r1",)
     store = config_of(pods_of(objects, "kvstore")[0])
     assert (store.disk_path, store.disk_size) == ("/var/lib/pagewire", 90 * 1024**3)
+    assert store.max_adapter_bytes == 4 * 1024**3
     assert (store.shared_memory_path, store.tenant) == ("off", ("team-a=1GiB",))
 
 

@@ -205,6 +205,13 @@ def test_only_who_has_to_may_reach_a_part_of_the_cell(helm):
             assert may_reach(objects, caller, callee, port) is wanted, (role, callee.name, name)
 
 
+def test_frontends_reach_the_stores_where_there_are_adapters(helm):
+    for name, is_writing in (("default", False), ("everything", True)):
+        objects = render(helm, VARIANTS[name])
+        (frontend,), (store,) = pods_of(objects, "frontend"), pods_of(objects, "kvstore")
+        assert may_reach(objects, frontend, store, store.ports["grpc"]) is is_writing
+
+
 def test_everybody_reaches_the_frontends_unless_some_are_named(helm):
     for name, is_open in (("default", True), ("everything", False)):
         objects = render(helm, VARIANTS[name])

@@ -1,6 +1,8 @@
 """Makes the adapters of a frontend from its flags, and loads those that the flags name."""
 
+import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 
@@ -9,9 +11,13 @@ from pagewire_frontend.adapters.content_service import served
 from pagewire_frontend.adapters.folder_watch import FolderWatch
 from pagewire_frontend.adapters.registry import AdapterRegistry
 from pagewire_frontend.adapters.store import ContentFolder
+from pagewire_frontend.adapters.store_client import AdapterStoreWriter
 from pagewire_frontend.config import FrontendConfig
+from pagewire_frontend.metrics.adapters import note_write
 from pagewire_shared.adapters.flag_values import NamedFolder, parse_modules
 from pagewire_shared.errors import PagewireError, StartupError
+
+_logger = logging.getLogger(__name__)
 
 
 def make_adapters(
@@ -37,8 +43,12 @@ def allowed_paths(config: FrontendConfig) -> AllowedPaths:
 async def serving_adapters(
     config: FrontendConfig, adapters: AdapterRegistry
 ) -> AsyncIterator[FolderWatch | None]:
-    """Load the adapters of the flags, and serve their content while inside; give the watch of
-    --lora-dir to run. Raises StartupError naming the adapter at fault."""
+    """Load the adapters of the flags, and serve their content and write it to KV stores while
+    inside; give the watch of --lora-dir to run.
+
+    Raises:
+        StartupError: An adapter is at fault; it names it.
+    """
     try:
         for module in parse_modules(config.lora_modules):
             await _load(adapters, module)
@@ -46,11 +56,38 @@ async def serving_adapters(
         if config.lora_dir and adapters.store is not None:
             watch = FolderWatch(config.lora_dir, adapters)
             await watch.look()
-        async with served(adapters.store, config.lora_address_to_listen):
+        async with (
+            served(adapters.store, config.lora_address_to_listen),
+            _writing(config, adapters),
+        ):
             yield watch
     finally:
         if adapters.store is not None:
             adapters.store.close()
+
+
+@contextlib.asynccontextmanager
+async def _writing(config: FrontendConfig, adapters: AdapterRegistry) -> AsyncIterator[None]:
+    """Write the content of adapters to the KV stores while inside."""
+    if adapters.store is None:
+        if config.kvstore:
+            _logger.info("--kvstore is for adapters: it does nothing without --enable-lora")
+        yield
+        return
+    writers = [AdapterStoreWriter(store, adapters, note_write) for store in config.kvstore]
+
+    def offer(adapter_id: bytes) -> None:
+        for writer in writers:
+            writer.offer(adapter_id)
+
+    adapters.on_content = offer
+    tasks = [asyncio.create_task(writer.run()) for writer in writers]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _load(adapters: AdapterRegistry, module: NamedFolder) -> None:

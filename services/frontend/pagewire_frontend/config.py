@@ -91,6 +91,9 @@ class FrontendConfig(ModelFilesConfig):
         "", "Private address from which workers on other hosts read adapters"
     )
     lora_address: str = setting("", "That address as workers dial it (default: as it is)")
+    kvstore: tuple[str, ...] = setting(
+        (), "Address of a KV store that keeps the content of adapters, too; repeatable"
+    )
     chat_template: str = setting(
         "", "File with a chat template, or its text, in place of the model's own"
     )
@@ -243,6 +246,10 @@ class FrontendConfig(ModelFilesConfig):
             if getattr(self, name) and not self.enable_lora:
                 flag = name.replace("_", "-")
                 raise StartupError(f"--{flag} needs --enable-lora", field=name)
+        for address in self.kvstore:
+            parse_address(address, setting="--kvstore")
+        if len(set(self.kvstore)) < len(self.kvstore):
+            raise StartupError("--kvstore: an address is there twice", field="kvstore")
 
     def _check_tls(self) -> None:
         if self.ssl_cert_reqs not in (0, 1, 2):

@@ -49,6 +49,13 @@ class KvStoreConfig(ProcessConfig):
         128 * MIB, "Most bytes of blocks on their way in, over all streams", parse=parse_size
     )
 
+    adapter_bytes: int | None = setting(
+        None,
+        "Most bytes of the content of adapters, on the disk where there is one; 0 for none"
+        " (default: 4GiB on disk, 256MiB in memory)",
+        parse=parse_size,
+    )
+
     def __post_init__(self) -> None:
         for name, minimum in _MINIMUMS.items():
             value = getattr(self, name)
@@ -62,6 +69,13 @@ class KvStoreConfig(ProcessConfig):
                 field="stall_seconds",
             )
         self.tenants()
+
+    @property
+    def max_adapter_bytes(self) -> int:
+        """Most bytes of the content of adapters."""
+        if self.adapter_bytes is not None:
+            return self.adapter_bytes
+        return 256 * MIB if self.disk_path is None else 4 * GIB
 
     def tenants(self) -> Tenants:
         """Return the tenants that are served. Raises StartupError."""

@@ -1,14 +1,18 @@
 """Starts, runs and stops the parts of a KV store's process."""
 
 import asyncio
+import contextlib
 import logging
 import secrets
-from collections.abc import Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
 from prometheus_client import REGISTRY
 
+from pagewire_kvstore.adapters.content_service import SERVICE_NAMES, AdapterBlobService
+from pagewire_kvstore.adapters.create import create_keeper
 from pagewire_kvstore.blocks.event_log import EventLog
 from pagewire_kvstore.blocks.leases import Leases
 from pagewire_kvstore.blocks.tenants import Tenants
@@ -28,7 +32,7 @@ from pagewire_shared.kv.arena_folder import (
 )
 from pagewire_shared.process import collector
 from pagewire_shared.process.process import ProcessContext
-from pagewire_shared.rpc.address import parse_address
+from pagewire_shared.rpc.address import Address, parse_address
 from pagewire_shared.rpc.options import kv_server_options
 from pagewire_shared.rpc.server import RpcServer, start_server
 
@@ -81,18 +85,13 @@ async def serve(config: KvStoreConfig, context: ProcessContext) -> None:
             limits=limits,
             shared=shared,
         )
-        server = await start_server(
-            address,
-            lambda made: add_service(service, made),
-            [SERVICE_NAME],
-            setting="--listen",
-            options=kv_server_options(),
-        )
-        context.status.report("listening", address=str(server.address))
-        collector.freeze_gc()
-        await _serve_until_stopped(server, context, tasks)
-        context.status.report("stopping")
-        await server.stop(STOP_GRACE_SECONDS)
+        async with _keeping_adapters(config, limits) as adapters:
+            server = await _started(address, service, adapters)
+            context.status.report("listening", address=str(server.address))
+            collector.freeze_gc()
+            await _serve_until_stopped(server, context, tasks)
+            context.status.report("stopping")
+            await server.stop(STOP_GRACE_SECONDS)
         await _wait(store.wait_written())
     finally:
         REGISTRY.unregister(watch)
@@ -100,6 +99,32 @@ async def serve(config: KvStoreConfig, context: ProcessContext) -> None:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.to_thread(store.close)
+
+
+@contextlib.asynccontextmanager
+async def _keeping_adapters(
+    config: KvStoreConfig, limits: StoreStreamLimits
+) -> AsyncIterator[AdapterBlobService]:
+    """Keep adapters while inside, on the disk that the store has locked, or in memory."""
+    disk_path = None if config.disk_path is None else Path(config.disk_path)
+    keeper = await asyncio.to_thread(create_keeper, disk_path, config.max_adapter_bytes)
+    try:
+        yield AdapterBlobService(keeper, limits)
+    finally:
+        await asyncio.to_thread(keeper.close)
+
+
+async def _started(
+    address: Address, service: KvStoreService, adapters: AdapterBlobService
+) -> RpcServer:
+    def register(server: grpc.aio.Server) -> None:
+        add_service(service, server)
+        adapters.add_to(server)
+
+    names = [SERVICE_NAME, *SERVICE_NAMES]
+    return await start_server(
+        address, register, names, setting="--listen", options=kv_server_options()
+    )
 
 
 def _tier_settings(config: KvStoreConfig, path: Path | None, tenants: Tenants) -> TierSettings:

@@ -23,9 +23,19 @@ def adapter_id_of(config: bytes, weights: bytes | Iterable[bytes]) -> bytes:
         config: Content of adapter_config.json.
         weights: Content of adapter_model.safetensors, whole or in pieces.
     """
-    digest = hashlib.sha256(_DOMAIN)
-    digest.update(len(config).to_bytes(8, "little"))
+    digest = begin_id(len(config))
     digest.update(config)
     for piece in (weights,) if isinstance(weights, bytes | bytearray | memoryview) else weights:
         digest.update(piece)
     return digest.digest()
+
+
+def begin_id(num_config_bytes: int) -> "hashlib._Hash":
+    """Return a digest that takes the content of both files in order, and is the identity then.
+
+    Args:
+        num_config_bytes: Size of adapter_config.json.
+    """
+    digest = hashlib.sha256(_DOMAIN)
+    digest.update(num_config_bytes.to_bytes(8, "little"))
+    return digest

@@ -2,6 +2,8 @@
 whatever is loaded, unloaded or killed meanwhile."""
 
 import asyncio
+import contextlib
+import dataclasses
 import os
 import shutil
 import signal
@@ -15,7 +17,10 @@ from integration.adapters.adapter_cells import answer, load, stream, unload
 
 from pagewire import LLM, LoRARequest, SamplingParams
 from pagewire.client.topology_client import topology
+from pagewire_shared.adapters.adapter_folder import check_adapter
+from pagewire_shared.adapters.tensor_header import AdapterBounds
 from pagewire_shared.errors import PagewireError
+from pagewire_worker.link.adapter_client import fetch_adapter
 from support.adapters.hostile.besiege import (
     GOOD,
     Besieged,
@@ -26,8 +31,9 @@ from support.adapters.hostile.besiege import (
 )
 from support.adapters.model_adapters import make_adapter
 from support.cells.clusters import TINY, Cluster, start_cluster
-from support.cells.more_workers import MoreWorker
-from support.processes.processes import wait_until
+from support.cells.more_workers import MoreWorker, scheduler_address
+from support.processes.processes import free_port, wait_until
+from support.processes.role_processes import Place, RoleProcess
 
 NUM_SLOTS = 2
 PATIENCE_SECONDS = 60.0
@@ -206,6 +212,40 @@ def test_errors_of_calls(pair: Cluster, folders: list[Path]) -> None:
         assert (refused.status_code, text in refused.text) == (status, True), refused.text
     assert unload(pair, "nobody").status_code == 404
     assert unload(pair, "").status_code == 400
+
+
+def test_a_stream_gets_its_adapter_from_the_store_when_its_frontend_is_gone(
+    pair: Cluster, folders: list[Path], tmp_path: Path
+) -> None:
+    def is_kept() -> bool:
+        with contextlib.suppress(PagewireError):
+            return asyncio.run(fetch_adapter(store, adapter_id, AdapterBounds())) is not None
+        return False
+
+    store = pair.local._specs["kvstore"].arguments[1]
+    adapter_id = check_adapter(folders[7], AdapterBounds()).adapter_id
+    assert load(pair, "lent", folders[7]).status_code == 200
+    wait_until(is_kept, PATIENCE_SECONDS, "the frontend has written it to the store")
+    whole = answer(pair, "lent", 150)[0]
+    flags = ["--model", f"{pair.model}={pair.checkpoint}", "--port", str(free_port())]
+    flags += ["--scheduler", scheduler_address(pair), "--grpc-port", "0", "--enable-lora"]
+    flags += ["--lora-modules", f"lent={folders[7]}", "--lora-store", str(tmp_path)]
+    with RoleProcess("second", "frontend", Place(""), flags) as second:
+        second.wait_ready(PATIENCE_SECONDS)
+        # Workers on other machines do not see the folder of this frontend, either.
+        for file in tmp_path.rglob("adapter_*"):
+            file.unlink()
+        other = dataclasses.replace(pair, http_url=f"http://127.0.0.1:{flags[3]}")
+        got: list[int] = []
+        is_killed = False
+        for ids in stream(other, "lent", 150):
+            got += ids
+            if len(got) >= 10 and not is_killed:
+                is_killed = True
+                for pid in pair.processes["frontend"] + pair.processes["worker"]:
+                    os.kill(pid, signal.SIGKILL)
+    assert is_killed
+    assert got == whole
 
 
 @pytest.mark.long

@@ -72,12 +72,17 @@ class FakeScheduler(worker_attach_pb2_grpc.WorkerAttachServiceServicer):
             reader.cancel()
 
     async def attach(
-        self, generation: int = 7, timeout: float = 60, cell: str = ""
+        self,
+        generation: int = 7,
+        timeout: float = 60,
+        cell: str = "",
+        stores: tuple[str, ...] = (),
     ) -> tuple[WorkerStream, object]:
         """Wait for a worker, welcome it and return its stream and hello."""
         stream = await asyncio.wait_for(self.attaches.get(), timeout)
         hello = await stream.next("hello")
         welcome = wire.WorkerWelcome(protocol=PROTOCOL_MAX, generation=generation, cell=cell)
+        welcome.kvstore_addresses.extend(stores)
         stream.send(welcome=welcome)
         return stream, hello
 

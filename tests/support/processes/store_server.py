@@ -9,6 +9,8 @@ import grpc
 import grpc.aio
 import pytest
 
+from pagewire_kvstore.adapters.content_service import AdapterBlobService
+from pagewire_kvstore.adapters.create import create_keeper
 from pagewire_kvstore.blocks.event_log import EventLog
 from pagewire_kvstore.blocks.leases import Leases
 from pagewire_kvstore.blocks.tenants import Tenants
@@ -97,7 +99,9 @@ def granted(num_chunks):
 class StoreServer:
     """The service and what lies behind it."""
 
-    def __init__(self, store, events, leases, service, stub, channel):
+    def __init__(self, store, events, leases, service, stub, channel, *, address, adapters):
+        self.address = address
+        self.adapters = adapters
         self.store = store
         self.events = events
         self.leases = leases
@@ -188,9 +192,11 @@ async def store_server(
     redis=None,
     tenants=None,
     max_events=1000,
+    adapter_bytes=16 * MIB,
+    socket=None,
     **limits,
 ):
-    """Yield a store that serves."""
+    """Yield a store that serves, at `socket` where that is given."""
     tenants = tenants or Tenants()
     events = EventLog(max_events)
     leases = Leases(100, 60.0, 1000)
@@ -203,6 +209,7 @@ async def store_server(
         quota=tenants.quota,
     )
     store = create_store(settings, is_pinned=leases.is_pinned, events=events)
+    keeper = create_keeper(disk, adapter_bytes)
     running = asyncio.create_task(store.run())
     service = KvStoreService(
         store=store,
@@ -212,22 +219,37 @@ async def store_server(
         limits=StoreStreamLimits(**limits),
         shared=None if shared is None else arena_facts(shared),
     )
+    adapters = AdapterBlobService(keeper, StoreStreamLimits(**limits))
+    try:
+        async with served(service, adapters, socket) as (address, channel):
+            stub = kv_store_pb2_grpc.KvStoreServiceStub(channel)
+            made = (store, events, leases, service, stub, channel)
+            yield StoreServer(*made, address=address, adapters=keeper)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        keeper.close()
+        store.close()
+
+
+@contextlib.asynccontextmanager
+async def served(service, adapters, socket):
+    """Serve both; yield the address, and a channel to it."""
+
+    def register(made):
+        add_service(service, made)
+        adapters.add_to(made)
+
     with tempfile.TemporaryDirectory() as folder:
-        address = Address(path=str(Path(folder) / "kv.sock"))
-        server = await start_server(
-            address, lambda made: add_service(service, made), [SERVICE_NAME], setting="--listen"
-        )
+        address = Address(path=str(socket or Path(folder) / "kv.sock"))
+        server = await start_server(address, register, [SERVICE_NAME], setting="--listen")
         try:
             # Messages that are too long are for the store to refuse.
             options = [*kv_channel_options(), ("grpc.max_send_message_length", -1)]
             async with grpc.aio.insecure_channel(str(address), options=options) as channel:
-                stub = kv_store_pb2_grpc.KvStoreServiceStub(channel)
-                yield StoreServer(store, events, leases, service, stub, channel)
+                yield str(address), channel
         finally:
             await server.stop(0)
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-            store.close()
 
 
 async def refused(call):

@@ -5,6 +5,8 @@ from dataclasses import fields
 from pathlib import Path
 
 from pagewire_kvstore import store_process
+from pagewire_kvstore.adapters.blob_keeper import MAX_BLOBS
+from pagewire_kvstore.adapters.blob_medium import PAGE_BYTES
 from pagewire_kvstore.config import KvStoreConfig
 from pagewire_kvstore.store import create as tiers
 from pagewire_kvstore.streams import convert, put_session
@@ -13,6 +15,8 @@ from pagewire_kvstore.streams.limits import StoreStreamLimits
 from pagewire_kvstore.tiers.disk import tier as disk_threads
 from pagewire_kvstore.tiers.redis import tier as redis_tier
 from pagewire_kvstore.tiers.redis import values as redis_values
+from pagewire_shared.adapters.adapter_config import MAX_CONFIG_BYTES
+from pagewire_shared.adapters.tensor_header import MAX_WEIGHT_BYTES
 from pagewire_shared.kv.chunk_convert import MAX_DATA_BYTES
 from pagewire_shared.process.settings import ProcessConfig, flag_of
 
@@ -23,6 +27,11 @@ NUMBERS = {
         StoreStreamLimits.__dataclass_fields__[name].default
         for name in ("max_puts", "max_gets", "max_watches")
     ],
+    "adapters at a time": [
+        StoreStreamLimits.__dataclass_fields__[name].default
+        for name in ("max_adapter_puts", "max_adapter_gets")
+    ],
+    "adapters": [PAGE_BYTES, MAX_BLOBS, MAX_CONFIG_BYTES, MAX_WEIGHT_BYTES],
     "a block": [
         convert.MAX_BLOCK_BYTES // (1024 * MIB),
         convert.MAX_GROUPS,

@@ -59,6 +59,7 @@ class AdapterRegistry:
     Attributes:
         version: Grows with every change; `wait_changed` waits for one.
         on_load: Called after every load, with whether it succeeded.
+        on_content: Called with the identity of the content of every load that succeeded.
         known_rank: Returns the largest rank that the workers of a model take; None while it has
             no worker.
         fits: Which adapters fit the models.
@@ -84,6 +85,7 @@ class AdapterRegistry:
         self.store = store
         self.version = 0
         self.on_load: Callable[[bool], None] = lambda is_loaded: None
+        self.on_content: Callable[[bytes], None] = lambda adapter_id: None
         self.known_rank: Callable[[str], int | None] = lambda model: None
         self.fits = AdapterFits()
         self._models = list(models)
@@ -104,6 +106,11 @@ class AdapterRegistry:
     def find(self, name: str) -> NamedAdapter | None:
         """Return the adapter of a name, or None."""
         return self._adapters.get(name)
+
+    @property
+    def ids(self) -> set[bytes]:
+        """The identities of all content that a name stands for."""
+        return {one.use.adapter_id for one in self._adapters.values()}
 
     async def load(
         self,
@@ -133,6 +140,7 @@ class AdapterRegistry:
         self.on_load(True)
         self._forget(name)
         self._adapters[name] = adapter
+        self.on_content(adapter.use.adapter_id)
         await self._note(
             f"loaded adapter {name!r} from {path}: {adapter.use.adapter_id.hex()[:16]}"
         )

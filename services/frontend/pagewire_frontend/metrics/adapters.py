@@ -11,6 +11,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from pagewire_frontend.adapters.registry import AdapterRegistry
+from pagewire_frontend.adapters.store_client import FAILED, LEFT_OUT, PRESENT, REFUSED, WRITTEN
 from pagewire_frontend.metrics.vllm_names import VLLM_NAMES
 
 INFO: Final = "vllm:lora_requests_info"
@@ -24,8 +25,11 @@ _NAMES = Gauge("pagewire_adapters", "LoRA adapters by name")
 _BYTES = Gauge("pagewire_adapter_store_bytes", "Bytes of the content of LoRA adapters")
 _MOST = Gauge("pagewire_adapter_store_limit_bytes", "Most bytes of that content")
 _LOADS = Counter("pagewire_adapter_loads", "Loads of LoRA adapters by name", ["outcome"])
+_WRITES = Counter("pagewire_adapter_writes", "Writes of adapters to KV stores", ["outcome"])
 for _outcome in ("loaded", "refused"):
     _LOADS.labels(_outcome)
+for _outcome in (WRITTEN, PRESENT, REFUSED, FAILED, LEFT_OUT):
+    _WRITES.labels(_outcome)
 
 
 class LoraRequestsInfo(Collector):
@@ -59,6 +63,11 @@ REGISTRY.register(LORA_REQUESTS)
 def note_load(is_loaded: bool) -> None:
     """Count a load."""
     _LOADS.labels("loaded" if is_loaded else "refused").inc()
+
+
+def note_write(outcome: str) -> None:
+    """Count a write of an adapter to a KV store."""
+    _WRITES.labels(outcome).inc()
 
 
 async def show_adapters(

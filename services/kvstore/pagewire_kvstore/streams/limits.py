@@ -47,6 +47,7 @@ class StoreStreamLimits:
         stall_seconds: Longest wait for a silent peer.
         max_put_bytes: Bytes of blocks that are on their way in, over all streams.
         max_puts, max_gets, max_watches: Most streams of a kind at a time.
+        max_adapter_puts, max_adapter_gets: Most adapters that are written and read at a time.
     """
 
     stall_seconds: float = 10.0
@@ -54,3 +55,5 @@ class StoreStreamLimits:
     max_puts: int = 256
     max_gets: int = 1024
     max_watches: int = 64
+    max_adapter_puts: int = 8
+    max_adapter_gets: int = 32

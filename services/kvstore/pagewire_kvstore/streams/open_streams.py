@@ -21,7 +21,7 @@ class OpenStreams:
     """The streams of one kind.
 
     Args:
-        kind: As in metrics: "put", "get" or "watch".
+        kind: As in metrics: "put", "get", "watch", "adapter_put" or "adapter_get".
         max_streams: Most at a time.
         stall_seconds: Longest time that a peer may take for one response.
     """

@@ -1,4 +1,4 @@
-"""Loads adapters into slots, beside steps: from memory, from a folder, or from another process."""
+"""Loads adapters into slots, beside steps: from memory, a folder, another process or a KV store."""
 
 import asyncio
 import logging
@@ -18,29 +18,38 @@ from pagewire_shared.adapters.adapter_folder import (
 from pagewire_shared.adapters.content_id import ADAPTER_ID_BYTES, adapter_id_of
 from pagewire_shared.adapters.tensor_header import MAX_WEIGHT_BYTES, AdapterBounds
 from pagewire_shared.errors import DeadlineError, InternalError, PagewireError, UnavailableError
+from pagewire_worker.adapters import metrics
+from pagewire_worker.adapters.sources import AdapterSource, sources_in_order
 from pagewire_worker.adapters.warm import WarmAdapter, WarmAdapters
 from pagewire_worker.backend.adapters import AdapterSlots
 
 _logger = logging.getLogger(__name__)
 
-Fetch = Callable[[str, bytes, AdapterBounds], Awaitable[AdapterContent]]
-"""(address, identity, bounds) -> content; raises PagewireError."""
+Fetch = Callable[[str, bytes, AdapterBounds, float | None], Awaitable[AdapterContent]]
+"""(address, identity, bounds, longest silence in seconds) -> content; raises PagewireError."""
+
+STALL_SECONDS: Final = 5.0
+"""How long a source may send next to nothing while others could be asked."""
 
 NUM_LOADS: Final = 2
 """Loads at once; others wait, so that few contents are in memory beside the warm ones."""
 
 _T = TypeVar("_T")
-_FILE, _GRPC = "file:", "grpc:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterOrder:
-    """An order to load an adapter; see LoadAdapter of worker_attach.proto."""
+    """An order to load an adapter; see LoadAdapter of worker_attach.proto.
+
+    Attributes:
+        stores: Addresses of the KV stores, which are asked last.
+    """
 
     adapter_id: bytes
     slot: int
     sources: tuple[str, ...]
     timeout_seconds: float
+    stores: tuple[str, ...] = ()
 
 
 class AdapterLoader:
@@ -105,14 +114,14 @@ class AdapterLoader:
             raise InternalError(f"loading an adapter failed: {error}") from error
 
     async def _load(self, order: AdapterOrder, fetch: Fetch) -> bool:
-        found = self._warm.find(order.adapter_id)
-        was_warm = found is not None
+        found, kind = self._warm.find(order.adapter_id), metrics.MEMORY
         if found is None:
-            found = await self._read(order, fetch)
+            found, kind = await self._read(order, fetch)
         await self._fill(order.slot, found)
         in_use = {*self._slots.held.values()}
         self._warm.add(found, in_use)
-        return was_warm
+        metrics.LOADS.labels(kind).inc()
+        return kind == metrics.MEMORY
 
     async def _fill(self, slot: int, adapter: WarmAdapter) -> None:
         """Fill a slot; a load into it that was given up may still be at work there."""
@@ -131,11 +140,15 @@ class AdapterLoader:
         if not job.cancelled():
             job.exception()
 
-    async def _read(self, order: AdapterOrder, fetch: Fetch) -> WarmAdapter:
-        faults: dict[str, PagewireError] = {}
-        for source in order.sources:
+    async def _read(self, order: AdapterOrder, fetch: Fetch) -> tuple[WarmAdapter, str]:
+        """Return the content, and the kind of its source."""
+        faults: dict[AdapterSource, PagewireError] = {}
+        sources = sources_in_order(order.sources, order.stores)
+        for source in sources:
+            # The last one may take all the time that is left.
+            stall_seconds = STALL_SECONDS if source is not sources[-1] else None
             try:
-                content = await self._read_from(source, order, fetch)
+                content = await self._read_from(source, order, fetch, stall_seconds)
             except PagewireError as error:
                 faults[source] = error
                 continue
@@ -146,19 +159,29 @@ class AdapterLoader:
                     partial(check_content, content, self._bounds, adapter_id=found)
                 )
                 await self._in_thread(partial(self._slots.verify, content, summary))
-                return WarmAdapter(content, summary)
+                if faults:
+                    _logger.info(
+                        "adapter %s is from %s; %s", found.hex()[:16], source, _shown(faults)
+                    )
+                return WarmAdapter(content, summary), source.kind
             faults[source] = AdapterError(
                 f"its content has the hash {found.hex()[:16]}", "adapter_id"
             )
         raise _unreadable(order, faults)
 
-    async def _read_from(self, source: str, order: AdapterOrder, fetch: Fetch) -> AdapterContent:
-        if source.startswith(_FILE):
-            folder = Path(source.removeprefix(_FILE))
+    async def _read_from(
+        self,
+        source: AdapterSource,
+        order: AdapterOrder,
+        fetch: Fetch,
+        stall_seconds: float | None,
+    ) -> AdapterContent:
+        if source.kind == metrics.FOLDER:
+            folder = Path(source.place)
             return await self._in_thread(lambda: read_adapter_files(folder, self._bounds))
-        if source.startswith(_GRPC):
-            return await fetch(source.removeprefix(_GRPC), order.adapter_id, self._bounds)
-        raise AdapterError("a source begins with file: or grpc:", "sources")
+        if not source.kind:
+            raise AdapterError("a source begins with file: or grpc:", "sources")
+        return await fetch(source.place, order.adapter_id, self._bounds, stall_seconds)
 
     async def _in_thread(self, job: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, job)
@@ -173,10 +196,15 @@ def _check(order: AdapterOrder, num_slots: int) -> None:
         raise AdapterError(f"adapter_slot: {order.slot} does not exist", "adapter_slot")
 
 
-def _unreadable(order: AdapterOrder, faults: Mapping[str, PagewireError]) -> PagewireError:
-    reasons = "; ".join(f"{source}: {error}" for source, error in faults.items())
+def _unreadable(
+    order: AdapterOrder, faults: Mapping[AdapterSource, PagewireError]
+) -> PagewireError:
     text = f"adapter {order.adapter_id.hex()[:16]} cannot be read: "
-    text += reasons[:800] or "no source was named"
-    if any(isinstance(error, AdapterError) for error in faults.values()):
+    text += _shown(faults)[:800] or "no source was named"
+    if faults and all(isinstance(error, AdapterError) for error in faults.values()):
         return AdapterError(text, "sources")
     return UnavailableError(text, field="sources")
+
+
+def _shown(faults: Mapping[AdapterSource, PagewireError]) -> str:
+    return "; ".join(f"{source}: {error}" for source, error in faults.items())

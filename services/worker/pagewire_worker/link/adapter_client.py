@@ -1,5 +1,9 @@
 """Fetches the content of an adapter from a process that has it."""
 
+import asyncio
+from collections.abc import AsyncIterable
+from typing import Final
+
 import grpc
 import grpc.aio
 
@@ -9,11 +13,14 @@ from pagewire_shared.adapters.adapter_config import MAX_CONFIG_BYTES
 from pagewire_shared.adapters.adapter_folder import AdapterContent
 from pagewire_shared.adapters.content_id import CONFIG_NAME, WEIGHTS_NAME
 from pagewire_shared.adapters.tensor_header import AdapterBounds
-from pagewire_shared.errors import WireError
+from pagewire_shared.errors import DeadlineError, WireError
 from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.rpc.errors import from_rpc_error
 from pagewire_shared.rpc.links import open_channel
 from pagewire_shared.rpc.options import kv_channel_options
+
+STALL_BYTES: Final = 1 << 18
+"""Bytes that count as progress."""
 
 
 class IncomingFiles:
@@ -57,23 +64,45 @@ class IncomingFiles:
         self._files[file.name], self._sizes[file.name] = bytearray(), file.num_bytes
 
 
-async def fetch_adapter(address: str, adapter_id: bytes, bounds: AdapterBounds) -> AdapterContent:
+async def fetch_adapter(
+    address: str, adapter_id: bytes, bounds: AdapterBounds, stall_seconds: float | None = None
+) -> AdapterContent:
     """Return the content of an adapter that the server at `address` has.
 
+    Args:
+        stall_seconds: Longest time in which it may send less than STALL_BYTES; None for any.
+
     Raises:
-        PagewireError: The server cannot be reached, has no such adapter, or broke the contract.
+        PagewireError: The server cannot be reached, has no such adapter, stalls, or broke the
+            contract.
     """
     where = parse_address(address, setting="sources")
     # From any role: the content is checked by its hash.
     async with open_channel(where, None, kv_channel_options()) as channel:
         stub = adapter_content_pb2_grpc.AdapterContentServiceStub(channel)
-        incoming = IncomingFiles(bounds)
         call = stub.FetchAdapter(wire.FetchAdapterRequest(adapter_id=adapter_id))
         try:
-            async for message in call:
-                incoming.take(message)
+            async with asyncio.timeout(stall_seconds) as limit:
+                return await _read(call, IncomingFiles(bounds), limit, stall_seconds)
+        except TimeoutError as error:
+            raise DeadlineError(f"it sent next to nothing for {stall_seconds:g} s") from error
         except grpc.RpcError as error:
             raise from_rpc_error(error) from error
         finally:
             call.cancel()
-        return incoming.content()
+
+
+async def _read(
+    call: AsyncIterable[wire.FetchAdapterResponse],
+    incoming: IncomingFiles,
+    limit: asyncio.Timeout,
+    stall_seconds: float | None,
+) -> AdapterContent:
+    num_bytes = 0
+    async for message in call:
+        incoming.take(message)
+        num_bytes += len(message.data)
+        if stall_seconds is not None and num_bytes >= STALL_BYTES:
+            num_bytes = 0
+            limit.reschedule(asyncio.get_running_loop().time() + stall_seconds)
+    return incoming.content()

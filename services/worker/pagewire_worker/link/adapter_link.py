@@ -1,6 +1,7 @@
 """Answers orders to load an adapter, each with one message."""
 
 import logging
+from collections.abc import Sequence
 
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
 from pagewire_shared.errors import InvalidRequestError, PagewireError
@@ -12,14 +13,19 @@ _logger = logging.getLogger(__name__)
 
 
 async def answer_adapter(
-    message: wire.LoadAdapter, loader: AdapterLoader | None
+    message: wire.LoadAdapter, loader: AdapterLoader | None, stores: Sequence[str]
 ) -> wire.AttachWorkerRequest:
-    """Load the adapter in `message` and return the answer; without a loader a refusal."""
+    """Load the adapter in `message` and return the answer; without a loader a refusal.
+
+    Args:
+        stores: Addresses of the KV stores in the welcome.
+    """
     order = AdapterOrder(
         adapter_id=message.adapter_id,
         slot=message.adapter_slot,
         sources=tuple(message.sources),
         timeout_seconds=message.timeout_ms / 1000,
+        stores=tuple(stores),
     )
     loaded = wire.AdapterLoaded(load_id=message.load_id)
     try:

@@ -102,6 +102,7 @@ class AttachStream:
         self._num_steps_queued = 0
         self._runner: StepRunner | None = None
         self._call: grpc.aio.StreamStreamCall[Any, Any] | None = None
+        self._stores: tuple[str, ...] = ()
         self._fault: BaseException | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.generation = 0
@@ -191,13 +192,14 @@ class AttachStream:
 
     async def _welcome(self, welcome: wire.WorkerWelcome) -> None:
         self.generation = welcome.generation
+        self._stores = tuple(welcome.kvstore_addresses)
         await self._thread.submit(self._model_runner.drop_slots)
         if self._grammars is not None:
             self._grammars.clear()
         if self._adapters is not None:
             self._adapters.clear()
         if self._offload is not None:
-            await self._offload.attach(welcome.kvstore_addresses)
+            await self._offload.attach(self._stores)
         self._attached.set()
         _logger.info("attached to the scheduler, generation %d", welcome.generation)
 
@@ -273,7 +275,7 @@ class AttachStream:
         self._put(await answer_compile(message, self._grammars))
 
     async def _load_adapter(self, message: wire.LoadAdapter) -> None:
-        self._put(await answer_adapter(message, self._adapters))
+        self._put(await answer_adapter(message, self._adapters, self._stores))
 
     async def _answer_load(self, answer: "asyncio.Future[LoadAnswer]") -> None:
         loaded = loaded_to_message(await answer)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pagewire_frontend.adapters import registry
+from pagewire_frontend.adapters import registry, store_client
 from pagewire_frontend.chat import tool_use
 from pagewire_frontend.config import FrontendConfig
 from pagewire_frontend.engine import embedding, request_fit, tokenization
@@ -22,6 +22,8 @@ from pagewire_frontend.http.responses import schemas as responses_schemas
 from pagewire_frontend.http.server import bounded_protocol
 from pagewire_frontend.models.template_arguments import MAX_ARGUMENTS
 from pagewire_frontend.prompts import template_process
+from pagewire_kvstore.adapters.blob_keeper import MAX_BLOBS
+from pagewire_kvstore.config import KvStoreConfig
 from pagewire_scheduler.config import SchedulerConfig
 from pagewire_scheduler.core.data.stream_limits import StreamLimits
 from pagewire_scheduler.core.state.capacity import MAX_VECTOR_BYTES
@@ -156,6 +158,12 @@ NUMBERS: dict[str, list[float]] = {
     "lora_name": [MAX_NAME_CHARS],
     "adapters by name": [registry.MAX_ADAPTERS],
     "loads of adapters that wait": [registry.MAX_LOADS],
+    "content of adapters in a KV store": [
+        KvStoreConfig(disk_path="/x").max_adapter_bytes,
+        MAX_BLOBS,
+        KvStoreConfig().max_adapter_bytes,
+    ],
+    "adapters that wait to be written to a KV store": [store_client.MAX_WAITING],
     "calls to sleep and to wake that wait for workers": [sleep_desk.MAX_CALLS],
     "weights of an adapter": [MAX_WEIGHT_BYTES],
     "header of these weights": [

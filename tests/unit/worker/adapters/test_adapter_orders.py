@@ -12,14 +12,17 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from pagewire_kvstore.adapters.blob_medium import BlobKey
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
 from pagewire_protos.worker.v1 import adapter_content_pb2 as content_wire
 from pagewire_protos.worker.v1 import adapter_content_pb2_grpc
 from pagewire_shared.adapters.adapter_folder import check_content
+from pagewire_shared.adapters.content_id import adapter_id_of
 from pagewire_shared.adapters.shapes_convert import shapes_from_message
 from pagewire_shared.adapters.tensor_header import AdapterBounds
 from pagewire_shared.errors import PagewireError
 from pagewire_shared.rpc.address import Address
+from pagewire_worker.adapters import metrics
 from pagewire_worker.adapters.loader import AdapterLoader
 from pagewire_worker.adapters.warm import WarmAdapter, WarmAdapters
 from pagewire_worker.link.adapter_client import fetch_adapter
@@ -30,8 +33,10 @@ from support.adapters.model_adapters import PREFIX, MadeAdapter, make_adapter
 from support.cells.worker_driver import Driver, load, start
 from support.checkpoints.checkpoints import make_checkpoint
 from support.fakes.fake_scheduler import FakeScheduler, WorkerStream, listening
+from support.processes.store_server import store_server
 
 SLOTS = 2
+KINDS = ("memory", "folder", "peer", "store")
 
 
 @pytest.fixture(scope="module")
@@ -262,6 +267,66 @@ async def test_another_worker_hands_it_out(attached, made, tmp_path, replica):
         with pytest.raises(PagewireError):
             await fetch_adapter(address, b"x" * 32, AdapterBounds())
     assert attached.loader.content(wanted) == adapter.content
+
+
+@asynccontextmanager
+async def hanging(path):
+    """A socket that takes connections and says nothing."""
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(path))
+        silent.listen()
+        yield f"unix:{path}"
+
+
+def num_loads():
+    return {kind: metrics.LOADS.labels(kind)._value.get() for kind in KINDS}
+
+
+async def test_stores_are_asked_last_and_each_for_a_while(
+    attached, made, tmp_path, replica, monkeypatch
+):
+    """What hangs or lacks it costs its time only, folders come first, whatever their place."""
+    monkeypatch.setattr("pagewire_worker.adapters.loader.STALL_SECONDS", 0.2)
+    ids = [one.summary.adapter_id for one in made]
+    peer = f"unix:{tmp_path}/peer"
+    async with (
+        hanging(tmp_path / "slow") as slow,
+        store_server(socket=tmp_path / "empty") as empty,
+        store_server(socket=tmp_path / "store") as store,
+        serving(BadPeer(begun(CONFIG, 2)), peer),
+    ):
+        attached.stream.end()
+        stores = (slow, empty.address, store.address)
+        attached.stream, _ = await attached.scheduler.attach(8, stores=stores)
+        for adapter in made[:2]:
+            await keep(store, adapter.content)
+        before = num_loads()
+        answer = await attached.load(ids[0], f"grpc:{peer}", f"grpc:{slow}", "file:/nowhere")
+        assert not answer.HasField("error")
+        assert attached.loader.content(ids[0]) == made[0].content
+        # Without a named source, and with a folder behind a server that hangs.
+        assert not (await attached.load(ids[1])).HasField("error")
+        monkeypatch.setattr("pagewire_worker.adapters.loader.STALL_SECONDS", 60.0)
+        answer = await attached.load(ids[2], f"grpc:{slow}", in_folder(made[2]))
+        assert not answer.HasField("error")
+        grown = {kind: count - before[kind] for kind, count in num_loads().items()}
+        assert grown == {"memory": 0, "folder": 1, "peer": 0, "store": 2}
+        # No one has it: perhaps later, so that it is not the adapter that is at fault.
+        monkeypatch.setattr("pagewire_worker.adapters.loader.STALL_SECONDS", 0.2)
+        answer = await attached.load(ids[3], "file:/nowhere")
+        assert answer.error.code == "unavailable"
+        assert f"store {slow}: it sent next to nothing for 0.2 s" in answer.error.message
+        assert f"store {store.address}: adapter {ids[3].hex()[:16]} is not" in answer.error.message
+
+
+async def keep(store, content):
+    """Put an adapter into a store."""
+    adapter_id = adapter_id_of(content.config, content.weights)
+    key = BlobKey(adapter_id, len(content.config), len(content.weights))
+    upload = await store.adapters.begin(key)
+    await upload.take(content.config + content.weights)
+    await upload.publish()
+    await upload.close()
 
 
 class BadPeer(adapter_content_pb2_grpc.AdapterContentServiceServicer):

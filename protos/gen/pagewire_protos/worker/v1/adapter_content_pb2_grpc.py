@@ -27,7 +27,7 @@ if _version_not_supported:
 
 class AdapterContentServiceStub(object):
     """Hands out the files of adapters by their content. Served by frontends, which keep the
-    adapters that were loaded, and by workers.
+    adapters that were loaded, by workers, and by KV stores, which keep what frontends wrote.
     """
 
     def __init__(self, channel):
@@ -45,7 +45,7 @@ class AdapterContentServiceStub(object):
 
 class AdapterContentServiceServicer(object):
     """Hands out the files of adapters by their content. Served by frontends, which keep the
-    adapters that were loaded, and by workers.
+    adapters that were loaded, by workers, and by KV stores, which keep what frontends wrote.
     """
 
     def FetchAdapter(self, request, context):
@@ -73,7 +73,7 @@ def add_AdapterContentServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class AdapterContentService(object):
     """Hands out the files of adapters by their content. Served by frontends, which keep the
-    adapters that were loaded, and by workers.
+    adapters that were loaded, by workers, and by KV stores, which keep what frontends wrote.
     """
 
     @staticmethod

@@ -14,7 +14,7 @@ GRPC_VERSION: str
 
 class AdapterContentServiceStub:
     """Hands out the files of adapters by their content. Served by frontends, which keep the
-    adapters that were loaded, and by workers.
+    adapters that were loaded, by workers, and by KV stores, which keep what frontends wrote.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -23,7 +23,7 @@ class AdapterContentServiceStub:
 
 class AdapterContentServiceServicer(metaclass=_abc_1.ABCMeta):
     """Hands out the files of adapters by their content. Served by frontends, which keep the
-    adapters that were loaded, and by workers.
+    adapters that were loaded, by workers, and by KV stores, which keep what frontends wrote.
     """
 
     @_abc_1.abstractmethod

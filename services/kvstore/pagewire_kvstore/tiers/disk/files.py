@@ -90,7 +90,7 @@ class DiskFiles:
         self._lock: int | None = _locked(folder)
         try:
             for path in (self._blocks, self._temp, self._quarantine):
-                _make_private(path)
+                make_private(path)
             for path in self._temp.iterdir():
                 path.unlink()
                 self.num_partial += 1
@@ -139,9 +139,9 @@ class DiskFiles:
         """
         path = self._temp / f"{os.getpid()}-{next(self._numbers)}"
         with _removed_on_error(path):
-            with _created(path) as file:
-                _write_all(file, header)
-                _write_all(file, record.payload)
+            with created(path) as file:
+                write_all(file, header)
+                write_all(file, record.payload)
                 if sync:
                     os.fsync(file.fileno())
             os.utime(path, (now, now))
@@ -151,8 +151,8 @@ class DiskFiles:
         """Write a file of that size and remove it."""
         path = self._temp / f"{os.getpid()}-{next(self._numbers)}"
         with _removed_on_error(path):
-            with _created(path) as file:
-                _write_all(file, bytes(num_bytes))
+            with created(path) as file:
+                write_all(file, bytes(num_bytes))
             path.unlink()
 
     def publish(self, temp: Path, key: BlockKey) -> None:
@@ -211,7 +211,8 @@ class DiskFiles:
             num_bytes -= size
 
 
-def _make_private(folder: Path) -> None:
+def make_private(folder: Path) -> None:
+    """Make a folder that no other user may read, if it is missing."""
     folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
     _close(folder, FOLDER_MODE)
 
@@ -223,7 +224,7 @@ def _close(path: str | Path, mode: int) -> None:
             Path(path).chmod(mode)
 
 
-def _created(path: Path) -> io.FileIO:
+def created(path: Path) -> io.FileIO:
     """Return a new file that no other user may read, whatever the umask."""
     return io.FileIO(path, "xb", opener=lambda name, flags: os.open(name, flags, FILE_MODE))
 
@@ -275,7 +276,8 @@ def _removed_on_error(path: Path) -> Iterator[None]:
         raise
 
 
-def _write_all(file: io.FileIO, data: bytes | memoryview) -> None:
+def write_all(file: io.FileIO, data: bytes | memoryview) -> None:
+    """Write all of `data`."""
     rest = memoryview(data).cast("B")
     while rest:
         # A disk that fills up takes a part and refuses the rest at the next write.

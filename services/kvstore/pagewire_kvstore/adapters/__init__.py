@@ -1,0 +1,1 @@
+"""Content of adapters that the store keeps beside its blocks, by identity."""
