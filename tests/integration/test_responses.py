@@ -17,7 +17,7 @@ from support.traffic.streams import eventually_clean
 
 NUM_WORKERS = 2
 NUM_TOKENS = 700
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 120.0
 
 
 @pytest.fixture(scope="module")
