@@ -6,6 +6,8 @@
 
     python benchmarks/speculation.py --cost --at-once 1 16 64 --rounds 10 --method suffix
 
+    python benchmarks/speculation.py --predict checkpoints/qwen2.5-0.5b --method suffix
+
 Three deployments of one model run the same requests in turn: one without speculation, one that
 verifies drafts that are worth their time (adaptive), and one that verifies all (always). The
 answers must be the same. Prints the median of the times without, divided by those with: above 1
@@ -13,6 +15,10 @@ speculation is faster. Other work on the machine then meets all alike.
 
 With --cost, the task is random, with other prompts and seeds in each round, so that no draft is
 right. Compared is the CPU time of the worker: adaptive by without, with 95 % bounds of the mean.
+
+With --predict, the gain of another model is computed: how many drafts are right is measured with
+one stream of MODEL, and how long steps of 1 to 1 + DRAFTS rows take with the checkpoint that is
+named (parts/draft_gains.py has the formula). Its weights may be random.
 
 | task | what is asked | drafts |
 | --- | --- | --- |
@@ -28,15 +34,21 @@ import contextlib
 import functools
 import json
 import random
+import re
 import statistics
 import time
+import urllib.request
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from parts.draft_gains import Acceptance, speedup
 from parts.machine import describe
 from parts.pairs import mean_with_bound
 
 from pagewire import LLM, SamplingParams, StructuredOutputsParams
+from pagewire_worker.config import WorkerConfig
+from pagewire_worker.loading.loader import load_replica
+from pagewire_worker.loading.speculation import measured_costs
 
 WORDS = [
     "apple",
@@ -169,6 +181,66 @@ def show_costs(arguments: argparse.Namespace, plain: LLM, adaptive: LLM) -> None
         print(f"random   {num_at_once:8} CPU time {ratio:.3f} +- {bound:.3f}", flush=True)
 
 
+def counters(port: int) -> dict[str, float]:
+    """Return the counters of drafts of the worker with metrics at `port`, by name and place."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        text = answer.read().decode()
+    found = re.findall(r"^vllm:spec_decode_(\w+)_total\{(.*)\} (\S+)$", text, re.MULTILINE)
+    places = [
+        (name, re.search(r'position="(\d+)"', labels), value) for name, labels, value in found
+    ]
+    return {name + (place[1] if place else ""): float(value) for name, place, value in places}
+
+
+def acceptance(eager: LLM, run: Run, port: int, most: int) -> Acceptance:
+    """Return how many drafts of a run are right."""
+    before = counters(port)
+    num_tokens = sum(len(answer) - 1 for answer in run(eager))  # a prompt gives the first token
+    after = counters(port)
+    more = {name: int(value - before.get(name, 0.0)) for name, value in after.items()}
+    right_at = [more.get(f"num_accepted_tokens_per_pos{place}", 0) for place in range(most)]
+    return Acceptance(num_tokens, more["num_drafts"], right_at)
+
+
+def row_seconds(folder: str, most: int) -> list[float]:
+    """Return the seconds of steps of 1 to 1 + `most` rows of one sequence, least of five times."""
+    replica = load_replica(
+        WorkerConfig(
+            model=folder,
+            device="cpu",
+            max_num_seqs=1,
+            max_model_len=256,
+            max_num_batched_tokens=256,
+            kv_cache_memory=256 * 1024**2,
+        )
+    )
+    backend = replica.model_runner.backend
+    costs = [measured_costs(backend, 1 + most, time.perf_counter) for _ in range(5)]
+    return [min(one.seconds(rows) for one in costs) for rows in range(1, 2 + most)]
+
+
+def show_predictions(arguments: argparse.Namespace, config: dict[str, Any]) -> None:
+    """Print how long steps take, and the gain that is computed per task and number of drafts."""
+    seconds = row_seconds(arguments.predict, arguments.drafts)
+    drafts = range(1, 1 + arguments.drafts)
+    print(f"{arguments.predict}: a step of 1 row takes {1000 * seconds[0]:.1f} ms; relative to it")
+    print(f"{'rows':26}" + "".join(f"{1 + count:7}" for count in drafts))
+    print(f"{'time':26}" + "".join(f"{one / seconds[0]:7.2f}" for one in seconds[1:]))
+    print(f"{'task':8} {'drafted':>8} {'right':>8}" + "".join(f"{count:7}" for count in drafts))
+    always = {**config, "adaptive": False}
+    port = arguments.metrics_port
+    with LLM(arguments.model, speculative_config=always, metrics_port=port) as eager:
+        for task in arguments.tasks:
+            run = make_run(task, 1, arguments.tokens)
+            # The metrics of frontend, scheduler and worker are on ports in a row.
+            found = acceptance(eager, run, port + 2, arguments.drafts)
+            gains = [speedup(found, count, lambda rows: seconds[rows - 1]) for count in drafts]
+            part = found.num_drafted / found.num_steps
+            right = sum(found.right_at) / max(1, found.num_drafted)
+            shown = "".join(f"{gain:7.2f}" for gain in gains)
+            print(f"{task:8} {part:8.2f} {right:8.2f}{shown}", flush=True)
+
+
 def main() -> None:
     """Start the deployments and print a row per task and number of requests."""
     parser = argparse.ArgumentParser(
@@ -183,11 +255,17 @@ def main() -> None:
     parser.add_argument("--method", default="ngram")
     parser.add_argument("--draft", help="folder of a draft model or head")
     parser.add_argument("--cost", action="store_true", help="compare CPU time")
+    parser.add_argument("--predict", metavar="FOLDER", help="compute the gain for a checkpoint")
+    parser.add_argument("--metrics-port", type=int, default=9460, help="first port, for --predict")
     arguments = parser.parse_args()
     print(describe())
     config = {"method": arguments.method, "num_speculative_tokens": arguments.drafts}
     if arguments.draft:
         config["model"] = arguments.draft
+    if arguments.predict:
+        print(json.dumps(config))
+        show_predictions(arguments, config)
+        return
     shared = {"enable_prefix_caching": False, "kv_offload": "off"}
     with contextlib.ExitStack() as stack:
         plain = stack.enter_context(LLM(arguments.model, **shared))

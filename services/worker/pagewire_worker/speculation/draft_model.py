@@ -92,6 +92,15 @@ class DraftModel:
         """No step is followed."""
         return 0.0
 
+    def reading_seconds(self, asked: Sequence[DraftRequest]) -> list[float]:
+        """Return the seconds to read what is unread of each of `asked` [n], [n].
+
+        The last token of a sequence and those of the step before are read with the drafts.
+        """
+        each = self._token_seconds or self.draft_seconds
+        computed = self._blocks.num_computed
+        return [each * max(0, len(one.tokens) - 1 - int(computed[one.slot])) for one in asked]
+
     def begin(self, slot: int, start: SequenceStart) -> None:
         """Forget the sequence of `slot`, which gets another one."""
         self._blocks.drop(slot)

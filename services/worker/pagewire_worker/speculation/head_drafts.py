@@ -103,6 +103,10 @@ class HeadDrafts:
         """Mean seconds to read the states of a step without prompts."""
         return self._follow_seconds
 
+    def reading_seconds(self, asked: Sequence[DraftRequest]) -> list[float]:
+        """Return [n] zeros: states are read as steps are followed."""
+        return [0.0] * len(asked)
+
     def begin(self, slot: int, start: SequenceStart) -> None:
         """Forget the sequence of `slot`, which gets another one."""
         self._blocks.drop(slot)

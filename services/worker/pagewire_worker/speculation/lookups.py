@@ -58,6 +58,10 @@ class Lookups:
         """No step is followed."""
         return 0.0
 
+    def reading_seconds(self, asked: Sequence[DraftRequest]) -> list[float]:
+        """Nothing is read."""
+        return [0.0] * len(asked)
+
     def begin(self, slot: int, start: SequenceStart) -> None:
         """Forget the sequence of `slot`, which gets another one."""
         for finder in self._finders:

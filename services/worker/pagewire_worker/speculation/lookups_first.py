@@ -44,6 +44,10 @@ class LookupsFirst:
         """Seconds to follow a step."""
         return self._other.follow_seconds
 
+    def reading_seconds(self, asked: Sequence[DraftRequest]) -> list[float]:
+        """Return the seconds to read what is unread of each of `asked` [n], [n]."""
+        return self._other.reading_seconds(asked)
+
     def begin(self, slot: int, start: SequenceStart) -> None:
         """Forget the sequence of `slot`, which gets another one."""
         self._lookups.begin(slot, start)

@@ -73,6 +73,11 @@ class DraftProposer(Protocol):
         """Seconds of `observe` for a step without prompts; 0 if it does nothing."""
         ...
 
+    def reading_seconds(self, asked: Sequence[DraftRequest]) -> list[float]:
+        """Return the seconds to read what is unread of each of `asked` [n], [n]: it has no drafts
+        before."""
+        ...
+
     def begin(self, slot: int, start: SequenceStart) -> None:
         """Forget the sequence of `slot`, which gets another one."""
         ...

@@ -29,13 +29,10 @@ from pagewire_worker.speculation.proposer import (
     SequenceStart,
 )
 from pagewire_worker.speculation.step_costs import StepCosts
+from pagewire_worker.speculation.trials import Trials
 
 SEARCH_SHARE: Final = 0.01
 """Of the time of steps, that searches for drafts that are not verified may take."""
-TRIAL_SHARE: Final = 0.01
-"""Of the time of steps, that trials may cost: of drafts that are not expected to pay."""
-MOST_TRIALS: Final = 4
-"""Trials that time is saved up for."""
 TRIAL_DRAFTS: Final = 2
 """Of a sequence in a trial."""
 FOLLOWED_STEPS: Final = 16
@@ -99,7 +96,7 @@ class Speculator:
         self._is_held = self._was_held = False
         self._taken_at: float | None = None
         self._debt_seconds = 0.0
-        self._trial_seconds = float("inf")
+        self._trials = Trials()
         # Of the proposer, since the last step; and whether it computes for a trial only.
         self._proposing_seconds = 0.0
         self._is_trial = False
@@ -183,7 +180,7 @@ class Speculator:
             return
         seconds = result.model_time_us * MICROSECONDS
         self._debt_seconds = max(0.0, self._debt_seconds - SEARCH_SHARE * seconds)
-        self._trial_seconds += TRIAL_SHARE * seconds
+        self._trials.save(seconds)
         num_rows = len(step.token_slots)
         if num_rows != len(step.sampling_slots):
             self._taken_at = None  # a step with prompts says nothing of the next one
@@ -202,7 +199,7 @@ class Speculator:
             self._proposing_seconds = self._clock() - began
             self._num_followed += 1
             if not self._is_paying:
-                self._trial_seconds -= self._proposing_seconds
+                self._trials.spend(self._proposing_seconds)
         else:
             self._num_followed = 0
 
@@ -215,9 +212,11 @@ class Speculator:
             return False
         if self._is_paying:
             return True
-        price = FOLLOWED_STEPS * seconds
-        self._trial_seconds = min(self._trial_seconds, MOST_TRIALS * price)
-        return self._trial_seconds >= (0.0 if self._num_followed else price)
+        # A trial that could not be ended would be read for in vain.
+        price = costs.price(num_rows, TRIAL_DRAFTS * num_rows)
+        price += TRIAL_DRAFTS * self._proposer.draft_seconds
+        may_begin = self._trials.may_spend(FOLLOWED_STEPS * seconds + price)
+        return self._trials.saved >= 0.0 if self._num_followed else may_begin
 
     def _offer_in_time(self, began: float, result: StepResult, num_rows: int) -> dict[int, int]:
         """Offer drafts as `_offer`, unless what found none has taken too much time."""
@@ -234,8 +233,8 @@ class Speculator:
 
     def _offer(self, result: StepResult, num_rows: int) -> dict[int, int]:
         """Return how many drafts of each slot to verify, by slot; slots without any are not in."""
-        asked = self._asked(result)
-        if not asked or not self._is_worth_preparing(num_rows, asked):
+        asked = self._worth_preparing(num_rows, self._asked(result))
+        if not asked:
             return {}
         lengths = self._prepare(asked, result.model_time_us * MICROSECONDS)
         if not any(lengths):
@@ -270,18 +269,27 @@ class Speculator:
                 asked.append(DraftRequest(slot, host_tokens[slot, :num_tokens]))
         return asked
 
-    def _is_worth_preparing(self, num_rows: int, asked: Sequence[DraftRequest]) -> bool:
-        """Return whether drafts that have to be computed may be worth it, or a trial."""
-        if self._costs is None or self._proposer.draft_seconds == 0.0:
-            return True
-        lengths = [self._most] * len(asked)
-        self._is_trial = not any(self._worth(num_rows, asked, lengths))
-        self._is_paying = not self._is_trial
+    def _worth_preparing(
+        self, num_rows: int, asked: Sequence[DraftRequest]
+    ) -> Sequence[DraftRequest]:
+        """Return those of `asked` whose drafts may be worth their time, or a trial."""
+        costs, draft_seconds = self._costs, self._proposer.draft_seconds
+        self._is_trial = False
+        if not asked or costs is None or draft_seconds == 0.0:
+            return asked
+        self._is_paying = any(self._worth(num_rows, asked, [self._most] * len(asked)))
         if self._is_paying:
-            return True
+            self._trials.note_paying()
+            return asked
+        self._is_trial = True
         if self._proposer.follow_seconds and self._num_followed < FOLLOWED_STEPS:
-            return False
-        return self._may_try(self._trial_price(num_rows, lengths))
+            return []
+        most = min(self._most, TRIAL_DRAFTS)
+        rows = costs.seconds(num_rows + most) - costs.seconds(num_rows)
+        reading = self._proposer.reading_seconds(asked)
+        shared = costs.price(num_rows, 0) + most * draft_seconds
+        tried = self._trials.affordable(shared, [rows + seconds for seconds in reading])
+        return [asked[index] for index in tried]
 
     def _prepare(self, asked: Sequence[DraftRequest], seconds: float) -> list[int]:
         """Return how many drafts each of `asked` could have, [n], after a step of `seconds`."""
@@ -290,14 +298,18 @@ class Speculator:
         seconds = self._clock() - began
         self._proposing_seconds += seconds
         if self._is_trial:
-            self._trial_seconds -= seconds
+            self._trials.spend(seconds)
         self._note_searches(asked, lengths)
         return [max(0, length) for length in lengths]
 
     def _propose(self, asked: Sequence[DraftRequest], counts: Sequence[int]) -> list[Drafts]:
         began = self._clock()
         drafts = self._proposer.propose(asked, counts)
-        self._proposing_seconds += self._clock() - began
+        seconds = self._clock() - began
+        self._proposing_seconds += seconds
+        if self._is_trial:
+            self._trials.spend(seconds)
+            self._trials.note_trial()
         return drafts
 
     def _note_searches(self, asked: Sequence[DraftRequest], lengths: Sequence[int]) -> None:
@@ -316,11 +328,14 @@ class Speculator:
         counts = self._worth(num_rows, asked, lengths)
         if any(counts):
             return counts
+        assert self._costs is not None
         trial = [min(length, TRIAL_DRAFTS) for length in lengths]
-        price = self._trial_price(num_rows, trial)
-        if not self._may_try(price):
+        price, draft_seconds = self._costs.price(num_rows, sum(trial)), self._proposer.draft_seconds
+        # Before a trial that was chosen, all of its price was there; reading has taken its part.
+        if not self._is_trial and not self._trials.may_spend(price + max(trial) * draft_seconds):
             return counts
-        self._trial_seconds -= price
+        self._trials.spend(price)
+        self._is_trial = draft_seconds > 0.0
         return trial
 
     def _worth(
@@ -336,18 +351,6 @@ class Speculator:
             draft_seconds=self._proposer.draft_seconds,
             follow_seconds=self._proposer.follow_seconds,
         )
-
-    def _may_try(self, price: float) -> bool:
-        """Return whether time for a trial of `price` seconds is saved up."""
-        self._trial_seconds = min(self._trial_seconds, MOST_TRIALS * price)
-        return price <= self._trial_seconds
-
-    def _trial_price(self, num_rows: int, lengths: Sequence[int]) -> float:
-        """Return the seconds of a trial of sequences that have `lengths` drafts."""
-        assert self._costs is not None
-        num_drafts = sum(min(length, TRIAL_DRAFTS) for length in lengths)
-        price = self._costs.price(num_rows, num_drafts)
-        return price + TRIAL_DRAFTS * self._proposer.draft_seconds
 
 
 def _by_slot(result: StepResult, counts: Mapping[int, int]) -> npt.NDArray[np.uint32]:

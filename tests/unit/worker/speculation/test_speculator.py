@@ -30,6 +30,9 @@ class CountedProposer:
     def __init__(self, num_drafts):
         self.num_drafts, self.num_asked = num_drafts, 0
 
+    def reading_seconds(self, asked):
+        return [0.0] * len(asked)
+
     def begin(self, slot, start):
         self.slot = slot
 
@@ -193,6 +196,49 @@ def test_a_model_that_reads_is_asked_at_each_step():
     assert steps.speculator.counts.num_verified < LENGTH - 40
 
 
+class ReadingProposer(ComputingProposer):
+    """A draft model: it reads each token in `token_seconds`, 16 beside a step."""
+
+    def __init__(self, steps, draft_seconds, token_seconds):
+        super().__init__(steps, draft_seconds)
+        self.token_seconds, self.num_read, self.seconds = token_seconds, 0, 0.0
+
+    def reading_seconds(self, asked):
+        return [self.token_seconds * (len(one.tokens) - self.num_read) for one in asked]
+
+    def prepare(self, asked, most, seconds):
+        num_unread = len(asked[0].tokens) - self.num_read
+        if num_unread <= most + 1:
+            return super().prepare(asked, most, seconds)
+        self._work(min(16, num_unread - 1))
+        return [most if num_unread <= 16 + most else LATER]
+
+    def propose(self, asked, counts):
+        self._work(len(asked[0].tokens) - self.num_read)
+        self.seconds += self.draft_seconds * max(counts)
+        return super().propose(asked, counts)
+
+    def _work(self, num_tokens):
+        self.num_read += num_tokens
+        self.steps.clock += self.token_seconds * num_tokens
+        self.seconds += self.token_seconds * num_tokens
+
+
+def reading(chance, first_chance, token_seconds):
+    steps = MadeUpSteps(CHEAP, chance)
+    proposer = ReadingProposer(steps, draft_seconds=0.3, token_seconds=token_seconds)
+    steps.speculator._proposer = steps.proposer = proposer
+    steps.speculator._slots[0].chance = SequenceChance(first_chance)
+    return steps
+
+
+@pytest.mark.parametrize("token_seconds", [0.02, 0.2])
+def test_a_draft_model_that_does_not_pay_computes_ever_less(token_seconds):
+    steps = reading(0.2, 0.7, token_seconds)
+    assert steps.run() < 1.02
+    assert 0 < steps.proposer.seconds < 0.01 * steps.clock
+
+
 class FollowingProposer(ComputingProposer):
     """Follows steps, each in `follow_seconds`; without the one before it has no drafts."""
 
@@ -230,11 +276,18 @@ def test_a_head_that_pays_follows_all_steps():
     assert steps.proposer.num_followed > LENGTH / 5
 
 
-def test_a_head_is_tried_again_and_found_to_pay():
-    steps = following(CHEAP, 0.0)
+@pytest.mark.parametrize("make", [lambda: following(CHEAP, 0.0), lambda: reading(0.0, 0.02, 5e-3)])
+def test_what_computes_drafts_is_tried_again_and_found_to_pay(make):
+    steps = make()
     steps.speculator._slots[0].chance = SequenceChance(0.02)
-    steps.chance = 0.95
-    assert steps.run() < 0.8
+    take = steps._take
+
+    def change(*arguments):
+        steps.chance = 0.0 if steps.table.num_tokens[0] < LENGTH / 4 else 0.95
+        return take(*arguments)
+
+    steps._take = change
+    assert steps.run() < 0.85
 
 
 def test_a_head_follows_nothing_where_nothing_can_be_gained():
