@@ -7,7 +7,6 @@ from a fork server that has imported what the role imports; anything else is sta
 
 import atexit
 import contextlib
-import functools
 import json
 import os
 import socket
@@ -21,6 +20,9 @@ from support.processes.fork_server import LENGTH_BYTES, read_exactly
 
 PROGRAM = Path(__file__).with_name("fork_server.py")
 PACKAGES = {f"pagewire_{role}" for role in ("frontend", "scheduler", "worker", "kvstore")}
+MAX_SERVERS = 8
+"""Each takes the memory of a process that has imported its role."""
+
 LOST_STATUS = 255 << 8
 """Of a process whose fork server has ended."""
 _COMMAND_WORDS = 4
@@ -75,9 +77,18 @@ class _ForkServer:
             os.close(its)
 
 
-@functools.cache
-def _server(package: str, environ: frozenset[tuple[str, str]]) -> _ForkServer:
-    return _ForkServer(package, dict(environ))
+_servers: dict[tuple[str, frozenset[tuple[str, str]]], _ForkServer] = {}
+_servers_lock = threading.Lock()
+
+
+def _server(package: str, environ: dict[str, str]) -> _ForkServer | None:
+    """Return the fork server of a package and environment; None for more than MAX_SERVERS."""
+    fixed = {name: value for name, value in environ.items() if not name.startswith(_VARIABLE)}
+    key = package, frozenset(fixed.items())
+    with _servers_lock:
+        if key not in _servers and len(_servers) < MAX_SERVERS:
+            _servers[key] = _ForkServer(package, fixed)
+        return _servers.get(key)
 
 
 class ForkedPopen(subprocess.Popen):  # type: ignore[type-arg]
@@ -96,12 +107,13 @@ class ForkedPopen(subprocess.Popen):  # type: ignore[type-arg]
             and len(command) >= _COMMAND_WORDS
             and command[3] in PACKAGES
         )
-        if not is_role or shell or umask != -1 or group > 0 or plain != [None] * len(plain):
+        environ = {os.fsdecode(k): os.fsdecode(v) for k, v in (env or os.environ).items()}
+        is_plain = shell or umask != -1 or group > 0 or plain != [None] * len(plain)
+        server = None if is_plain or not is_role else _server(command[3], environ)
+        if server is None:
             super()._execute_child(args, executable, preexec_fn, *more)
             return
         p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite, *_ = pipes
-        environ = {os.fsdecode(k): os.fsdecode(v) for k, v in (env or os.environ).items()}
-        fixed = {k: v for k, v in environ.items() if not k.startswith(_VARIABLE)}
         request = {
             "arguments": command[_COMMAND_WORDS:],
             "environ": environ,
@@ -112,7 +124,6 @@ class ForkedPopen(subprocess.Popen):  # type: ignore[type-arg]
         }
         given = (p2cread, c2pwrite, errwrite)
         fds = [fd if fd != -1 else number for number, fd in enumerate(given)]
-        server = _server(command[3], frozenset(fixed.items()))
         self.pid, self._status_pipe = server.start(request, fds)
         self._child_created = True
         self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
