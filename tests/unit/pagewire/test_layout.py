@@ -74,12 +74,19 @@ def test_a_given_store_replaces_the_started_one(tmp_path: Path) -> None:
     ]
 
 
+def test_frontends_write_adapters_to_the_stores(tmp_path: Path) -> None:
+    started = plan(ServeConfig(enable_lora=True), str(tmp_path))
+    assert value(started["frontend"], "--kvstore") == value(started["kvstore"], "--listen")
+    assert "--kvstore" not in plan(ServeConfig(), str(tmp_path))["frontend"].arguments
+
+
 def test_the_started_store_gets_its_settings(tmp_path: Path) -> None:
     given = {
         "kvstore_memory": "2MiB",
         "kvstore_disk_path": str(tmp_path),
         "kvstore_disk_size": "1GiB",
         "kvstore_redis": "redis://:secret@host/0",
+        "kvstore_adapter_bytes": "3MiB",
     }
     config = config_from_keywords(given, {}).config
     specs = plan(config, str(tmp_path))
@@ -87,6 +94,7 @@ def test_the_started_store_gets_its_settings(tmp_path: Path) -> None:
     assert value(store, "--memory-size") == str(2**21)
     assert value(store, "--disk-path") == str(tmp_path)
     assert value(store, "--disk-size") == str(2**30)
+    assert value(store, "--adapter-bytes") == str(3 * 2**20)
     assert dict(store.environ) == {"PAGEWIRE_REDIS": "redis://:secret@host/0"}
     assert not any(spec.environ for spec in specs.values() if spec is not store)
     assert "secret" not in repr(list(specs.values())) + repr(config) + " ".join(store.command)
