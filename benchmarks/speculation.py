@@ -41,6 +41,7 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from parts.draft_gains import Acceptance, speedup
 from parts.machine import describe
 from parts.pairs import mean_with_bound
@@ -48,7 +49,7 @@ from parts.pairs import mean_with_bound
 from pagewire import LLM, SamplingParams, StructuredOutputsParams
 from pagewire_worker.config import WorkerConfig
 from pagewire_worker.loading.loader import load_replica
-from pagewire_worker.loading.speculation import measured_costs
+from pagewire_worker.loading.token_budget import probe_batch
 
 WORDS = [
     "apple",
@@ -65,6 +66,8 @@ WORDS = [
     "bread",
 ]
 BUILT_IN = "pagewire-builtin"
+NUM_MEASURED = 30
+"""Steps of each number of rows, of which the shortest counts."""
 Run = Callable[[LLM], list[tuple[int, ...]]]
 
 
@@ -202,8 +205,9 @@ def acceptance(eager: LLM, run: Run, port: int, most: int) -> Acceptance:
     return Acceptance(num_tokens, more["num_drafts"], right_at)
 
 
+@torch.inference_mode()
 def row_seconds(folder: str, most: int) -> list[float]:
-    """Return the seconds of steps of 1 to 1 + `most` rows of one sequence, least of five times."""
+    """Return the least seconds of steps of 1 to 1 + `most` rows, which are measured in turn."""
     replica = load_replica(
         WorkerConfig(
             model=folder,
@@ -215,8 +219,14 @@ def row_seconds(folder: str, most: int) -> list[float]:
         )
     )
     backend = replica.model_runner.backend
-    costs = [measured_costs(backend, 1 + most, time.perf_counter) for _ in range(5)]
-    return [min(one.seconds(rows) for one in costs) for rows in range(1, 2 + most)]
+    batches = [probe_batch(backend, rows, torch.arange(rows)) for rows in range(1, 2 + most)]
+    seconds = [float("inf")] * len(batches)
+    for _ in range(NUM_MEASURED):
+        for index, batch in enumerate(batches):
+            began = time.perf_counter()
+            backend.greedy(backend.forward(batch))
+            seconds[index] = min(seconds[index], time.perf_counter() - began)
+    return seconds
 
 
 def show_predictions(arguments: argparse.Namespace, config: dict[str, Any]) -> None:
@@ -229,7 +239,8 @@ def show_predictions(arguments: argparse.Namespace, config: dict[str, Any]) -> N
     print(f"{'task':8} {'drafted':>8} {'right':>8}" + "".join(f"{count:7}" for count in drafts))
     always = {**config, "adaptive": False}
     port = arguments.metrics_port
-    with LLM(arguments.model, speculative_config=always, metrics_port=port) as eager:
+    shared = {"enable_prefix_caching": False, "kv_offload": "off", "metrics_port": port}
+    with LLM(arguments.model, speculative_config=always, **shared) as eager:
         for task in arguments.tasks:
             run = make_run(task, 1, arguments.tokens)
             # The metrics of frontend, scheduler and worker are on ports in a row.
