@@ -3,8 +3,10 @@
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from _pytest._code import code as shown_code
 
 from support import interpreted as interpreted  # first: it sets what NumPy and Triton read
 from support.poison import poisoned
@@ -58,10 +60,25 @@ def helm() -> str:
     return str(TOOLS / "helm")
 
 
+def _guard_tracebacks() -> None:
+    """Show a failure without its source where Python cannot parse that: before 3.13 a SystemError,
+    while another thread parses. It would end the whole run."""
+    parse = shown_code.getstatementrange_ast
+
+    def parse_or_not(*arguments: Any, **named: Any) -> Any:
+        try:
+            return parse(*arguments, **named)
+        except SystemError as error:
+            raise SyntaxError(str(error)) from error
+
+    shown_code.getstatementrange_ast = parse_or_not
+
+
 def pytest_configure() -> None:
     """Let roles that tests start be forked; with a method in TEST_SPECULATION, deployments that
     tests start have drafts."""
     fork_roles()
+    _guard_tracebacks()
     if method := os.environ.get("TEST_SPECULATION"):
         from support.speculated.everywhere import speculate_everywhere
 
