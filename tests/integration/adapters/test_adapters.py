@@ -222,6 +222,11 @@ def test_a_stream_gets_its_adapter_from_the_store_when_its_frontend_is_gone(
             return asyncio.run(fetch_adapter(store, adapter_id, AdapterBounds())) is not None
         return False
 
+    def is_answered() -> bool:
+        with contextlib.suppress(AssertionError):
+            return bool(answer(other, "lent", 1))
+        return False
+
     store = pair.local._specs["kvstore"].arguments[1]
     adapter_id = check_adapter(folders[7], AdapterBounds()).adapter_id
     assert load(pair, "lent", folders[7]).status_code == 200
@@ -232,10 +237,12 @@ def test_a_stream_gets_its_adapter_from_the_store_when_its_frontend_is_gone(
     flags += ["--lora-modules", f"lent={folders[7]}", "--lora-store", str(tmp_path)]
     with RoleProcess("second", "frontend", Place(""), flags) as second:
         second.wait_ready(PATIENCE_SECONDS)
+        other = dataclasses.replace(pair, http_url=f"http://127.0.0.1:{flags[3]}")
+        # With workers there, it reads the adapter to compare its shapes with the model's.
+        wait_until(is_answered, PATIENCE_SECONDS, "the second frontend answers")
         # Workers on other machines do not see the folder of this frontend, either.
         for file in tmp_path.rglob("adapter_*"):
             file.unlink()
-        other = dataclasses.replace(pair, http_url=f"http://127.0.0.1:{flags[3]}")
         got: list[int] = []
         is_killed = False
         for ids in stream(other, "lent", 150):
