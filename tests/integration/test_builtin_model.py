@@ -22,7 +22,7 @@ STORIES = [
     "Tell me a short story about a brave cat.",
 ]
 # What the short form of the evaluation asks of every cell and side.
-NUM_PROMPTS = 8
+NUM_PROMPTS = 20
 EVALUATION_SECONDS = 100
 TABLE = "\n".join(
     f"{key}: {value}"

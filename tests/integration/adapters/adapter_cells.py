@@ -44,7 +44,7 @@ def stream(cluster: Cluster, model: str, num_tokens: int) -> Iterator[list[int]]
     body |= {"model": model, "max_tokens": num_tokens, "stream": True}
     url = f"{cluster.http_url}/v1/completions"
     with httpx.stream("POST", url, json=body, timeout=SECONDS) as response:
-        assert response.status_code == 200
+        assert response.status_code == 200, response.read()
         for line in response.iter_lines():
             if line.startswith("data: {"):
                 event = json.loads(line.removeprefix("data: "))

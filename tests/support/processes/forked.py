@@ -96,6 +96,12 @@ class ForkedPopen(subprocess.Popen):  # type: ignore[type-arg]
 
     _status_pipe: int | None = None
 
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        # asyncio waits for its processes by their ids, which takes a child of this process.
+        caller = sys._getframe(1).f_globals["__name__"]
+        self._may_fork = not caller.startswith("asyncio.")
+        super().__init__(*arguments, **named)
+
     def _execute_child(self, args: Any, executable: Any, preexec_fn: Any, *more: Any) -> None:
         (_, pass_fds, cwd, env, _, _, shell, *pipes, _, gid, gids, uid, umask, session, group) = (
             more
@@ -103,7 +109,8 @@ class ForkedPopen(subprocess.Popen):  # type: ignore[type-arg]
         command = [] if isinstance(args, str | bytes) else [os.fsdecode(word) for word in args]
         plain = [executable, preexec_fn, gid, gids, uid, *pass_fds]
         is_role = (
-            command[:3] == [sys.executable, "-P", "-m"]
+            self._may_fork
+            and command[:3] == [sys.executable, "-P", "-m"]
             and len(command) >= _COMMAND_WORDS
             and command[3] in PACKAGES
         )
