@@ -37,7 +37,7 @@ IN_LONG_RUN = """
 afmoe aria_text biogpt cohere2 diffllama exaone4 gemma3_text gpt2 granitemoeshared helium jetmoe
 minimax_m2 opt phimoe qwen2 stablelm
 """
-"""Each kind of positions, norms, windows, experts and merged matrices is in one of them."""
+"""The others are in the whole product."""
 
 # Set where the configuration of a model type has a field of that name.
 SMALL: dict[str, Any] = {

@@ -110,7 +110,7 @@ def cases() -> list[Any]:
 INTERPRETED_IN_SHORT_RUN = ("gemma2", "glm4", "glm4-moe", "olmo2", "smollm3", "starcoder2")
 """Caps, windows, orders of heads, experts, wide norms, layers without positions, layer norms."""
 
-INTERPRETED_IN_LONG_RUN = (*("deepseek-v3", "gpt-oss", "phi3-longrope", "qwen2.5-vl"),)
+INTERPRETED_IN_LONG_RUN = ("deepseek-v3", "gpt-oss", "phi3-longrope", "qwen2.5-vl")
 """Latents, sinks, rotary scalings, images and experts of other kinds."""
 
 

@@ -37,12 +37,27 @@ COMPLETION_OPTIONS: list[list[Json]] = [
 PROMPTS: list[Any] = ["one", ["one", "two"], ids_of("one"), [ids_of("one"), ids_of("two")]]
 
 
+def chosen_rows(first: int, options: list[list[Json]]) -> Iterator[tuple[int, ...]]:
+    """Yield the indexes of options, with `first` in the first list: of all combinations the third
+    that has one sum modulo 3, in which any two options of different lists meet."""
+    for indexes in itertools.product(*(range(len(one)) for one in options[1:])):
+        if sum(indexes) % 3 == first % 3:
+            yield (first, *indexes)
+
+
 def combinations(first: int, options: list[list[Json]]) -> Iterator[Json]:
-    """Yield the bodies of every third combination that has the option `first` of the first list.
-    Where it starts is another for each `first`, so that pairs of options meet."""
-    parts_of_all = itertools.product([options[0][first]], *options[1:])
-    for parts in itertools.islice(parts_of_all, first % 3, None, 3):
+    """Yield a body per row."""
+    for row in chosen_rows(first, options):
+        parts = (one[index] for one, index in zip(options, row, strict=True))
         yield {key: value for part in parts for key, value in part.items()}
+
+
+@pytest.mark.parametrize("options", [CHAT_OPTIONS, COMPLETION_OPTIONS])
+def test_any_two_options_meet(options):
+    rows = [row for first in range(len(options[0])) for row in chosen_rows(first, options)]
+    for one, other in itertools.combinations(range(len(options)), 2):
+        pairs = {(row[one], row[other]) for row in rows}
+        assert len(pairs) == len(options[one]) * len(options[other])
 
 
 async def answers_of(client: Any, path: str, body: Json) -> tuple[Json, list[Json], list[Json]]:

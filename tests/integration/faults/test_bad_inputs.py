@@ -3,6 +3,7 @@ and neither the processes nor the streams beside them notice."""
 
 import asyncio
 import json
+import random
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -289,15 +290,15 @@ async def raw_faults_of(port: int, exchanges: Sequence[BadExchange]) -> list[str
 def test_http(calm: Cluster, one_of: int) -> None:
     bodies = [*field_bodies(), *bound_bodies(), *whole_bodies()]
     exchanges = list(bad_exchanges())
+    # Not every fourth in order, which could be the same value of each field.
+    some = random.Random(1).sample(bodies, len(bodies) // one_of)
     assert len({(body.target, body.data) for body in bodies}) > 5000
     assert len({sent.data for sent in exchanges}) > 800
 
     async def check() -> None:
         port = port_of(calm)
         async with undisturbed(calm):
-            parts = await asyncio.gather(
-                faults_of(port, bodies[::one_of]), raw_faults_of(port, exchanges)
-            )
+            parts = await asyncio.gather(faults_of(port, some), raw_faults_of(port, exchanges))
         found = [fault for part in parts for fault in part]
         assert not found, f"{len(found)} faults:\n" + "\n".join(found[:60])
 

@@ -6,6 +6,7 @@ import sys
 import time
 
 import pytest
+import uvloop
 
 from pagewire_shared.process.loop_watch import (
     LoopWatch,
@@ -66,12 +67,28 @@ async def test_a_loop_that_turns_is_not_held(caplog):
     assert not [line for line in caplog.messages if "work_for" in line]
 
 
-async def test_a_loop_that_waits_has_no_beats(monkeypatch):
-    beats = []
-    monkeypatch.setattr(LoopWatch, "_beat", lambda watch: beats.append(watch))
-    with watched_loop():
-        await asyncio.sleep(0.5)
-    assert len(beats) <= 1
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_a_loop_that_waits_has_no_beats_and_what_holds_it_then_is_found(run, monkeypatch):
+    beats, beat = [], LoopWatch._beat
+
+    def counted(watch):
+        beats.append(watch)
+        beat(watch)
+
+    async def wait_and_hold():
+        with watched_loop():
+            await asyncio.sleep(0.5)
+            num_idle = len(beats)
+            async with asyncio.timeout(30):
+                while num_found() == before:
+                    work_for(0.3)
+                    await asyncio.sleep(0.1)
+        return num_idle
+
+    before = num_found()
+    monkeypatch.setattr(LoopWatch, "_beat", counted)
+    # A beat may fall into the start of the watch.
+    assert run(wait_and_hold()) <= 3
 
 
 def sight(seconds, delayed=0.0):
