@@ -273,6 +273,21 @@ _ACTIVATION = ctypes.POINTER(ActivationArgs)
 _ROW_ADAPTERS = ctypes.POINTER(RowAdapterArgs)
 _PRODUCT = (_POINTER, _INT, _LINEAR, _POINTER, _LONG, _POINTER)
 
+
+class ChoiceArgs(ctypes.Structure):
+    """PwChoice."""
+
+    _fields_ = (
+        ("row", ctypes.c_int64),
+        ("seed", ctypes.c_uint64),
+        ("position", ctypes.c_int64),
+        ("choice", ctypes.c_int64),
+        ("token", ctypes.c_int64),
+        ("temperature", ctypes.c_float),
+        ("least", ctypes.c_float),
+    )
+
+
 FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "pw_isa_name": (ctypes.c_char_p, (_INT,)),
     "pw_isa_runs": (_INT, (_INT,)),
@@ -304,6 +319,14 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "pw_adapted_linear": (None, (*_PRODUCT, _POINTER, _LONG, _ROW_ADAPTERS)),
     "pw_adapted_argmax": (None, (*_PRODUCT, _LONG, _POINTER, _ROW_ADAPTERS)),
     "pw_finish_logits": (None, (_POINTER, _POINTER, _LONG, _FLOAT, _FLOAT)),
+    "pw_choose": (None, (_POINTER, _POINTER, _LONG, _POINTER, _LONG, _LONG)),
+    "pw_largest": (None, (_POINTER, _POINTER, _LONG, _LONG, _LONG, _LONG, _POINTER)),
+    "pw_mark_spans": (None, (_POINTER, _POINTER, _LONG, _POINTER, _LONG, _LONG, _POINTER)),
+    "pw_scale_spans": (
+        None,
+        (_POINTER, _POINTER, _POINTER, _LONG, _LONG, _POINTER, _POINTER, _LONG, _POINTER),
+    ),
+    "pw_noise": (None, (_POINTER, _POINTER, _LONG, _POINTER, _POINTER)),
     "pw_activate": (
         None,
         (*_PRODUCT[:3], _ACTIVATION, _INT, *_PRODUCT[3:], _POINTER),

@@ -3,8 +3,8 @@
 Every fault of a checkpoint or a setting is found here, before the first attach.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -17,6 +17,8 @@ from pagewire_worker.backend.expert_counts import CountsExperts, ExpertCounts, n
 from pagewire_worker.backend.source import LoadedReplicaModel
 from pagewire_worker.batch.slots import SlotLimits, SlotTable
 from pagewire_worker.config import WorkerConfig
+from pagewire_worker.cpu_kernels.library import KernelPool
+from pagewire_worker.cpu_kernels.sampler import KernelSampler
 from pagewire_worker.grammars.compiled import CompiledGrammars
 from pagewire_worker.grammars.compiler import GrammarCompiler
 from pagewire_worker.grammars.drafts import TableDrafts
@@ -58,14 +60,20 @@ from pagewire_worker.triton_kernels.availability import why_no_kernels
 
 
 def pick_sampler(
-    device: torch.device, capability: tuple[int, int] | None, vocab_size: int
+    device: torch.device,
+    capability: tuple[int, int] | None,
+    vocab_size: int,
+    pools: Mapping[str, KernelPool],
 ) -> Sampler:
     """Return kernels where the device runs them, ready to run; torch's ops elsewhere.
 
     Args:
         capability: Compute capability of the device; None for a CPU.
         vocab_size: How many logits there are in a row.
+        pools: Threads of the kernels for CPUs that the model runs on, by instruction set.
     """
+    if device.type == "cpu" and pools:
+        return KernelSampler(next(iter(pools.values())))
     if capability is None or why_no_kernels(capability) is not None:
         return sampler.sample
     from pagewire_worker.cuda import sampler as kernels
@@ -102,12 +110,14 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class LoadedWeights:
-    """A model with its draft model or head, without a KV cache; `ranked` are its settings."""
+    """A model with its draft model or head, without a KV cache; `ranked` are its settings, `pools`
+    the threads that they run on."""
 
     ranked: RankedConfig
     shape: ReplicaShape
     model: LoadedReplicaModel
     draft: LoadedDraft | LoadedHead | None
+    pools: Mapping[str, KernelPool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +165,7 @@ def load_weights(
         model = load_model(shape, settings, ranked.group)
         draft = load_draft(config, shape, settings, on_layer) or load_head(config, shape, settings)
     on_progress(0.9, "allocating the KV cache")
-    return LoadedWeights(ranked, shape, model, draft)
+    return LoadedWeights(ranked, shape, model, draft, settings.pools)
 
 
 @torch.inference_mode()
@@ -179,7 +189,7 @@ def _make_replica(
 ) -> Replica:
     ranked, shape, model = weights.ranked, weights.shape, weights.model
     config = ranked.config
-    slots, sampler, cache = _make_memory(ranked, shape, model, LayerCalls(on_layer), earlier)
+    slots, sampler, cache = _make_memory(weights, LayerCalls(on_layer), earlier)
     copies, names = make_copies(shape.device), BlockNames()
     sharer = BlockSharer(cache, names, copies) if hands_out(config) else None
     watch = LayerCalls(on_layer, sharer)
@@ -233,18 +243,17 @@ def _make_adapters(
 
 
 def _make_memory(
-    ranked: RankedConfig,
-    shape: ReplicaShape,
-    model: LoadedReplicaModel,
-    watch: LayerCalls,
-    earlier: EarlierReplica | None,
+    weights: LoadedWeights, watch: LayerCalls, earlier: EarlierReplica | None
 ) -> tuple[SlotTable, Sampler, KvCache]:
     """Return the slots and the cache of a replica, and the sampler between them."""
     # What lives as long as the replica comes before the cache, which takes what is left.
+    ranked, shape, model = weights.ranked, weights.shape, weights.model
     config = ranked.config
     model.reserve(shape.bounds)
     slots = _slots(config, shape, model)
-    sampler = pick_sampler(shape.device, device_capability(shape.device), shape.model.vocab_size)
+    sampler = pick_sampler(
+        shape.device, device_capability(shape.device), shape.model.vocab_size, weights.pools
+    )
     if earlier is not None:
         config = replace(config, kv_cache_memory=earlier.info.num_cache_bytes)
     settings = replace(

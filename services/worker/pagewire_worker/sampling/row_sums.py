@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-_SPAN = 1024
+SPAN = 1024
 """Values per partial sum; far fewer than torch splits among several threads."""
 
 
@@ -15,10 +15,10 @@ def logsumexp(logits: Tensor) -> Tensor:
     """
     largest = logits.amax(dim=1, keepdim=True)
     largest = largest.masked_fill(largest.isinf(), 0.0)
-    num_spans = -(-logits.shape[1] // _SPAN)
+    num_spans = -(-logits.shape[1] // SPAN)
     if logits.device.type != "cpu":
         num_spans = 1 << (num_spans - 1).bit_length()
-    spans = logits.new_zeros((len(logits), num_spans * _SPAN))
+    spans = logits.new_zeros((len(logits), num_spans * SPAN))
     torch.sub(logits, largest, out=spans[:, : logits.shape[1]]).exp_()
     sums = sum_spans(spans) if logits.device.type == "cpu" else sum_halves(spans)
     return sums.log() + largest
@@ -26,7 +26,7 @@ def logsumexp(logits: Tensor) -> Tensor:
 
 def sum_spans(values: Tensor) -> Tensor:
     """Return the sum per row of [rows, n spans], float32 [rows, 1]; on a CPU."""
-    sums = values.view(len(values), -1, _SPAN).sum(dim=2)
+    sums = values.view(len(values), -1, SPAN).sum(dim=2)
     return sums.sum(dim=1, keepdim=True)
 
 

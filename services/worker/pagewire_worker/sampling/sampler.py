@@ -6,6 +6,7 @@ wins a tie.
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -40,8 +41,40 @@ def logit_faults(logits: Tensor) -> Tensor:
     return ~(logits.amax(dim=1) < float("inf"))
 
 
+class ChooseRandom(Protocol):
+    """Chooses tokens by noise."""
+
+    def __call__(
+        self, logits: Tensor, rows: SamplingRows, which: npt.NDArray[np.intp], likely: Tensor
+    ) -> Tensor:
+        """Return one token for each of the rows `which` of `logits` [rows, vocab]; `likely` [rows]
+        are the most likely ones."""
+        ...
+
+
+def choose_by_torch(
+    logits: Tensor, rows: SamplingRows, which: npt.NDArray[np.intp], likely: Tensor
+) -> Tensor:
+    """Return one token for each of the rows `which` of `logits` [rows, vocab]."""
+    index = to_device(which, logits.device)
+    temperature = to_device(rows.temperature[which], logits.device)
+    filtered = apply_filters(
+        logits.index_select(0, index) / temperature.unsqueeze(1),
+        rows.min_p[which],
+        rows.top_k[which],
+        rows.top_p[which],
+    )
+    noise = TokenNoise(
+        rows.seed_low[index], rows.seed_high[index], rows.position[index], rows.choice[index]
+    )
+    return gumbel_argmax(filtered, noise)
+
+
 def sample(
-    logits: Tensor, rows: SamplingRows, masks: GrammarBitmask | None = None
+    logits: Tensor,
+    rows: SamplingRows,
+    masks: GrammarBitmask | None = None,
+    choose: ChooseRandom = choose_by_torch,
 ) -> SampledTokens:
     """Choose one token per row of `logits` [rows, vocab], float32. Does not change `logits`."""
     faults = logit_faults(logits)
@@ -52,9 +85,8 @@ def sample(
     token_ids = ruled.argmax(dim=1)
     random_rows = np.flatnonzero(rows.temperature > 0)
     if len(random_rows):
-        index = to_device(random_rows, logits.device)
-        chosen = _sample_random(ruled.index_select(0, index), rows, random_rows, index)
-        token_ids = token_ids.index_copy(0, index, chosen)
+        chosen = choose(ruled, rows, random_rows, token_ids)
+        token_ids = token_ids.index_copy(0, to_device(random_rows, logits.device), chosen)
     if (rows.num_logprobs == NO_LOGPROBS).all():
         return SampledTokens(token_ids, faults=faults)
     num_top = int(rows.num_logprobs.max())
@@ -65,20 +97,6 @@ def likeliest(logits: Tensor) -> SampledTokens:
     """Return the most likely token of each row of [rows, vocab], the lowest id of equal ones."""
     largest, token_ids = logits.max(dim=1)
     return SampledTokens(token_ids, faults=~(largest < float("inf")))
-
-
-def _sample_random(
-    logits: Tensor, rows: SamplingRows, which: npt.NDArray[np.intp], index: Tensor
-) -> Tensor:
-    """Return one token per row of `logits`; `which` and `index` (on the device) are its rows."""
-    temperature = to_device(rows.temperature[which], logits.device)
-    filtered = apply_filters(
-        logits / temperature.unsqueeze(1), rows.min_p[which], rows.top_k[which], rows.top_p[which]
-    )
-    noise = TokenNoise(
-        rows.seed_low[index], rows.seed_high[index], rows.position[index], rows.choice[index]
-    )
-    return gumbel_argmax(filtered, noise)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@
 #include "attention.h"
 #include "experts.h"
 #include "products.h"
+#include "sampling.h"
 
 int main(int argc, char** argv) {
   for (int32_t isa = 0; pw_isa_name(isa) != nullptr; isa++) {
@@ -23,6 +24,7 @@ int main(int argc, char** argv) {
     run_rows(pool, results);
     run_attention(pool, results);
     run_experts(pool, results);
+    run_sampling(pool, results);
     pw_pool_free(pool);
     return 0;
   }

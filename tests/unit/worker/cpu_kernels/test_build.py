@@ -20,6 +20,7 @@ UNITS = {
         "interface.cpp",
         "pool.cpp",
         "group.cpp",
+        "largest.cpp",
         "x86.cpp",
         "avx2.cpp",
         "avx512.cpp",

@@ -6,6 +6,8 @@ import torch
 from pagewire_shared.errors import StartupError
 from pagewire_worker.attention.registry import pick_attention
 from pagewire_worker.backend.backend import DecodeBounds
+from pagewire_worker.cpu_kernels.library import KernelPool
+from pagewire_worker.cpu_kernels.sampler import KernelSampler
 from pagewire_worker.cuda import backend as choice
 from pagewire_worker.cuda import sampler as kernels
 from pagewire_worker.cuda.backend import CudaBackend
@@ -16,6 +18,7 @@ from pagewire_worker.triton_kernels import availability as triton_choice
 from pagewire_worker.triton_kernels.availability import check_triton
 from support.cells.worker_driver import PROMPT, Driver, load
 from support.kernels.captured_decodes import NoCapture
+from support.kernels.fused_kernels import has_kernels
 
 CPU = torch.device("cpu")
 
@@ -54,13 +57,16 @@ def test_without_a_compiler_torch_attends_and_that_is_said(monkeypatch, caplog, 
     assert pick_attention("auto", (9, 0)) == "triton"
 
 
-def test_cpus_sample_by_torch():
-    assert pick_sampler(CPU, None, 32) is sampler.sample
+def test_cpus_sample_by_torch_or_by_the_kernels_of_their_model():
+    assert pick_sampler(CPU, None, 32, {}) is sampler.sample
+    if has_kernels():
+        pool = KernelPool(1)
+        assert isinstance(pick_sampler(CPU, None, 32, {"any": pool}), KernelSampler)
 
 
 def test_devices_with_the_kernels_sample_by_them():
-    assert pick_sampler(CPU, (8, 0), 4100) is kernels.sample
-    assert pick_sampler(CPU, (7, 5), 4100) is sampler.sample
+    assert pick_sampler(CPU, (8, 0), 4100, {}) is kernels.sample
+    assert pick_sampler(CPU, (7, 5), 4100, {}) is sampler.sample
 
 
 class _Captured:

@@ -271,6 +271,17 @@ typedef struct {
   void* buffers[PW_NUM_BUFFERS];
 } PwScratch;
 
+// A row of logits that a token is chosen from, by noise of a seed. Position and choice are below 2^32.
+typedef struct {
+  int64_t row;
+  uint64_t seed;
+  int64_t position;
+  int64_t choice;
+  int64_t token;      // the likeliest one of the row, and then the chosen one
+  float temperature;  // above 0
+  float least;        // of logits / temperature that are kept; -inf for all
+} PwChoice;
+
 typedef struct PwPool PwPool;
 
 #pragma GCC visibility push(default)
@@ -343,7 +354,24 @@ void pw_adapted_argmax(PwPool* pool, int32_t type, const PwLinear* linear, const
                        const PwRowAdapters* adapters);
 // x = softcap * tanh(x / divisor / softcap) for `count` values, a multiple of 16; a softcap of 0 is none.
 void pw_finish_logits(PwPool* pool, float* x, int64_t count, float divisor, float softcap);
-// Single parts of a step, for tests and measurements.
+// Choose the tokens of `num_rows` rows of logits [rows, stride], none of which has a NaN or +inf: the
+// greatest of logits / temperature + noise (../../sampling/sampler.py), the first of equal ones.
+void pw_choose(PwPool* pool, PwChoice* choices, int64_t num_rows, const float* logits,
+               int64_t vocab_size, int64_t stride);
+// y [num_rows, wanted] are the largest of the first `size` values of each row of x, in falling order;
+// `wanted` is at most `size`. There are no NaNs.
+void pw_largest(PwPool* pool, const float* x, int64_t num_rows, int64_t size, int64_t stride,
+                int64_t wanted, float* y);
+// Write 1 to `marks` [num_rows, spans] for each span of 1,024 columns in which a row keeps a value.
+void pw_mark_spans(PwPool* pool, const PwChoice* choices, int64_t num_rows, const float* logits,
+                   int64_t vocab_size, int64_t stride, uint8_t* marks);
+// y [count, 1024] are the logits / temperature of some spans, by their places in `marks`, minus the
+// `shifts` of their rows; those that are not kept are -inf.
+void pw_scale_spans(PwPool* pool, const PwChoice* choices, const float* logits, int64_t vocab_size,
+                    int64_t stride, const float* shifts, const int64_t* places, int64_t count, float* y);
+// Single parts of a step, for tests and measurements. Noise is that of random words; `brief` is what
+// pw_choose compares first.
+void pw_noise(PwPool* pool, const uint32_t* words, int64_t count, float* exact, float* brief);
 void pw_activate(PwPool* pool, int32_t type, const PwLinear* linear, const PwActivation* activation,
                  int32_t is_gated, const void* x, int64_t num_rows, void* prepared, void* y);
 void pw_rotate_and_store(PwPool* pool, const PwModel* model, const PwBatch* batch,

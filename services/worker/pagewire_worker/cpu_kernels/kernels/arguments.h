@@ -189,6 +189,47 @@ struct ActivateArguments {
   int32_t is_gated;
 };
 
+// The best token that was found in a part of a row.
+struct PwBest {
+  float sum;
+  int64_t token;
+};
+
+struct ChooseArguments {
+  const PwChoice* choices;  // [num_rows]
+  int64_t num_rows;
+  const float* logits;  // [rows, stride]
+  int64_t vocab_size, stride;
+  int64_t num_parts;  // of a row, which threads search
+  PwBest* best;  // [num_rows, num_parts]
+};
+
+static constexpr int64_t SPAN = 1024;  // columns of a partial sum, as in ../../sampling/row_sums.py
+
+struct SpanArguments {
+  const PwChoice* choices;
+  int64_t num_rows;
+  const float* logits;  // [rows, stride]
+  int64_t vocab_size, stride;
+  uint8_t* marks;  // [num_rows, spans]
+  const float* shifts;  // [num_rows]
+  const int64_t* places;  // [count]
+  int64_t count;
+  float* y;  // [count, SPAN]
+};
+
+struct NoiseArguments {
+  const uint32_t* words;
+  int64_t count;
+  float *exact, *brief;
+};
+
+struct LargestArguments {
+  const float* x;  // [num_rows, stride]
+  int64_t num_rows, size, stride, wanted;
+  float* y;  // [num_rows, wanted]
+};
+
 struct LogitsArguments {
   float* x;
   int64_t count;

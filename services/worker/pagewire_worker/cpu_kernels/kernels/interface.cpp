@@ -1,6 +1,7 @@
 // The functions of abi.h: they select kernels, and cut a batch into tiles.
 #include "abi.h"
 #include "kernels.h"
+#include "sampling/largest.h"
 #include "sets/sets.h"
 
 #ifndef PW_SOURCE_HASH
@@ -157,4 +158,49 @@ void pw_norm(PwPool* pool, int32_t type, const float* x, const PwNorm* norm, int
 void pw_finish_logits(PwPool* pool, float* x, int64_t count, float divisor, float softcap) {
   LogitsArguments arguments = {x, count, divisor, softcap};
   pool->run(pool->kernels->finish_logits, &arguments, 1, count > 100 * 1000);
+}
+
+// Parts of a row that threads search: at least one for each thread.
+static int64_t num_parts(const PwPool* pool, int64_t num_rows) {
+  return num_rows == 0 ? 1 : ceil_div(pool->most_threads, num_rows);
+}
+
+void pw_choose(PwPool* pool, PwChoice* choices, int64_t num_rows, const float* logits,
+               int64_t vocab_size, int64_t stride) {
+  const int64_t parts = num_parts(pool, num_rows);
+  PwBest* best = new PwBest[(size_t)(num_rows * parts)];
+  ChooseArguments arguments = {choices, num_rows, logits, vocab_size, stride, parts, best};
+  pool->run(pool->kernels->choose, &arguments, 1, num_rows * vocab_size > 32 * 1000);
+  for (int64_t row = 0; row < num_rows; row++) {
+    PwBest won = best[row * parts];
+    for (int64_t part = 1; part < parts; part++) {
+      const PwBest& other = best[row * parts + part];
+      if (other.sum > won.sum || (other.sum == won.sum && other.token < won.token)) won = other;
+    }
+    choices[row].token = won.token;
+  }
+  delete[] best;
+}
+
+void pw_mark_spans(PwPool* pool, const PwChoice* choices, int64_t num_rows, const float* logits,
+                   int64_t vocab_size, int64_t stride, uint8_t* marks) {
+  SpanArguments arguments = {choices, num_rows, logits, vocab_size, stride, marks, nullptr, nullptr, 0, nullptr};
+  pool->run(pool->kernels->mark_spans, &arguments, 1, num_rows * vocab_size > 32 * 1000);
+}
+
+void pw_scale_spans(PwPool* pool, const PwChoice* choices, const float* logits, int64_t vocab_size,
+                    int64_t stride, const float* shifts, const int64_t* places, int64_t count, float* y) {
+  SpanArguments arguments = {choices, 0, logits, vocab_size, stride, nullptr, shifts, places, count, y};
+  pool->run(pool->kernels->scale_spans, &arguments, 1, count * SPAN > 32 * 1000);
+}
+
+void pw_noise(PwPool* pool, const uint32_t* words, int64_t count, float* exact, float* brief) {
+  NoiseArguments arguments = {words, count, exact, brief};
+  pool->run(pool->kernels->noise, &arguments, 1, true);
+}
+
+void pw_largest(PwPool* pool, const float* x, int64_t num_rows, int64_t size, int64_t stride,
+                int64_t wanted, float* y) {
+  LargestArguments arguments = {x, num_rows, size, stride, wanted, y};
+  pool->run(largest_job, &arguments, 1, num_rows > 1 && num_rows * size > 32 * 1000);
 }

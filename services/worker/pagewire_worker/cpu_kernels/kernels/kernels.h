@@ -7,7 +7,7 @@
 
 struct Kernels {
   PoolJob pack, pack_codes, step[2], linear[2], argmax[2], activate[2], rotate[2], attend[2], norm[2],
-      finish_logits;
+      finish_logits, choose, noise, mark_spans, scale_spans;
 };
 
 extern const Kernels avx2_kernels;
@@ -46,11 +46,16 @@ extern const Kernels neon_bf16_kernels;
 #include "operations.h"
 #include "step.h"
 #include "products/argmax.h"
+#include "sampling/noise.h"
+#include "sampling/spans.h"
+#include "sampling/choose.h"
 // clang-format on
 
 #define PW_JOBS(name) {name<PW_ISA::Float32>, name<PW_ISA::BFloat16>}
 #define PW_KERNELS                                                                           \
   {PW_ISA::pack_job,             PW_ISA::pack_codes_job,       PW_JOBS(PW_ISA::step_job),    PW_JOBS(PW_ISA::linear_job), \
    PW_JOBS(PW_ISA::argmax_job),  PW_JOBS(PW_ISA::activate_job), PW_JOBS(PW_ISA::rotate_job), \
-   PW_JOBS(PW_ISA::attend_job),  PW_JOBS(PW_ISA::norm_job),    PW_ISA::finish_logits_job}
+   PW_JOBS(PW_ISA::attend_job),  PW_JOBS(PW_ISA::norm_job),    PW_ISA::finish_logits_job, \
+   PW_ISA::choose_job,           PW_ISA::noise_job, \
+   PW_ISA::mark_spans_job,       PW_ISA::scale_spans_job}
 #endif

@@ -9,6 +9,16 @@ namespace PW_ISA {
 struct V {
   __m256 low, high;
 };
+typedef uint32_t Words __attribute__((vector_size(32)));
+
+// The halves of the products of 32-bit numbers.
+static inline void multiply_words(Words a, uint32_t by, Words* low, Words* high) {
+  const __m256i x = (__m256i)a, factor = _mm256_set1_epi32((int32_t)by);
+  const __m256i even = _mm256_mul_epu32(x, factor);
+  const __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(x, 32), factor);
+  *low = (Words)_mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
+  *high = (Words)_mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
+}
 
 #define PW_PAIRWISE(name, op)                                                       \
   static inline V name(V a, V b) { return {op(a.low, b.low), op(a.high, b.high)}; }

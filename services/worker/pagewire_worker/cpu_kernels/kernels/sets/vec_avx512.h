@@ -7,6 +7,16 @@
 namespace PW_ISA {
 
 typedef __m512 V;
+typedef uint32_t Words __attribute__((vector_size(64)));
+
+// The halves of the products of 32-bit numbers.
+static inline void multiply_words(Words a, uint32_t by, Words* low, Words* high) {
+  const __m512i x = (__m512i)a, factor = _mm512_set1_epi32((int32_t)by);
+  const __m512i even = _mm512_mul_epu32(x, factor);
+  const __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(x, 32), factor);
+  *low = (Words)_mm512_mask_blend_epi32(0xAAAA, even, _mm512_slli_epi64(odd, 32));
+  *high = (Words)_mm512_mask_blend_epi32(0xAAAA, _mm512_srli_epi64(even, 32), odd);
+}
 
 static inline V zero() { return _mm512_setzero_ps(); }
 static inline V set1(float x) { return _mm512_set1_ps(x); }

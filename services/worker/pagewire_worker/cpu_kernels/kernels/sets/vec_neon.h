@@ -11,6 +11,16 @@ namespace PW_ISA {
 struct V {
   float32x4_t a, b, c, d;
 };
+typedef uint32_t Words __attribute__((vector_size(16)));
+
+// The halves of the products of 32-bit numbers.
+static inline void multiply_words(Words a, uint32_t by, Words* low, Words* high) {
+  const uint32x4_t x = (uint32x4_t)a, factor = vdupq_n_u32(by);
+  const uint32x4_t first = (uint32x4_t)vmull_u32(vget_low_u32(x), vget_low_u32(factor));
+  const uint32x4_t last = (uint32x4_t)vmull_high_u32(x, factor);
+  *low = (Words)vuzp1q_u32(first, last);
+  *high = (Words)vuzp2q_u32(first, last);
+}
 
 #define PW_EACH(name, op)                                                    \
   static inline V name(V x, V y) {                                           \
