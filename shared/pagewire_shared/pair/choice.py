@@ -17,7 +17,7 @@ class _Heard:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class HeardReport:
     """What one scheduler hears from this process; see WatchRequest."""
 
     active_generation: int
@@ -49,20 +49,21 @@ class SchedulerChoice:
     def active(self, now: float) -> int | None:
         """Return the number of the active scheduler: the highest generation, if it is heard.
 
-        A scheduler with a lower generation than one heard before is not active any more.
+        A scheduler with a lower generation than one heard before is not active any more. Of two
+        with the same one, all choose the first.
         """
-        for index, heard in self._heard.items():
+        for index, heard in sorted(self._heard.items()):
             is_highest = heard.generation == self._highest and heard.generation > 0
             if is_highest and self._is_heard(heard, now):
                 return index
         return None
 
-    def report(self, index: int, now: float) -> Report:
+    def report(self, index: int, now: float) -> HeardReport:
         """Return what to report to scheduler `index`."""
         active = self.active(now)
         generation = 0 if active is None else self._heard[active].generation
         asks = active is None and index == self.candidate(now)
-        return Report(generation, self._highest, asks)
+        return HeardReport(generation, self._highest, asks)
 
     def candidate(self, now: float) -> int | None:
         """Return the first scheduler that is heard: the one that is to take over."""

@@ -10,10 +10,10 @@ from typing import Any, Final, TypeVar
 
 import grpc.aio
 
-from pagewire_protos.scheduler.v1 import standby_pb2 as pb
 from pagewire_protos.scheduler.v1.standby_pb2_grpc import StandbyServiceStub
 from pagewire_shared.errors import UnavailableError
 from pagewire_shared.pair.choice import SchedulerChoice
+from pagewire_shared.pair.convert import report_to_message
 from pagewire_shared.process.backoff import REDIAL_MAX_SECONDS, Backoff
 from pagewire_shared.process.cancellation import is_cancelled
 from pagewire_shared.rpc.address import Address
@@ -178,13 +178,7 @@ class SchedulerFinder:
         while True:
             turn = self._turn
             report = self._choice.report(index, time.monotonic())
-            await call.write(
-                pb.WatchRequest(
-                    active_generation=report.active_generation,
-                    highest_generation=report.highest_generation,
-                    asks=report.asks,
-                )
-            )
+            await call.write(report_to_message(report))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(REPORT_SECONDS):
                     await turn.wait()

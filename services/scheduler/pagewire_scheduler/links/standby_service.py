@@ -9,7 +9,7 @@ from pagewire_protos.scheduler.v1 import standby_pb2 as pb
 from pagewire_protos.scheduler.v1 import standby_pb2_grpc
 from pagewire_scheduler.links.loop import StepLoop
 from pagewire_scheduler.metrics.standby import show_role
-from pagewire_scheduler.peers.standby import PartyReport, Role, StandbyDesk
+from pagewire_scheduler.peers.standby import CellRole, PartyReport, StandbyDesk
 from pagewire_shared.errors import OverloadedError, PagewireError, UnavailableError
 
 STATE_SECONDS: Final = 0.25
@@ -38,13 +38,13 @@ class CellStandby:
     @property
     def state(self) -> pb.WatchResponse:
         """The message about the present role."""
-        is_active = self._desk.role is Role.ACTIVE
+        is_active = self._desk.role is CellRole.ACTIVE
         generation = self._loop.generation.number if is_active else 0
         return pb.WatchResponse(cell=self._loop.generation.cell, generation=generation)
 
     def require_active(self) -> None:
         """Raise UnavailableError unless this scheduler is active."""
-        if self._desk.role is not Role.ACTIVE:
+        if self._desk.role is not CellRole.ACTIVE:
             raise UnavailableError(
                 "this scheduler stands by (--paired): give its peers the addresses of both"
                 " schedulers, and ask a frontend or the active one"
@@ -53,7 +53,7 @@ class CellStandby:
     async def run(self) -> None:
         """Take over when that is due; return when another scheduler has replaced this one."""
         last = self._loop.clock()
-        while self._desk.role is not Role.REPLACED:
+        while self._desk.role is not CellRole.REPLACED:
             await asyncio.sleep(DECIDE_SECONDS)
             now = self._loop.clock()
             # After a pause of this process the reports that wait are read first.
@@ -104,7 +104,7 @@ class CellStandby:
         role = self._desk.decide(self._loop.generation.number, self._loop.clock())
         if role is before:
             return
-        if role is Role.ACTIVE:
+        if role is CellRole.ACTIVE:
             self._loop.begin_term(self._desk.highest_seen)
             _logger.info("takes over as generation %d", self._loop.generation.number)
         else:

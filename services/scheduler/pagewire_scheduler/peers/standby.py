@@ -15,7 +15,7 @@ SETTLE_SECONDS: Final = 0.5
 """A scheduler that has not heard of an active one waits this long for further reporters."""
 
 
-class Role(Enum):
+class CellRole(Enum):
     """What a scheduler does for its cell."""
 
     STANDBY = "standby"
@@ -25,9 +25,9 @@ class Role(Enum):
 
 
 LEGAL_MOVES: Final = {
-    Role.STANDBY: frozenset({Role.ACTIVE}),
-    Role.ACTIVE: frozenset({Role.REPLACED}),
-    Role.REPLACED: frozenset[Role](),
+    CellRole.STANDBY: frozenset({CellRole.ACTIVE}),
+    CellRole.ACTIVE: frozenset({CellRole.REPLACED}),
+    CellRole.REPLACED: frozenset[CellRole](),
 }
 
 
@@ -53,7 +53,7 @@ class StandbyDesk:
     """
 
     def __init__(self, *, is_paired: bool) -> None:
-        self.role = Role.STANDBY if is_paired else Role.ACTIVE
+        self.role = CellRole.STANDBY if is_paired else CellRole.ACTIVE
         self.highest_seen = 0
         self._reports: dict[object, PartyReport] = {}
         self._has_met_active = False
@@ -69,7 +69,7 @@ class StandbyDesk:
         """Forget a stream that has ended."""
         self._reports.pop(party, None)
 
-    def decide(self, own_generation: int, now: float) -> Role:
+    def decide(self, own_generation: int, now: float) -> CellRole:
         """Return the role of this scheduler from now on; call it after reports and every tick.
 
         Args:
@@ -79,10 +79,10 @@ class StandbyDesk:
         elsewhere = max((one.active_generation for one in fresh), default=0)
         # Its reporters have left it for one that is gone by now: only a new generation helps.
         is_left = any(one.asks and one.highest_generation > own_generation for one in fresh)
-        if self.role is Role.ACTIVE and (elsewhere > own_generation or is_left):
-            self._move(Role.REPLACED)
-        elif self.role is Role.STANDBY and self._is_wanted(fresh, elsewhere, now):
-            self._move(Role.ACTIVE)
+        if self.role is CellRole.ACTIVE and (elsewhere > own_generation or is_left):
+            self._move(CellRole.REPLACED)
+        elif self.role is CellRole.STANDBY and self._is_wanted(fresh, elsewhere, now):
+            self._move(CellRole.ACTIVE)
         return self.role
 
     def _is_wanted(self, fresh: list[PartyReport], elsewhere: int, now: float) -> bool:
@@ -94,6 +94,6 @@ class StandbyDesk:
             self._asked_at = now
         return self._has_met_active or now - self._asked_at >= SETTLE_SECONDS
 
-    def _move(self, role: Role) -> None:
+    def _move(self, role: CellRole) -> None:
         assert role in LEGAL_MOVES[self.role], f"{self.role} cannot become {role}"
         self.role = role
