@@ -109,9 +109,9 @@ class PairWorld:
             if key in self.cut or scheduler.dead_until > self.now:
                 if key in self.lines:
                     self._end(key)
-            elif key not in self.lines and not party.is_stopped and not scheduler.is_stopped:
-                if self.dice.random() < TICK / REDIAL_SECONDS:
-                    self.lines[key] = Line()
+            elif key not in self.lines and not (party.is_stopped or scheduler.is_stopped):
+                is_dialled = self.dice.random() < TICK / REDIAL_SECONDS
+                self.lines.update({key: Line()} if is_dialled else {})
 
     def _keys(self) -> list[tuple[int, int]]:
         return [(party, index) for party in range(NUM_PARTIES) for index in range(2)]
