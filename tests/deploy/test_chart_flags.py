@@ -13,8 +13,8 @@ from pagewire_frontend.models.model_registry import parse_specs
 from pagewire_kvstore.config import KvStoreConfig
 from pagewire_scheduler.config import SchedulerConfig
 from pagewire_shared.identity.api_key import parse_api_key
-from pagewire_shared.process.settings import load_config
 from pagewire_shared.pair.addresses import parse_schedulers
+from pagewire_shared.process.settings import load_config
 from pagewire_shared.rpc.address import parse_address
 from pagewire_worker.config import WorkerConfig
 from support.charts.chart_variants import BUILTIN, EVERYTHING, VARIANTS
