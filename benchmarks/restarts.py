@@ -5,6 +5,7 @@ Times are seconds from the signal.
 """
 
 import argparse
+import math
 import os
 import random
 import re
@@ -37,6 +38,7 @@ class TimeLine:
     def __init__(self) -> None:
         self.begin = time.perf_counter()
         self.entries: list[tuple[float, str]] = []
+        self.active = "scheduler"
 
     def observe(self, notice: Notice) -> None:
         """Take down what a deployment tells."""
@@ -48,6 +50,8 @@ class TimeLine:
             case ChildReady(name):
                 self.note(f"{name} is ready")
             case LineReceived(name, text):
+                if "takes over as generation" in text:
+                    self.active = name
                 # Without the time, level and logger of a log line.
                 self.note(f"{name} logs: {re.split('pagewire_[a-z_.]+:? ', text)[-1]}")
             case _:
@@ -84,11 +88,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--num-streams", type=int, default=6)
     parser.add_argument("--output-len", type=int, default=1500)
+    parser.add_argument("--standby", action="store_true", help="with a second scheduler")
     parser.add_argument("--idle-seconds", type=float, default=31.0, help="between turns")
     options = parser.parse_args()
     line = TimeLine()
     wanted = {"model": (options.checkpoint,), "port": 0, "grpc_port": 0, "log_level": "info"}
     wanted["kvstore_memory"] = "64MiB"
+    wanted["standby_scheduler"] = options.standby
     cluster = LocalCluster(config_from_keywords(wanted, {}).config, observer=line.observe)
     try:
         cluster.start()
@@ -118,7 +124,8 @@ def disturb(
         thread.start()
     while min(stream.num_tokens for stream in streams) < options.output_len // 16:
         time.sleep(LOOK_SECONDS)
-    [(name, pid)] = cluster.pids(role).items()
+    name = line.active if role == "scheduler" else next(iter(cluster.pids(role)))
+    pid = cluster.pids(role)[name]
     line.restart()
     os.kill(pid, signal.SIGSTOP if how == "stop" else signal.SIGKILL)
     while cluster.pids().get(name, pid) == pid:
@@ -133,11 +140,11 @@ def disturb(
 
 
 def show(case: str, turns: Sequence[Turn]) -> None:
-    """Print least, median and most, and the time line of the turn in the middle."""
+    """Print least, p50, p99 and most, and the time line of the turn in the middle."""
     gaps = sorted(turn.gap for turn in turns)
     middle = sorted(turns, key=lambda turn: turn.gap)[len(turns) // 2]
-    median = statistics.median(gaps)
-    print(f"\n{case}: least {gaps[0]:.2f}, median {median:.2f}, most {gaps[-1]:.2f} s")
+    p50, p99 = statistics.median(gaps), gaps[math.ceil(0.99 * len(gaps)) - 1]
+    print(f"\n{case}: least {gaps[0]:.2f}, p50 {p50:.2f}, p99 {p99:.2f}, most {gaps[-1]:.2f} s")
     for seconds, text in middle.lines:
         print(f"  {seconds:7.3f}  {text}")
 

@@ -125,6 +125,9 @@ class ServeConfig:
     frontends: int = setting(
         1, "Frontend processes on the same ports; more than one needs Linux", parse=integer(1, 64)
     )
+    standby_scheduler: bool = setting(
+        False, "Run a second scheduler, which takes over when the first one dies or hangs"
+    )
     device: str = forwarded(WorkerConfig, "device")
     dtype: str = forwarded(WorkerConfig, "dtype")
     model_impl: str = forwarded(WorkerConfig, "model_impl")

@@ -76,16 +76,20 @@ def plan_children(
 
     `devices` are the CUDA devices of the workers; None or none for the CPU.
     """
-    scheduler_address = f"unix:{folder / 'scheduler.sock'}"
+    schedulers = scheduler_addresses(config, folder)
+    scheduler_address = "+".join(schedulers.values())
     stores = config.kvstore
     children = []
     if config.starts_store:
         stores = (f"unix:{folder / 'kvstore.sock'}",)
         children.append(_child(config, "kvstore", "kvstore", ["--listen", stores[0]]))
-    arguments = ["--listen", scheduler_address]
-    for store in stores:
-        arguments += ["--kvstore", store]
-    children.append(_child(config, "scheduler", "scheduler", arguments))
+    for name, address in schedulers.items():
+        arguments = ["--listen", address]
+        if len(schedulers) > 1:
+            arguments.append("--paired")
+        for store in stores:
+            arguments += ["--kvstore", store]
+        children.append(_child(config, name, "scheduler", arguments))
     workers = _workers(config, models, folder, scheduler_address)
     # The frontend reads the tokenizer; a hub id is on disk only once its workers have fetched it.
     fetched_by = () if all(m.is_local for m in models) else tuple(w.name for w in workers)
@@ -109,6 +113,12 @@ def plan_children(
         arguments = [*frontend, *membership]
         children.append(_child(config, name, "frontend", arguments, starts_after=fetched_by))
     return _with_metrics(children, config.metrics_port, config.metrics_host or config.host)
+
+
+def scheduler_addresses(config: ServeConfig, folder: Path) -> dict[str, str]:
+    """Return the address of each scheduler process by its name."""
+    names = ("scheduler", "scheduler-1") if config.standby_scheduler else ("scheduler",)
+    return {name: f"unix:{folder / name}.sock" for name in names}
 
 
 def _with_metrics(

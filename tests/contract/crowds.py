@@ -52,7 +52,7 @@ class CrowdFrontend:
             silence_seconds=SECONDS,
             lease_seconds=0.2,
         )
-        dialled = [parse_address(address, setting="--scheduler") for address in addresses]
+        dialled = [(parse_address(address, setting="--scheduler"),) for address in addresses]
         self.pool = SchedulerPool(dialled, settings, self.journal, max_waiting=8)
         self.sessions = []
         self.num_attaches = 0

@@ -13,6 +13,7 @@ from pagewire_frontend.models.model_registry import parse_specs
 from pagewire_kvstore.config import KvStoreConfig
 from pagewire_scheduler.config import SchedulerConfig
 from pagewire_shared.identity.api_key import parse_api_key
+from pagewire_shared.pair.addresses import parse_schedulers
 from pagewire_shared.process.settings import load_config
 from pagewire_shared.rpc.address import parse_address
 from pagewire_worker.config import WorkerConfig
@@ -95,13 +96,20 @@ def test_addresses_are_those_of_services(objects):
             replicas = named(objects, "StatefulSet", service)["spec"]["replicas"]
             assert 0 <= int(store[2]) < replicas
 
+    def check_schedulers(text):
+        addresses = parse_schedulers(text, setting="x")
+        for address in addresses:
+            check(str(address), "scheduler")
+        (pods,) = pods_of(objects, "scheduler")
+        assert len(addresses) == pods.owner["spec"]["replicas"]
+
     for pods in pods_of(objects, "worker"):
         config = config_of(pods)
-        check(config.scheduler, "scheduler")
+        check_schedulers(config.scheduler)
         assert config.advertise_address == f"{POD_IP}:8300"
     for pods in pods_of(objects, "frontend"):
         for address in config_of(pods).scheduler:
-            check(address, "scheduler")
+            check_schedulers(address)
     (scheduler,) = pods_of(objects, "scheduler")
     stores = config_of(scheduler).kvstore
     for address in stores:

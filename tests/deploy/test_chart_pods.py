@@ -149,8 +149,12 @@ def test_frontends_wait_for_load_balancers_and_are_never_fewer(objects):
         strategy = frontend.owner["spec"]["strategy"]
         assert strategy["rollingUpdate"]["maxUnavailable"] == 0
     (scheduler,) = pods_of(objects, "scheduler")
-    assert scheduler.owner["spec"]["replicas"] == 1
-    assert scheduler.owner["spec"]["strategy"] == {"type": "Recreate"}
+    if scheduler.owner["kind"] == "Deployment":
+        assert scheduler.owner["spec"]["replicas"] == 1
+        assert scheduler.owner["spec"]["strategy"] == {"type": "Recreate"}
+    is_pair = scheduler.owner["spec"]["replicas"] == 2
+    assert is_pair is (scheduler.owner["kind"] == "StatefulSet")
+    assert ("--paired" in scheduler.container["args"]) is is_pair
 
 
 def test_pods_of_a_role_are_spread(objects):

@@ -14,7 +14,7 @@ def pool(**settings):
 
 BY_SCHEMA = [
     ({"replicas": 1}, "additional properties 'replicas' not allowed"),
-    ({"scheduler": {"replicas": 2}}, "/scheduler/replicas': value must be 1"),
+    ({"scheduler": {"replicas": 3}}, "/scheduler/replicas': maximum: got 3, want 2"),
     ({"scheduler": {"queuePolicy": "lifo"}}, "/scheduler/queuePolicy"),
     ({"frontend": {"replicas": 0}}, "/frontend/replicas"),
     ({"frontend": {"replicas": "2"}}, "/frontend/replicas': got string, want integer"),

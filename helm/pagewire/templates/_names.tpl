@@ -100,3 +100,13 @@ pagewire/pool: {{ . }}
 {{- .model -}}
 {{- end -}}
 {{- end -}}
+
+{{/* Where frontends and workers find the scheduler, or both of a pair. */}}
+{{- define "pagewire.schedulers" -}}
+{{- $name := printf "%s-scheduler" (include "pagewire.fullname" .) -}}
+{{- if gt (int .Values.scheduler.replicas) 1 -}}
+{{ $name }}-0.{{ $name }}:8100+{{ $name }}-1.{{ $name }}:8100
+{{- else -}}
+{{ $name }}:8100
+{{- end -}}
+{{- end -}}

@@ -16,7 +16,7 @@
 
 {{- define "pagewire.workerArgs" -}}
 {{- $worker := .values -}}
-- --scheduler={{ include "pagewire.fullname" .root }}-scheduler:8100
+- --scheduler={{ include "pagewire.schedulers" .root }}
 - --listen=0.0.0.0:8300
 - --advertise-address=$(POD_IP):8300
 - {{ printf "--model=%s" $worker.model | quote }}

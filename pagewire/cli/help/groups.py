@@ -17,7 +17,16 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "server": ("server", "server_api_key", "use_running", "base_url", "endpoint"),
     "API": (
-        *("host", "port", "grpc_port", "frontends", "api_key", "api_key_file", "cors_origin"),
+        *(
+            "host",
+            "port",
+            "grpc_port",
+            "frontends",
+            "standby_scheduler",
+            "api_key",
+            "api_key_file",
+            "cors_origin",
+        ),
         *("ssl_certfile", "ssl_keyfile", "ssl_ca_certs", "ssl_cert_reqs"),
         *("audit_log",),
     ),

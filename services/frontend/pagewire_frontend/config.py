@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from pagewire_frontend.http.server.limits import ConnectionLimits
 from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.model_files import ModelFilesConfig, json_object
+from pagewire_shared.pair.addresses import parse_schedulers
 from pagewire_shared.process.settings import setting
 from pagewire_shared.process.sizes import parse_size
 from pagewire_shared.rpc.address import Address, parse_address
@@ -67,7 +68,9 @@ class FrontendConfig(ModelFilesConfig):
     )
     grpc_listen: str = setting("", "Where gRPC listens instead: host:port or unix:path")
     http: bool = setting(True, "Serve the HTTP API")
-    scheduler: tuple[str, ...] = setting((), "Address of a scheduler; repeatable")
+    scheduler: tuple[str, ...] = setting(
+        (), "Scheduler of a cell: ADDRESS, or with a standby ADDRESS+ADDRESS; repeatable"
+    )
     model: tuple[str, ...] = setting((), "name=path, a path or a hub id; repeatable")
     served_model_name: tuple[str, ...] = setting((), "Name of a --model given without one")
     model_alias: tuple[str, ...] = setting(
@@ -302,10 +305,10 @@ class FrontendConfig(ModelFilesConfig):
         return parse_address(self.peer_listen, setting="--peer-listen")
 
     @property
-    def scheduler_addresses(self) -> list[Address]:
-        """The schedulers; one flag may hold several, separated by commas."""
+    def scheduler_addresses(self) -> list[tuple[Address, ...]]:
+        """The schedulers of each cell; one flag may hold several cells, separated by commas."""
         texts = [part for text in self.scheduler for part in text.split(",") if part]
-        return [parse_address(text, setting="--scheduler") for text in texts]
+        return [parse_schedulers(text, setting="--scheduler") for text in texts]
 
 
 def grpc_port_of(port: int, grpc_port: int | None) -> int:

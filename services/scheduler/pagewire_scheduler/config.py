@@ -19,6 +19,10 @@ class SchedulerConfig(ProcessConfig):
         DEFAULT_CELL,
         "Name of this cell: the same at every start, another one than other cells have",
     )
+    paired: bool = setting(
+        False,
+        "The cell has two schedulers, both with this setting: one is active, the other stands by",
+    )
     kvstore: tuple[str, ...] = setting(
         (), "KV store that is watched and told to workers: host:port, unix:path; repeatable"
     )

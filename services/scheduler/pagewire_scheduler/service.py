@@ -13,6 +13,7 @@ from pagewire_protos.scheduler.v1 import (
     admin_pb2_grpc,
     frontend_attach_pb2,
     frontend_attach_pb2_grpc,
+    standby_pb2_grpc,
     worker_attach_pb2,
     worker_attach_pb2_grpc,
 )
@@ -21,6 +22,7 @@ from pagewire_scheduler.core.data.settings import HandoffPolicy, OverloadLimits,
 from pagewire_scheduler.links.frontend_link import FrontendLink
 from pagewire_scheduler.links.kvstore_link import KvStoreLink
 from pagewire_scheduler.links.loop import StepLoop
+from pagewire_scheduler.links.standby_service import CellStandby, StandbyServicer
 from pagewire_scheduler.links.store_assignments import StoreAssignments
 from pagewire_scheduler.links.worker_link import WorkerLink
 from pagewire_scheduler.metrics.cell import CellMeter
@@ -41,6 +43,7 @@ SERVICE_NAMES = (
     "pagewire.scheduler.v1.FrontendAttachService",
     "pagewire.scheduler.v1.WorkerAttachService",
     "pagewire.scheduler.v1.AdminService",
+    "pagewire.scheduler.v1.StandbyService",
 )
 
 Message = TypeVar("Message")
@@ -58,8 +61,9 @@ async def _first(requests: AsyncIterator[Message]) -> Message:
 class WorkerAttachServicer(worker_attach_pb2_grpc.WorkerAttachServiceServicer):
     """Serves attach streams of workers."""
 
-    def __init__(self, loop: StepLoop, kvstores: tuple[str, ...]) -> None:
+    def __init__(self, loop: StepLoop, kvstores: tuple[str, ...], standby: CellStandby) -> None:
         self._loop = loop
+        self._standby = standby
         self._shares = StoreAssignments(kvstores)
 
     async def AttachWorker(
@@ -70,6 +74,7 @@ class WorkerAttachServicer(worker_attach_pb2_grpc.WorkerAttachServiceServicer):
         first = await _first(requests)
         if first.WhichOneof("message") != "hello":
             raise WireError("a stream must begin with a hello")
+        self._standby.require_active()
         link = WorkerLink(self._loop, first.hello)
         with self._shares.take() as kvstores:
             async for message in link.run(requests, kvstores):
@@ -79,8 +84,11 @@ class WorkerAttachServicer(worker_attach_pb2_grpc.WorkerAttachServiceServicer):
 class FrontendAttachServicer(frontend_attach_pb2_grpc.FrontendAttachServiceServicer):
     """Serves attach streams of frontends."""
 
-    def __init__(self, loop: StepLoop, auditor: Auditor, operator: CellOperator) -> None:
+    def __init__(
+        self, loop: StepLoop, auditor: Auditor, operator: CellOperator, standby: CellStandby
+    ) -> None:
         self._loop = loop
+        self._standby = standby
         self._auditor = auditor
         self._operator = operator
 
@@ -94,26 +102,32 @@ class FrontendAttachServicer(frontend_attach_pb2_grpc.FrontendAttachServiceServi
         first = await _first(requests)
         if first.WhichOneof("message") != "hello":
             raise WireError("a stream must begin with a hello")
+        self._standby.require_active()
         link = FrontendLink(self._loop, first.hello, self._auditor.collect, self._operator.answer)
         async for message in link.run(requests):
             yield message
 
 
-async def start(config: SchedulerConfig, loop: StepLoop) -> RpcServer:
-    """Start the scheduler's server on the configured address, SERVING."""
+async def start(
+    config: SchedulerConfig, loop: StepLoop, standby: CellStandby | None = None
+) -> RpcServer:
+    """Start the scheduler's server on the configured address, SERVING. Without `standby` it is the
+    only scheduler of its cell."""
+    standby = standby or CellStandby(loop, is_paired=False)
     auditor = Auditor(loop)
     operator = CellOperator(loop)
 
     def register(server: grpc.aio.Server) -> None:
         frontend_attach_pb2_grpc.add_FrontendAttachServiceServicer_to_server(
-            FrontendAttachServicer(loop, auditor, operator), server
+            FrontendAttachServicer(loop, auditor, operator, standby), server
         )
         worker_attach_pb2_grpc.add_WorkerAttachServiceServicer_to_server(
-            WorkerAttachServicer(loop, config.kvstore), server
+            WorkerAttachServicer(loop, config.kvstore, standby), server
         )
         admin_pb2_grpc.add_AdminServiceServicer_to_server(
-            AdminServicer(auditor, operator, loop), server
+            AdminServicer(auditor, operator, loop, standby), server
         )
+        standby_pb2_grpc.add_StandbyServiceServicer_to_server(StandbyServicer(standby), server)
 
     address = parse_address(config.listen, setting="--listen")
     server = await start_server(address, register, SERVICE_NAMES, setting="--listen")
@@ -122,23 +136,36 @@ async def start(config: SchedulerConfig, loop: StepLoop) -> RpcServer:
 
 
 async def serve(config: SchedulerConfig, context: ProcessContext) -> None:
-    """Run the scheduler until a stop is requested or the step loop fails."""
+    """Run the scheduler until a stop is requested or the step loop fails. One that is replaced by
+    the other scheduler of its cell begins anew, and stands by."""
+    is_paired = config.paired
+    while await _serve_term(config, context, is_paired=is_paired):
+        is_paired = True
+
+
+async def _serve_term(config: SchedulerConfig, context: ProcessContext, *, is_paired: bool) -> bool:
+    """Serve until the end, or until another scheduler has replaced this one; return whether that
+    happened. Nothing of the cell's state outlives a term."""
     loop = create_loop(config)
-    server = await start(config, loop)
+    standby = CellStandby(loop, is_paired=is_paired)
+    server = await start(config, loop, standby)
     context.status.report("listening", address=str(server.address))
-    context.status.report("ready", detail=f"generation {loop.generation.number}")
+    detail = "standing by" if is_paired else f"generation {loop.generation.number}"
+    context.status.report("ready", detail=detail)
     # Finished requests leave no reference cycles (core/scheduler_core.py), and thousands are live.
     collector.freeze_gc(is_full_rare=True)
     clock = asyncio.create_task(loop.run_clock())
+    role = asyncio.create_task(standby.run())
     stop = asyncio.create_task(context.stop.wait())
     watches = watch_stores(config, loop)
-    ends: set[asyncio.Future[Any]] = {loop.driven.failure, clock, stop, *watches}
+    ends: set[asyncio.Future[Any]] = {loop.driven.failure, clock, role, stop, *watches}
     try:
         done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         for finished in done:
             finished.result()
+        return role in done and stop not in done
     finally:
-        for task in (clock, stop, *watches):
+        for task in (clock, role, stop, *watches):
             task.cancel()
         await server.stop(STOP_GRACE_SECONDS)
 

@@ -67,7 +67,9 @@ _MINIMUMS = {
 class WorkerConfig(ModelFilesConfig):
     """Settings of one worker; None means "decided from the model and the device"."""
 
-    scheduler: str = setting("127.0.0.1:8100", "Address of the scheduler: host:port or unix:path")
+    scheduler: str = setting(
+        "127.0.0.1:8100", "The scheduler: host:port or unix:path; with a standby ADDRESS+ADDRESS"
+    )
     model: str = setting("", "Folder of the checkpoint, its id on the hub, or pagewire-builtin")
     served_model_name: str | None = setting(None, "Name clients use; the model's own by default")
     listen: str | None = setting(None, "Address for health checks and KV transfer")
@@ -220,7 +222,7 @@ class WorkerConfig(ModelFilesConfig):
         if not self.model:
             raise StartupError("--model is needed: a checkpoint folder or a hub id", field="model")
         if "," in self.scheduler:
-            raise StartupError("--scheduler: a worker takes one scheduler", field="scheduler")
+            raise StartupError("--scheduler: a worker takes one cell", field="scheduler")
         parse_roles(self.roles)
         self._check_ranks()
         if self.sleep_after_seconds and not self.enable_sleep_mode:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 
+from pagewire_shared.pair.addresses import parse_schedulers
 from pagewire_shared.process import collector
 from pagewire_shared.process.process import ProcessContext
 from pagewire_shared.rpc.address import parse_address
@@ -29,7 +30,7 @@ REPORTED_STEP = 0.05
 
 async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
     """Serve until `context.stop`. Raises StartupError or PeerRefusedError."""
-    parse_address(config.scheduler, setting="--scheduler")
+    parse_schedulers(config.scheduler, setting="--scheduler")
     connector = connector_of(config)
     service = KvTransferService(is_off=config.kv_transport == "off")
     ports = WorkerPorts(service, AdapterContentService(), asyncio.Event())

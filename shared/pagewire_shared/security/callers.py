@@ -25,6 +25,7 @@ ANY_ROLE: Final = frozenset(LinkRole)
 CALLERS: Final[Mapping[str, frozenset[LinkRole]]] = {
     "pagewire.scheduler.v1.FrontendAttachService/AttachFrontend": frozenset({_FRONTEND}),
     "pagewire.scheduler.v1.WorkerAttachService/AttachWorker": frozenset({_WORKER}),
+    "pagewire.scheduler.v1.StandbyService/Watch": frozenset({_FRONTEND, _WORKER}),
     **dict.fromkeys(ADMIN_METHODS, frozenset({LinkRole.OPERATOR})),
     "pagewire.worker.v1.KvTransferService/Pull": frozenset({_WORKER}),
     "pagewire.worker.v1.AdapterContentService/FetchAdapter": frozenset({_WORKER}),

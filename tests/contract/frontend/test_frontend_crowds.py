@@ -51,7 +51,7 @@ async def attached_pool(ports, journal, *, lease_seconds=5.0):
         silence_seconds=SECONDS,
         lease_seconds=lease_seconds,
     )
-    addresses = [parse_address(f"127.0.0.1:{port}", setting="--scheduler") for port in ports]
+    addresses = [(parse_address(f"127.0.0.1:{port}", setting="--scheduler"),) for port in ports]
     pool = SchedulerPool(addresses, settings, journal, max_waiting=8)
     task = asyncio.create_task(pool.run())
     try:

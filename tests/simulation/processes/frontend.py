@@ -161,7 +161,7 @@ class Frontend:
             silence_seconds=5.0,
             lease_seconds=5.0,
         )
-        addresses = [Address(host="127.0.0.1", port=1000 + cell.number) for cell in cells]
+        addresses = [(Address(host="127.0.0.1", port=1000 + cell.number),) for cell in cells]
         self.pool = SchedulerPool(addresses, settings, self.journal, max_waiting=64)
         self.ends = [LinkEnd(self, link, cell) for link, cell in zip(self.pool, cells, strict=True)]
         self.clients: list[Client] = []

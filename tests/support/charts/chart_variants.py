@@ -65,7 +65,7 @@ EVERYTHING: dict[str, Any] = {
         "sessionAffinity": "ClientIP",
         "service": {"type": "LoadBalancer", "httpPort": 80, "annotations": {"a": "b"}},
     },
-    "scheduler": {**EXTRAS, "extraArgs": ["--max-num-waiting=100"]},
+    "scheduler": {**EXTRAS, "replicas": 2, "extraArgs": ["--max-num-waiting=100"]},
     "workers": [
         {
             **EXTRAS,

@@ -4,7 +4,7 @@ requests and reports the served models. Never looks into text or tokens."""
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +21,10 @@ from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_shared.errors import PagewireError, PeerRefusedError, UnavailableError, WireError
 from pagewire_shared.identity.seen_generations import SeenGenerations
 from pagewire_shared.kv.arrays import unpack_u32
+from pagewire_shared.pair.finder import SchedulerFinder
 from pagewire_shared.process.backoff import REDIAL_MAX_SECONDS, Backoff
 from pagewire_shared.rpc.address import Address
 from pagewire_shared.rpc.errors import from_detail
-from pagewire_shared.rpc.redial import Redial
 
 _logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class SchedulerLink:
 
     def __init__(
         self,
-        address: Address,
+        addresses: Sequence[Address],
         settings: LinkSettings,
         *,
         on_change: Callable[[], None],
@@ -62,11 +62,12 @@ class SchedulerLink:
         """Create the scheduler link.
 
         Args:
+            addresses: The scheduler of the cell, or the two of which one stands by.
             on_change: Called after an attach, a loss or new models.
             on_lost: Called when other schedulers may take the detached sessions.
             holdings: Answers audit queries.
         """
-        self.address = address
+        self._finder = SchedulerFinder(addresses)
         self.served: dict[str, OfferedModel] = {}
         self.loads: dict[str, ModelLoad] = {}
         self.refusal: str | None = None
@@ -82,6 +83,11 @@ class SchedulerLink:
         self._reason = ""
         self._queries: dict[int, asyncio.Future[Any]] = {}
         self._next_query = 0
+
+    @property
+    def address(self) -> Address:
+        """The scheduler that was dialled last."""
+        return self._finder.address
 
     @property
     def is_attached(self) -> bool:
@@ -145,13 +151,17 @@ class SchedulerLink:
 
     async def run(self) -> None:
         """Attach, and attach again after every loss, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._finder.run())
+            await self._keep_attached()
+
+    async def _keep_attached(self) -> None:
         backoff = Backoff(max_seconds=REDIAL_MAX_SECONDS)
-        redial = Redial(self.address)
         lost_at = time.monotonic()
         while True:
-            redial.begin()
+            address = await self._finder.next_address()
             try:
-                await self._attach_once(backoff)
+                await self._finder.follow(self._attach_once(address, backoff))
             except PagewireError as error:
                 self._note(error)
             if self.is_attached:
@@ -160,10 +170,10 @@ class SchedulerLink:
             if self.carried.detached and time.monotonic() - lost_at > self._settings.lease_seconds:
                 self._on_lost(self)
             wait = backoff.next_seconds()
-            await redial.wait(REFUSED_RETRY_SECONDS if self.refusal else wait)
+            await self._finder.wait(REFUSED_RETRY_SECONDS if self.refusal else wait)
 
-    async def _attach_once(self, backoff: Backoff) -> None:
-        async with dial(self.address, silence_seconds=self._settings.silence_seconds) as stream:
+    async def _attach_once(self, address: Address, backoff: Backoff) -> None:
+        async with dial(address, silence_seconds=self._settings.silence_seconds) as stream:
             asked, held = self.carried.introduce()
             hello = link_messages.hello_message(
                 frontend_id=self._settings.frontend_id,

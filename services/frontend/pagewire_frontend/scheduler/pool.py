@@ -63,7 +63,7 @@ class SchedulerPool:
 
     def __init__(
         self,
-        addresses: Sequence[Address],
+        addresses: Sequence[Sequence[Address]],
         settings: LinkSettings,
         journal: Journal,
         *,
@@ -72,7 +72,7 @@ class SchedulerPool:
         """Create the scheduler pool.
 
         Args:
-            addresses: One per scheduler.
+            addresses: One item per cell: its scheduler, or the two of which one stands by.
             max_waiting: Requests that may wait here for a worker of their model.
         """
         self._journal = journal
@@ -85,13 +85,13 @@ class SchedulerPool:
         self._notices: set[asyncio.Task[None]] = set()
         self._links = [
             SchedulerLink(
-                address,
+                schedulers,
                 settings,
                 on_change=self._on_change,
                 on_lost=self._on_lost,
                 holdings=self._holdings,
             )
-            for address in addresses
+            for schedulers in addresses
         ]
 
     def __iter__(self) -> Iterator[SchedulerLink]:

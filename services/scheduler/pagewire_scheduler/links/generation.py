@@ -67,6 +67,20 @@ class Generation:
         self._is_issued = True
         return self._number
 
+    def check_claim(self, highest_seen: int) -> None:
+        """Raise PeerRefusedError for a generation that no scheduler of this time can have."""
+        now = _now_ms()
+        if highest_seen > now + MAX_AHEAD_MS:
+            raise PeerRefusedError(
+                f"generation {highest_seen} is more than a day ahead of the scheduler's clock "
+                f"({now}): restart this peer, which forgets it, or set the clock",
+                field=_FIELD,
+            )
+
+    def renew(self, highest_seen: int) -> None:
+        """Begin the term of a standby that takes over: now, and above all that peers have seen."""
+        self._number = max(_now_ms(), highest_seen + 1)
+
     def is_held(self, cell: str, generation: int | None) -> bool:
         """Whether requests that a frontend holds were taken by this scheduler."""
         return cell in ("", self.cell) and generation == self._number

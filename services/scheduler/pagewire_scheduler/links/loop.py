@@ -88,6 +88,11 @@ class StepLoop:
         self.generation.observe(cell, highest_seen)
         self.core.set_generation(self.generation.number)
 
+    def begin_term(self, highest_seen: int) -> None:
+        """Begin to plan as a new generation, above `highest_seen`. No peer is attached yet."""
+        self.generation.renew(highest_seen)
+        self.core.set_generation(self.generation.number)
+
     # Workers
 
     def attach_worker(self, peer: WorkerPeer) -> int:

@@ -3,23 +3,28 @@ and writes responses."""
 
 from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
 from pagewire_scheduler.links.loop import StepLoop
+from pagewire_scheduler.links.standby_service import CellStandby
 from pagewire_scheduler.operators.audit_service import DEFAULT_TIMEOUT_SECONDS, Auditor
 from pagewire_scheduler.operators.operator_service import CellOperator
 from pagewire_shared.errors import ModelNotFoundError
 
 
 class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
-    """Serves the requests of operators."""
+    """Serves the requests of operators. A scheduler that stands by refuses them."""
 
-    def __init__(self, auditor: Auditor, operator: CellOperator, loop: StepLoop) -> None:
+    def __init__(
+        self, auditor: Auditor, operator: CellOperator, loop: StepLoop, standby: CellStandby
+    ) -> None:
         self._auditor = auditor
         self._operator = operator
         self._loop = loop
+        self._standby = standby
 
     async def Audit(
         self, request: admin_pb2.AuditRequest, context: object
     ) -> admin_pb2.AuditResponse:
         """Return the audit of this cell."""
+        self._standby.require_active()
         seconds = DEFAULT_TIMEOUT_SECONDS
         if request.HasField("timeout_ms"):
             seconds = request.timeout_ms / 1000
@@ -29,6 +34,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         self, request: admin_pb2.ResetPrefixCacheRequest, context: object
     ) -> admin_pb2.ResetPrefixCacheResponse:
         """Reset the prefix caches of this cell, for one model or for all."""
+        self._standby.require_active()
         model = request.model if request.HasField("model") else None
         if model is not None and model not in {m.name for m, _ in self._loop.core.models()}:
             raise ModelNotFoundError(f"no worker serves {model!r}")
@@ -38,28 +44,33 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         self, request: admin_pb2.SetRolesRequest, context: object
     ) -> admin_pb2.SetRolesResponse:
         """Change the roles of a worker of this cell."""
+        self._standby.require_active()
         return self._operator.set_roles(request)
 
     async def Topology(
         self, request: admin_pb2.TopologyRequest, context: object
     ) -> admin_pb2.TopologyResponse:
         """Return the workers of this cell, and the pairs that exchange blocks."""
+        self._standby.require_active()
         return self._operator.topology()
 
     async def SelfTest(
         self, request: admin_pb2.SelfTestRequest, context: object
     ) -> admin_pb2.SelfTestResponse:
         """Move blocks between the workers of every pair of this cell."""
+        self._standby.require_active()
         return await self._operator.self_test(request)
 
     async def Sleep(
         self, request: admin_pb2.SleepRequest, context: object
     ) -> admin_pb2.SleepResponse:
         """Let workers of this cell sleep."""
+        self._standby.require_active()
         return await self._operator.sleep(request)
 
     async def WakeUp(
         self, request: admin_pb2.WakeUpRequest, context: object
     ) -> admin_pb2.WakeUpResponse:
         """Wake workers of this cell."""
+        self._standby.require_active()
         return await self._operator.wake_up(request)

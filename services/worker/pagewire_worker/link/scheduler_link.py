@@ -14,12 +14,13 @@ from pagewire_shared.errors import (
     WireError,
 )
 from pagewire_shared.identity.seen_generations import SeenGenerations
+from pagewire_shared.pair.addresses import parse_schedulers
+from pagewire_shared.pair.finder import SchedulerFinder
 from pagewire_shared.process.backoff import REDIAL_MAX_SECONDS, Backoff
-from pagewire_shared.rpc.address import parse_address
+from pagewire_shared.rpc.address import Address
 from pagewire_shared.rpc.errors import from_rpc_error
 from pagewire_shared.rpc.links import open_channel
 from pagewire_shared.rpc.options import control_channel_options
-from pagewire_shared.rpc.redial import Redial
 from pagewire_shared.security.roles import LinkRole
 from pagewire_shared.sleep.state import WorkerSleep
 from pagewire_worker.adapters.loader import AdapterLoader
@@ -42,7 +43,7 @@ class SchedulerLink:
     """Keeps one worker attached.
 
     Args:
-        address: Address of the scheduler.
+        address: The scheduler, or the two of its cell; see parse_schedulers.
         info: Content of the hello.
         model_runner: Runs plans, in `thread` only.
         thread: The model thread.
@@ -71,7 +72,7 @@ class SchedulerLink:
         self._sleep = sleep
         self._stream: AttachStream | None = None
         self._adapters = adapters
-        self._address = address
+        self._finder = SchedulerFinder(parse_schedulers(address, setting="--scheduler"))
         self._transfer = transfer
         self._offload = offload
         self._grammars = grammars
@@ -104,13 +105,19 @@ class SchedulerLink:
 
     async def run(self) -> None:
         """Attach and re-attach for ever. Raises PeerRefusedError when the scheduler refuses."""
+        watch = asyncio.create_task(self._finder.run())
+        try:
+            await self._keep_attached()
+        finally:
+            watch.cancel()
+
+    async def _keep_attached(self) -> None:
         backoff = Backoff(max_seconds=REDIAL_MAX_SECONDS)
-        redial = Redial(parse_address(self._address, setting="--scheduler"))
         waiting_since = time.monotonic()
         logged_at = waiting_since
         while True:
-            redial.begin()
-            error = await self._attach_once()
+            address = await self._finder.next_address()
+            error = await self._attach_and_follow(address)
             now = time.monotonic()
             if self._attached.is_set():
                 self._attached.clear()
@@ -118,18 +125,24 @@ class SchedulerLink:
                     self._drained.set()
                 backoff.reset()
                 waiting_since = logged_at = now
-                _logger.warning("lost the scheduler at %s: %s", self._address, error)
+                _logger.warning("lost the scheduler at %s: %s", address, error)
             elif now - logged_at >= LOG_WAITING_SECONDS:
                 logged_at = now
                 seconds = now - waiting_since
-                _logger.info("waiting for scheduler at %s (%.0f s)", self._address, seconds)
+                _logger.info("waiting for scheduler at %s (%.0f s)", address, seconds)
                 _logger.debug("last error: %s", error)
-            await redial.wait(backoff.next_seconds())
+            await self._finder.wait(backoff.next_seconds())
 
-    async def _attach_once(self) -> PagewireError:
+    async def _attach_and_follow(self, address: Address) -> PagewireError:
+        try:
+            return await self._finder.follow(self._attach_once(address))
+        except UnavailableError as error:
+            return error
+
+    async def _attach_once(self, address: Address) -> PagewireError:
         """Run one attach to its end and return the reason of the end."""
         options = control_channel_options()
-        async with open_channel(self._address, LinkRole.SCHEDULER, options) as channel:
+        async with open_channel(address, LinkRole.SCHEDULER, options) as channel:
             attach = self._stream = AttachStream(
                 info=self._info,
                 model_runner=self._model_runner,
@@ -151,11 +164,11 @@ class SchedulerLink:
                 error = from_rpc_error(rpc_error)
                 if isinstance(error, PeerRefusedError):
                     raise PeerRefusedError(
-                        f"the scheduler at {self._address} refused this worker: {error.message}"
+                        f"the scheduler at {address} refused this worker: {error.message}"
                     ) from rpc_error
                 return error
             except WireError as error:
-                _logger.error("the scheduler at %s: %s", self._address, error)
+                _logger.error("the scheduler at %s: %s", address, error)
                 return error
             except UnavailableError as error:
                 return error

@@ -11,7 +11,12 @@ from pagewire_protos.frontend.v1 import (
     peer_pb2,
 )
 from pagewire_protos.kvstore.v1 import adapter_store_pb2, kv_store_pb2
-from pagewire_protos.scheduler.v1 import admin_pb2, frontend_attach_pb2, worker_attach_pb2
+from pagewire_protos.scheduler.v1 import (
+    admin_pb2,
+    frontend_attach_pb2,
+    standby_pb2,
+    worker_attach_pb2,
+)
 from pagewire_protos.worker.v1 import adapter_content_pb2, kv_transfer_pb2
 from pagewire_shared.security.callers import CALLERS, may_call
 from pagewire_shared.security.roles import LinkRole, identity_of, instance_uri
@@ -22,7 +27,7 @@ PUBLIC = (inference_pb2, batch_pb2, explain_pb2, adapters_pb2)
 
 INTERNAL = (
     *(peer_pb2, adapter_store_pb2, kv_store_pb2, frontend_attach_pb2, worker_attach_pb2),
-    *(adapter_content_pb2, kv_transfer_pb2, admin_pb2),
+    *(adapter_content_pb2, kv_transfer_pb2, admin_pb2, standby_pb2),
 )
 BY_LIBRARIES = ("grpc.health.", "grpc.reflection.")
 

@@ -1,0 +1,1 @@
+"""Two schedulers of one cell, as frontends and workers see them."""
