@@ -6,8 +6,8 @@ import pytest
 from contract.frontend_clients import completion
 from contract.frontend_peers import attached_frontend, ids_of
 
-from pagewire_frontend.grpc_api import service
-from pagewire_frontend.grpc_api.service import FinalDeltas
+from pagewire_frontend.grpc_api import answers
+from pagewire_frontend.grpc_api.answers import FinalDeltas
 from pagewire_frontend.session.events import Closed, Delta, Finished, FinishReason, Timings, Usage
 
 TEXT = "upon a time there was"
@@ -75,7 +75,7 @@ def test_a_choice_without_tokens_has_no_delta():
 
 @pytest.mark.parametrize("what", ["MAX_TOKENS", "MAX_LOGPROBS"])
 def test_a_delta_is_bounded(what, monkeypatch):
-    monkeypatch.setattr(service, what, 4)
+    monkeypatch.setattr(answers, what, 4)
     final, end = FinalDeltas(), Finished(0, FinishReason.LENGTH)
     shown = []
     for position in range(0, 9, 3):

@@ -57,6 +57,7 @@ _ADAPTERS: Final = "/pagewire.frontend.v1.AdapterService"
 METHODS: Final[Mapping[str, KeyScope | None]] = {
     f"{_INFERENCE}/Chat": _GENERATE,
     f"{_INFERENCE}/Complete": _GENERATE,
+    f"{_INFERENCE}/Resume": _GENERATE,
     f"{_INFERENCE}/Tokenize": ANY_KEY,
     f"{_INFERENCE}/Detokenize": ANY_KEY,
     f"{_INFERENCE}/ListModels": ANY_KEY,

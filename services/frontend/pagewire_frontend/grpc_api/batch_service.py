@@ -7,6 +7,7 @@ import grpc.aio
 
 from pagewire_frontend.engine.engine import Engine
 from pagewire_frontend.grpc_api.batch_call import MAX_BYTES, MAX_ITEMS, BatchCall
+from pagewire_frontend.grpc_api.kept_calls import require_not_kept
 from pagewire_frontend.grpc_api.stall_watch import STALLED, StallWatch
 from pagewire_frontend.request_label import LABEL, label_in
 from pagewire_frontend.session.reader_turns import ReaderTurns
@@ -38,6 +39,7 @@ class BatchService(batch_pb2_grpc.BatchServiceServicer):
         """Answer every request of the call."""
         LABEL.set(label_in(context.invocation_metadata()))
         PARENT.set(parent_in(context.invocation_metadata()))
+        require_not_kept(context.invocation_metadata(), "GenerateBatch")
         num_items = len(request.items)
         if not 1 <= num_items <= MAX_ITEMS:
             raise InvalidRequestError(

@@ -1,10 +1,11 @@
 """The public gRPC API of a frontend. Thin: messages in, engine, messages out."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Any
 
 import grpc.aio
+from google.protobuf.message import Message
 
 from pagewire_frontend.access.api_keys import current_tenant
 from pagewire_frontend.adapters.calls import AdapterCalls
@@ -15,16 +16,17 @@ from pagewire_frontend.grpc_api import convert as grpc_convert
 from pagewire_frontend.grpc_api import event_convert, pooling_convert
 from pagewire_frontend.grpc_api.adapter_service import AdapterService
 from pagewire_frontend.grpc_api.admin_service import AdminService
+from pagewire_frontend.grpc_api.answers import CallSource, Shown, open_session, shown_events
 from pagewire_frontend.grpc_api.batch_service import BatchService
 from pagewire_frontend.grpc_api.convert import GrpcStreamOptions
 from pagewire_frontend.grpc_api.explain_service import ExplainPeer, ExplainService
+from pagewire_frontend.grpc_api.kept_calls import AnswerMessage, GroupStreams, KeptCalls, keeping_of
 from pagewire_frontend.grpc_api.stall_watch import STALLED, StallWatch
 from pagewire_frontend.metrics.timeline import timeline_header
-from pagewire_frontend.prompts.generation_request import echo_text, without_output
-from pagewire_frontend.request_label import IDEMPOTENCY_KEY, LABEL, label_in
+from pagewire_frontend.request_label import LABEL, label_in
 from pagewire_frontend.scheduler.pool import SchedulerPool
 from pagewire_frontend.session.choice_messages import ChoiceMessages
-from pagewire_frontend.session.events import Closed, Delta, Event, Finished
+from pagewire_frontend.session.events import Closed, Event
 from pagewire_frontend.session.reader_turns import ReaderTurns
 from pagewire_frontend.traces.parent import PARENT, parent_in
 from pagewire_protos.frontend.v1 import (
@@ -38,44 +40,7 @@ from pagewire_protos.frontend.v1 import (
 )
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
-from pagewire_shared.errors import DeadlineError, InvalidRequestError, PagewireError
-
-MAX_TOKENS: Final = 65_536
-MAX_LOGPROBS: Final = 4_096
-"""Limits of a merged delta; a full delta is given before the choice ends."""
-
-
-class FinalDeltas:
-    """Holds back the deltas of one stream."""
-
-    def __init__(self) -> None:
-        self._held: dict[int, Delta] = {}
-
-    def take(self, event: Event) -> list[Event]:
-        """Return the events to show now that `event` has come, in order."""
-        if isinstance(event, Delta):
-            return self._hold(event)
-        if isinstance(event, Finished):
-            held = self._held.pop(event.choice, None)
-            return [event] if held is None else [held, event]
-        return [event]
-
-    def _hold(self, delta: Delta) -> list[Event]:
-        held = self._held.get(delta.choice)
-        if held is None:
-            self._held[delta.choice] = delta
-            return []
-        if (
-            len(held.token_ids) + len(delta.token_ids) > MAX_TOKENS
-            or len(held.logprobs) + len(delta.logprobs) > MAX_LOGPROBS
-        ):
-            self._held[delta.choice] = delta
-            return [held]
-        held.token_ids.extend(delta.token_ids)
-        held.logprobs.extend(delta.logprobs)
-        held.text += delta.text
-        return []
-
+from pagewire_shared.errors import DeadlineError
 
 SERVICE_NAMES = (
     pb.DESCRIPTOR.services_by_name["InferenceService"].full_name,
@@ -94,15 +59,17 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
     """Text or token ids in, a stream out."""
 
-    def __init__(self, engine: Engine, *, stall_seconds: float) -> None:
+    def __init__(self, engine: Engine, kept: GroupStreams, *, stall_seconds: float) -> None:
         """Create the inference service.
 
         Args:
             engine: Opens the sessions.
+            kept: Has the streams that outlive their calls.
             stall_seconds: Time after which a client that takes nothing is cut.
         """
         self._engine = engine
         self._stalls = StallWatch(stall_seconds)
+        self._kept = KeptCalls(kept, self._stalls)
         self._turns = ReaderTurns()
 
     async def Chat(
@@ -114,10 +81,13 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
             request, model, context.time_remaining(), self._engine.prompt_end
         )
         messages = ChoiceMessages(asked.new_reader)
-        async with aclosing(self._stream(asked, context)) as events:
-            async for event, echo in events:
-                for shown in messages.take(event):
-                    yield pb.ChatResponse(**event_convert.event_fields(shown, echo))
+
+        def shown(event: Event, echo: str | None) -> Iterator[pb.ChatResponse]:
+            for one in messages.take(event):
+                yield pb.ChatResponse(**event_convert.event_fields(one, echo))
+
+        async for message in self._answer(request, asked, shown, context, pb.ChatResponse):
+            yield message
 
     async def Complete(
         self, request: pb.CompleteRequest, context: Context
@@ -127,9 +97,19 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         num_tokens = len(request.token_ids.ids)
         async with self._engine.large_prompts.turn(current_tenant(), num_tokens):
             asked = grpc_convert.complete_request(request, model, context.time_remaining())
-        async with aclosing(self._stream(asked, context)) as events:
-            async for event, echo in events:
-                yield pb.CompleteResponse(**event_convert.event_fields(event, echo))
+
+        def shown(event: Event, echo: str | None) -> Iterator[pb.CompleteResponse]:
+            yield pb.CompleteResponse(**event_convert.event_fields(event, echo))
+
+        async for message in self._answer(request, asked, shown, context, pb.CompleteResponse):
+            yield message
+
+    async def Resume(
+        self, request: pb.ResumeRequest, context: Context
+    ) -> AsyncIterator[pb.ResumeResponse]:
+        """Read on a stream that outlives its call."""
+        async for message in self._kept.resume(request, context):
+            yield message
 
     async def Embed(self, request: pb.EmbedRequest, context: Context) -> pb.EmbedResponse:
         """Turn inputs into vectors."""
@@ -203,24 +183,41 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         ]
         return pb.ListModelsResponse(models=models)
 
-    async def _stream(
-        self, asked: GrpcStreamOptions, context: Context
-    ) -> AsyncGenerator[tuple[Event, str | None]]:
-        """Yield the events to show; the first with the text before the answer if it is wanted."""
+    async def _answer(
+        self,
+        request: Message,
+        asked: GrpcStreamOptions,
+        shown: Shown,
+        context: Context,
+        kind: type[AnswerMessage],
+    ) -> AsyncIterator[AnswerMessage]:
+        """Yield the messages of an answer, which ends with its call or goes on without it."""
         metadata = context.invocation_metadata() or ()
         LABEL.set(label_in(metadata))
         PARENT.set(parent_in(metadata))
-        if any(key == IDEMPOTENCY_KEY for key, _ in metadata):
-            # Its client counts on it.
-            raise InvalidRequestError(
-                f"{IDEMPOTENCY_KEY} is not supported over gRPC; use HTTP",
-                field=IDEMPOTENCY_KEY,
-                code="unsupported_parameter",
+        keeping = keeping_of(metadata, keeps_any=self._kept.keeps_any)
+        if keeping is not None:
+            source = CallSource(
+                self._engine,
+                asked,
+                self._turns,
+                shown,
+                has_late_opening=keeping.key is not None,
             )
-        try:
-            session = await self._engine.open(asked.request)
-        except PagewireError as error:
-            raise asked.as_given(error) from error.__cause__
+            kept = self._kept.deliver(keeping, request, source, context, kind)
+            async for message in kept:
+                yield message
+            return
+        async with aclosing(self._stream(asked, context)) as events:
+            async for event, echo in events:
+                for message in shown(event, echo):
+                    yield message
+
+    async def _stream(
+        self, asked: GrpcStreamOptions, context: Context
+    ) -> AsyncGenerator[tuple[Event, str | None]]:
+        """Yield the events to show, as shown_events, of an answer that ends with its call."""
+        session = await open_session(self._engine, asked)
 
         # A handler that is cancelled while it writes is only unwound when it is collected; the
         # callback frees the request at once.
@@ -232,19 +229,12 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         # The call itself ends when its client reads on or leaves: a write cannot be taken back.
         watched = self._stalls.watch(lambda: session.fail(DeadlineError(STALLED)))
         try:
-            opened = session.opened()
-            prompt = opened.prompt_token_ids
-            yield opened, echo_text(asked.request, prompt) if asked.has_echo else None
-            final = FinalDeltas() if asked.is_final_only else None
-            async for event in session.events(self._turns):
+            async for event, echo in shown_events(session, asked, self._turns):
                 if isinstance(event, Closed) and (header := timeline_header(event.usage.timelines)):
                     context.set_trailing_metadata(((TIMELINE_METADATA_KEY, header),))
-                for ready in (event,) if final is None else final.take(event):
-                    shown = ready if asked.has_output else without_output(ready)
-                    if shown is not None:
-                        watched.begin_write()
-                        yield shown, None
-                        watched.end_write()
+                watched.begin_write()
+                yield event, echo
+                watched.end_write()
         finally:
             self._stalls.forget(watched)
             self._engine.close(session)
@@ -255,12 +245,13 @@ def register(
     engine: Engine,
     pool: SchedulerPool,
     adapters: AdapterCalls,
+    kept: GroupStreams,
     *,
     peers: Sequence[ExplainPeer],
     stall_seconds: float,
 ) -> None:
     """Add all services to a server; a client that takes nothing is cut after `stall_seconds`."""
-    service = InferenceService(engine, stall_seconds=stall_seconds)
+    service = InferenceService(engine, kept, stall_seconds=stall_seconds)
     inference_pb2_grpc.add_InferenceServiceServicer_to_server(service, server)
     batches = BatchService(engine, stall_seconds=stall_seconds)
     batch_pb2_grpc.add_BatchServiceServicer_to_server(batches, server)

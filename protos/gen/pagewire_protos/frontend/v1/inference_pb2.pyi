@@ -126,6 +126,28 @@ class ChatResponse(_message.Message):
     prompt_logprobs: PromptLogprobs
     def __init__(self, opened: _Optional[_Union[StreamOpened, _Mapping]] = ..., delta: _Optional[_Union[ChoiceDelta, _Mapping]] = ..., finished: _Optional[_Union[ChoiceFinished, _Mapping]] = ..., closed: _Optional[_Union[StreamClosed, _Mapping]] = ..., prompt_logprobs: _Optional[_Union[PromptLogprobs, _Mapping]] = ...) -> None: ...
 
+class ResumeRequest(_message.Message):
+    __slots__ = ("stream_id", "num_received")
+    STREAM_ID_FIELD_NUMBER: _ClassVar[int]
+    NUM_RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    stream_id: str
+    num_received: int
+    def __init__(self, stream_id: _Optional[str] = ..., num_received: _Optional[int] = ...) -> None: ...
+
+class ResumeResponse(_message.Message):
+    __slots__ = ("opened", "delta", "finished", "closed", "prompt_logprobs")
+    OPENED_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    CLOSED_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    opened: StreamOpened
+    delta: ChoiceDelta
+    finished: ChoiceFinished
+    closed: StreamClosed
+    prompt_logprobs: PromptLogprobs
+    def __init__(self, opened: _Optional[_Union[StreamOpened, _Mapping]] = ..., delta: _Optional[_Union[ChoiceDelta, _Mapping]] = ..., finished: _Optional[_Union[ChoiceFinished, _Mapping]] = ..., closed: _Optional[_Union[StreamClosed, _Mapping]] = ..., prompt_logprobs: _Optional[_Union[PromptLogprobs, _Mapping]] = ...) -> None: ...
+
 class TokenIds(_message.Message):
     __slots__ = ("ids",)
     IDS_FIELD_NUMBER: _ClassVar[int]
@@ -161,18 +183,20 @@ class CompleteResponse(_message.Message):
     def __init__(self, opened: _Optional[_Union[StreamOpened, _Mapping]] = ..., delta: _Optional[_Union[ChoiceDelta, _Mapping]] = ..., finished: _Optional[_Union[ChoiceFinished, _Mapping]] = ..., closed: _Optional[_Union[StreamClosed, _Mapping]] = ..., prompt_logprobs: _Optional[_Union[PromptLogprobs, _Mapping]] = ...) -> None: ...
 
 class StreamOpened(_message.Message):
-    __slots__ = ("request_id", "model", "prompt_token_ids", "seed", "echo")
+    __slots__ = ("request_id", "model", "prompt_token_ids", "seed", "echo", "stream_id")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     ECHO_FIELD_NUMBER: _ClassVar[int]
+    STREAM_ID_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     model: str
     prompt_token_ids: _containers.RepeatedScalarFieldContainer[int]
     seed: int
     echo: str
-    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., seed: _Optional[int] = ..., echo: _Optional[str] = ...) -> None: ...
+    stream_id: str
+    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., seed: _Optional[int] = ..., echo: _Optional[str] = ..., stream_id: _Optional[str] = ...) -> None: ...
 
 class ChoiceDelta(_message.Message):
     __slots__ = ("choice", "first_position", "token_ids", "text", "logprobs", "reasoning", "tool_calls")

@@ -47,6 +47,11 @@ class InferenceServiceStub(object):
                 request_serializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.CompleteRequest.SerializeToString,
                 response_deserializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.CompleteResponse.FromString,
                 _registered_method=True)
+        self.Resume = channel.unary_stream(
+                '/pagewire.frontend.v1.InferenceService/Resume',
+                request_serializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.ResumeRequest.SerializeToString,
+                response_deserializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.ResumeResponse.FromString,
+                _registered_method=True)
         self.Tokenize = channel.unary_unary(
                 '/pagewire.frontend.v1.InferenceService/Tokenize',
                 request_serializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.TokenizeRequest.SerializeToString,
@@ -95,6 +100,15 @@ class InferenceServiceServicer(object):
 
     def Complete(self, request, context):
         """Continues a text or a list of token ids. As Chat.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Resume(self, request, context):
+        """Reads a stream on that outlives its call: one with the metadata
+        "x-pagewire-on-disconnect: continue" or "idempotency-key". Any frontend of the
+        group answers.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -154,6 +168,11 @@ def add_InferenceServiceServicer_to_server(servicer, server):
                     servicer.Complete,
                     request_deserializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.CompleteRequest.FromString,
                     response_serializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.CompleteResponse.SerializeToString,
+            ),
+            'Resume': grpc.unary_stream_rpc_method_handler(
+                    servicer.Resume,
+                    request_deserializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.ResumeRequest.FromString,
+                    response_serializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.ResumeResponse.SerializeToString,
             ),
             'Tokenize': grpc.unary_unary_rpc_method_handler(
                     servicer.Tokenize,
@@ -243,6 +262,33 @@ class InferenceService(object):
             '/pagewire.frontend.v1.InferenceService/Complete',
             pagewire_dot_frontend_dot_v1_dot_inference__pb2.CompleteRequest.SerializeToString,
             pagewire_dot_frontend_dot_v1_dot_inference__pb2.CompleteResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Resume(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/pagewire.frontend.v1.InferenceService/Resume',
+            pagewire_dot_frontend_dot_v1_dot_inference__pb2.ResumeRequest.SerializeToString,
+            pagewire_dot_frontend_dot_v1_dot_inference__pb2.ResumeResponse.FromString,
             options,
             channel_credentials,
             insecure,

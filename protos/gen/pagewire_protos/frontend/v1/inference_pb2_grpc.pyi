@@ -25,6 +25,11 @@ class InferenceServiceStub:
     """
     Complete: _aio.UnaryStreamMultiCallable[_inference_pb2.CompleteRequest, _inference_pb2.CompleteResponse]
     """Continues a text or a list of token ids. As Chat."""
+    Resume: _aio.UnaryStreamMultiCallable[_inference_pb2.ResumeRequest, _inference_pb2.ResumeResponse]
+    """Reads a stream on that outlives its call: one with the metadata
+    "x-pagewire-on-disconnect: continue" or "idempotency-key". Any frontend of the
+    group answers.
+    """
     Tokenize: _aio.UnaryUnaryMultiCallable[_inference_pb2.TokenizeRequest, _inference_pb2.TokenizeResponse]
     """Turns text or a conversation into token ids."""
     Detokenize: _aio.UnaryUnaryMultiCallable[_inference_pb2.DetokenizeRequest, _inference_pb2.DetokenizeResponse]
@@ -61,6 +66,17 @@ class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_inference_pb2.CompleteRequest, _inference_pb2.CompleteResponse],
     ) -> _abc.AsyncIterator[_inference_pb2.CompleteResponse]:
         """Continues a text or a list of token ids. As Chat."""
+
+    @_abc_1.abstractmethod
+    def Resume(
+        self,
+        request: _inference_pb2.ResumeRequest,
+        context: _aio.ServicerContext[_inference_pb2.ResumeRequest, _inference_pb2.ResumeResponse],
+    ) -> _abc.AsyncIterator[_inference_pb2.ResumeResponse]:
+        """Reads a stream on that outlives its call: one with the metadata
+        "x-pagewire-on-disconnect: continue" or "idempotency-key". Any frontend of the
+        group answers.
+        """
 
     @_abc_1.abstractmethod
     def Tokenize(

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 from pagewire_frontend.access.api_keys import current_tenant
 from pagewire_frontend.http.kept_streams.directory import StreamDirectory, StreamReading
 from pagewire_frontend.http.kept_streams.headers import LAST_EVENT_ID
-from pagewire_frontend.http.kept_streams.ids import parse_event_id
+from pagewire_frontend.http.kept_streams.ids import SSE_KIND, parse_event_id, require_kind
 from pagewire_frontend.http.server.query import whole_number
 from pagewire_frontend.http.server.request_id import STREAM_ID
 from pagewire_frontend.http.streaming.event_stream import EventStream
@@ -42,6 +42,7 @@ def make_router(directory: StreamDirectory) -> APIRouter:
                     f"{LAST_EVENT_ID} is of another stream", field=LAST_EVENT_ID
                 )
             first = number + 1
+        require_kind(stream_id, SSE_KIND)
         reading = await directory.read(stream_id, current_tenant(), first or 0)
         return stream_response(request, reading, stream_id)
 
@@ -61,6 +62,7 @@ async def resumed(request: Request, directory: StreamDirectory) -> Response | No
         # Browsers send an empty one where no event had an id.
         return None
     stream_id, number = parse_event_id(last)
+    require_kind(stream_id, SSE_KIND)
     reading = await directory.read(stream_id, current_tenant(), number + 1)
     return stream_response(request, reading, stream_id)
 

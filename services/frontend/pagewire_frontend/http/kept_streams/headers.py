@@ -24,6 +24,11 @@ def goes_on(request: Request, *, is_streamed: bool, keeps_any: bool) -> bool:
         InvalidRequestError: The header has another value, or asks for what is not there.
     """
     value = request.headers.get(ON_DISCONNECT, _ABORT)
+    return continues(value, is_streamed=is_streamed, keeps_any=keeps_any)
+
+
+def continues(value: str, *, is_streamed: bool, keeps_any: bool) -> bool:
+    """Return whether a stream goes on whose request has this value of the header; see goes_on."""
     if value == _ABORT:
         return False
     reason = None

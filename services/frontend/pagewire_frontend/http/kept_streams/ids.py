@@ -8,19 +8,32 @@ from typing import Final
 
 from pagewire_shared.errors import InvalidRequestError, PagewireError
 
-_STREAM_ID: Final = re.compile(r"stream_([0-9a-f]{8})_[0-9a-f]{32}")
+_STREAM_ID: Final = re.compile(r"(stream|call)_([0-9a-f]{8})_[0-9a-f]{32}")
 _MAX_DIGITS: Final = 12
 
 
-def mint_stream_id(tag: str) -> str:
-    """Return the id of a new stream of the process `tag`."""
-    return f"stream_{tag}_{os.urandom(16).hex()}"
+SSE_KIND: Final = "stream"
+"""First word of the ids of streams of server-sent events."""
+CALL_KIND: Final = "call"
+"""The same of gRPC calls, whose events are messages."""
+
+
+def mint_stream_id(kind: str, tag: str) -> str:
+    """Return the id of a new stream of the process `tag`; `kind` says what its events are."""
+    return f"{kind}_{tag}_{os.urandom(16).hex()}"
+
+
+def require_kind(stream_id: str, kind: str) -> None:
+    """Raise StreamNotFoundError unless the events of the stream are of a kind."""
+    match = _STREAM_ID.fullmatch(stream_id)
+    if match is None or match[1] != kind:
+        raise stream_not_found(stream_id, kind)
 
 
 def tag_of_stream(stream_id: str) -> str | None:
     """Return the tag of the process that made a stream; None for a malformed id."""
     match = _STREAM_ID.fullmatch(stream_id)
-    return match[1] if match else None
+    return match[2] if match else None
 
 
 def frame_of(stream_id: str, number: int, event: bytes) -> bytes:
@@ -50,11 +63,14 @@ class StreamNotFoundError(PagewireError):
     __str__ = PagewireError.__str__
 
 
-def stream_not_found(stream_id: str) -> StreamNotFoundError:
-    """Return the error for an id without a stream."""
-    shown = repr(stream_id[:64])
-    if tag_of_stream(stream_id) is None:
+def stream_not_found(stream_id: str, kind: str | None = None) -> StreamNotFoundError:
+    """Return the error for an id without a stream, or of one that is of another `kind`."""
+    shown, match = repr(stream_id[:64]), _STREAM_ID.fullmatch(stream_id)
+    if match is None:
         return StreamNotFoundError(f"{shown} is no id of a stream")
+    if kind is not None and match[1] != kind:
+        other = "gRPC" if match[1] == CALL_KIND else "HTTP"
+        return StreamNotFoundError(f"{shown} is a stream of {other}, and is read there")
     return StreamNotFoundError(
         f"the stream {shown} is gone: it had no reader for --stream-retention-seconds, or it "
         "was dropped for newer ones"

@@ -6,15 +6,12 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
-from pagewire_frontend.http.kept_streams.ids import frame_of
-from pagewire_frontend.http.server.errors import error_body
-from pagewire_frontend.http.streaming.event_stream import event_bytes
+from pagewire_frontend.http.kept_streams.framing import SSE_FRAMING, Framing
 from pagewire_frontend.http.streaming.frame_log import FrameLog
 from pagewire_shared.errors import InternalError, OverloadedError, PagewireError
 
 _logger = logging.getLogger(__name__)
 
-_EVENT_END: Final = b"\n\n"
 EVENT_BYTES: Final = 64
 """Memory of an event beside its text, about."""
 
@@ -49,6 +46,7 @@ class KeptStream:
         close: Callable[[], None],
         hold: Callable[["KeptStream", int], bool],
         has_early_error: bool = True,
+        framing: Framing = SSE_FRAMING,
     ) -> None:
         """Create the stream; it takes its events at once.
 
@@ -57,6 +55,7 @@ class KeptStream:
             close: Called once, when no more are taken.
             hold: Counts bytes of its events; returns whether they fit.
             has_early_error: An error before the first event is an event, too.
+            framing: Form of the events.
         """
         self.stream_id = stream_id
         self.tenant = tenant
@@ -72,6 +71,7 @@ class KeptStream:
         self._close = close
         self._hold = hold
         self._has_early_error = has_early_error
+        self._framing = framing
         self._task = asyncio.create_task(self._take(events))
         # Not in the task: a task that is cancelled before its first step never runs.
         self._task.add_done_callback(self._end)
@@ -94,12 +94,7 @@ class KeptStream:
             self._append_error(error)
 
     def _append(self, ready: bytes) -> None:
-        parts = ready.split(_EVENT_END)[:-1]
-        first = len(self.log.frames)
-        frames = [
-            frame_of(self.stream_id, first + index, part + _EVENT_END)
-            for index, part in enumerate(parts)
-        ]
+        frames = self._framing.frames(self.stream_id, len(self.log.frames), ready)
         if not self._hold(self, sum(map(len, frames)) + EVENT_BYTES * len(frames)):
             raise OverloadedError(
                 "the events of kept streams fill --stream-journal-bytes; this one ends"
@@ -111,8 +106,7 @@ class KeptStream:
         if not self.log.frames and not self._has_early_error:
             return
         # Not counted: an answer has one at most, and it is short.
-        event = event_bytes(error_body(error))
-        self.log.append([frame_of(self.stream_id, len(self.log.frames), event)])
+        self.log.append([self._framing.error(self.stream_id, len(self.log.frames), error)])
 
     def _end(self, task: "asyncio.Task[None]") -> None:
         fault = None if task.cancelled() else task.exception()

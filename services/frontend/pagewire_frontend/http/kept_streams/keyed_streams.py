@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pagewire_frontend.http.kept_streams.directory import StreamDirectory, StreamReading
+from pagewire_frontend.http.kept_streams.framing import SSE_FRAMING, Framing
 from pagewire_frontend.http.kept_streams.ids import StreamNotFoundError
 from pagewire_frontend.http.kept_streams.kept_stream import KeptStream
 from pagewire_frontend.http.kept_streams.keys import KeyClaim, KeyDirectory, KeyHolder
@@ -53,14 +54,22 @@ class EventSource(Protocol):
 class KeyedStreams:
     """The streams of one process and its group, by key."""
 
-    def __init__(self, local: LocalStreams, streams: StreamDirectory, keys: KeyDirectory) -> None:
+    def __init__(
+        self,
+        local: LocalStreams,
+        streams: StreamDirectory,
+        keys: KeyDirectory,
+        framing: Framing = SSE_FRAMING,
+    ) -> None:
         """Create it.
 
         Args:
             local: Keeps the streams that are made here.
             streams: Finds those of the whole group.
             keys: The keys of the group.
+            framing: Form of the events.
         """
+        self._framing = framing
         self._local = local
         self._streams = streams
         self._keys = keys
@@ -108,7 +117,9 @@ class KeyedStreams:
             if own.error is not None:
                 self._local.drop(own)
 
-        own = self._local.keep(events(), close, request.tenant, has_early_error=False)
+        own = self._local.keep(
+            events(), close, request.tenant, has_early_error=False, framing=self._framing
+        )
         return own
 
     async def _other(self, request: RequestKey, own: KeptStream) -> KeyedReading | None:

@@ -86,10 +86,13 @@ def key_of(request: Request, *, keeps_any: bool) -> str | None:
     Raises:
         InvalidRequestError: The key is empty or too long, or this server keeps no streams.
     """
-    key = request.headers.get(IDEMPOTENCY_KEY)
-    if key is None:
-        return None
     # The server reads headers as Latin-1: a character is a byte.
+    key = request.headers.get(IDEMPOTENCY_KEY)
+    return None if key is None else checked_key(key, keeps_any=keeps_any)
+
+
+def checked_key(key: str, *, keeps_any: bool) -> str:
+    """Return a key whose characters are bytes; see key_of. Raises InvalidRequestError."""
     if not 1 <= len(key) <= MAX_KEY_BYTES:
         reason = f"must have 1 to {MAX_KEY_BYTES} bytes, got {len(key)}"
     elif not keeps_any:

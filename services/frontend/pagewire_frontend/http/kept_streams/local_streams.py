@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final
 
 from pagewire_frontend.http.kept_streams.directory import StreamReading
+from pagewire_frontend.http.kept_streams.framing import SSE_FRAMING, Framing
 from pagewire_frontend.http.kept_streams.ids import mint_stream_id, stream_not_found
 from pagewire_frontend.http.kept_streams.kept_stream import KeptState, KeptStream
 from pagewire_shared.errors import OverloadedError
@@ -63,13 +64,14 @@ class LocalStreams:
         tenant: str | None,
         *,
         has_early_error: bool = True,
+        framing: Framing = SSE_FRAMING,
     ) -> KeptStream:
         """Return a new stream of these events; see KeptStream.
 
         Raises:
             OverloadedError: There is no room; nothing was taken.
         """
-        stream_id = mint_stream_id(self._tag)
+        stream_id = mint_stream_id(framing.kind, self._tag)
         if not self._make_room(tenant, STREAM_BYTES):
             raise OverloadedError("kept streams fill --stream-journal-bytes")
         stream = KeptStream(
@@ -79,6 +81,7 @@ class LocalStreams:
             close=close,
             hold=self._hold,
             has_early_error=has_early_error,
+            framing=framing,
         )
         self._streams[stream_id] = stream
         self._count(stream, STREAM_BYTES)
