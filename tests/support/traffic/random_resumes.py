@@ -141,7 +141,8 @@ async def call_stream(cluster: Cluster, dice: random.Random, found: Counter[str]
             return [message async for message in ask(InferenceServiceStub(channel))]
 
     async with grpc.aio.insecure_channel(cluster.grpc_address) as channel:
-        call = InferenceServiceStub(channel).Complete(request, metadata=tuple(CONTINUE.items()))
+        metadata = tuple(CONTINUE.items())
+        call: Any = InferenceServiceStub(channel).Complete(request, metadata=metadata)
         stream_id = (await call.read()).opened.stream_id
         call.cancel()
 
