@@ -37,6 +37,7 @@ _NOT_NEGATIVE = (
     "max_stored_responses",
     "max_stored_response_bytes",
     "stream_retention_seconds",
+    "stream_replicas",
     "max_idle_per_address",
     "drain_seconds",
     "trace_slow_seconds",
@@ -151,6 +152,9 @@ class FrontendConfig(ModelFilesConfig):
     )
     stream_journal_bytes: int = setting(
         64 * 1024 * 1024, "Events of all such streams; a tenant has half of it", parse=parse_size
+    )
+    stream_replicas: int = setting(
+        1, "Other frontends that keep what each such stream is made again from; 0 for none"
     )
     max_connections: int = setting(4096, "HTTP connections open at once; more get 503")
     max_idle_per_address: int = setting(

@@ -32,6 +32,7 @@ from pagewire_frontend.http.kept_streams.keyed_streams import KeyedStreams
 from pagewire_frontend.http.kept_streams.local_streams import JournalLimits, LocalStreams
 from pagewire_frontend.http.openai.bodies import Bodies
 from pagewire_frontend.http.openai.information import GrpcPort
+from pagewire_frontend.http.openai.kept_answers.takeovers import Takeovers
 from pagewire_frontend.http.openai.streams import Streams
 from pagewire_frontend.http.responses.local import LocalResponses
 from pagewire_frontend.http.responses.store import StoreLimits
@@ -83,6 +84,7 @@ async def serve(config: FrontendConfig, context: ProcessContext) -> None:
         history=engine.history,
         listen=config.peer_address,
         peer_seconds=config.peer_seconds,
+        num_replicas=config.stream_replicas,
     )
     adapters = serving_adapters(config, engine.models.adapters)
     try:
@@ -309,12 +311,16 @@ async def _servers(
             access=_access(config, keys),
             exposition=group.metrics.exposition,
             directory=group.responses,
-            streams=Streams(streams, KeyedStreams(streams, group.streams, group.keys)),
+            streams=Streams(
+                streams, KeyedStreams(streams, group.streams, group.keys), group.recipes
+            ),
             kept_streams=group.streams,
             grpc_port=grpc_port,
             adapters=adapters,
             sleep_calls=SleepCalls(pool),
         )
+        takeovers = Takeovers(engine, bodies, keys, streams, group.recipes)
+        group.held.take_over = takeovers.begin
         http = _http_server(config, app, tls)
     try:
         rpc = await start_server(

@@ -103,6 +103,21 @@ class ApiKeys:
             raise AuthenticationError("the API key has expired")
         return Caller(found, self._usages.of(found), self._tenant_of(found))
 
+    def caller_of(self, digest: bytes | None) -> Caller | None:
+        """Return the caller with the key of this digest, for a request that it has made before at
+        another frontend; None without a digest.
+
+        Raises:
+            AuthenticationError: There is no such key any more.
+        """
+        if digest is None:
+            return None
+        self._read_again()
+        found = next((one for one in self._all() if one.digest == digest), None)
+        if found is None:
+            raise AuthenticationError("the API key of this stream is not valid any more")
+        return Caller(found, self._usages.of(found), self._tenant_of(found))
+
     def _tenant_of(self, key: ApiKey) -> str | None:
         """Return the tenant of a key. Keys without a name are tenants of their own, where there are
         several; an operator's may name any tenant, as the only key may."""

@@ -113,6 +113,10 @@ class Engine:
             names[not entry.has_output].append(entry.adapter.name)
         return names
 
+    def numerics(self, model: LoadedModel) -> bytes:
+        """Return a digest of what decides the bits of outputs; see SchedulerPool.known_numerics."""
+        return self._pool.known_numerics(model.name)
+
     def num_workers(self, model: LoadedModel) -> int:
         """Return how many attached workers serve `model`."""
         return self._pool.num_workers(model.name)
@@ -241,6 +245,7 @@ class Engine:
             deadline=arrived_at + seconds,
             selection=selection,
             marks=request.marks,
+            is_split=request.is_split,
         )
         session.meter.tokenize_began_at = began_at
         session.meter.tokenize_seconds = tokenize_seconds
@@ -376,7 +381,8 @@ def _journal_entry(
     seed = params.seed if params.seed is not None else secrets.randbits(64)
     salt, pooling = request.cache_salt, request.pooling
     return JournalEntry(
-        request_id=mint_request_id(),
+        request_id=request.request_id or mint_request_id(),
+        must_be_held=request.must_be_held,
         model=request.model.name,
         prompt_token_ids=token_ids,
         params=params.with_(seed=seed),

@@ -1,5 +1,6 @@
 """Joins this process to its group: the private listener, the peers, their responses and metrics."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,9 +11,12 @@ from pagewire_frontend.group.keys import GroupKeys
 from pagewire_frontend.group.membership import Membership
 from pagewire_frontend.group.metrics import GroupMetrics
 from pagewire_frontend.group.peer_client import Peer
-from pagewire_frontend.group.streams import GroupStreams
+from pagewire_frontend.group.recipes import GroupRecipes
+from pagewire_frontend.group.streams import GroupStreams, HeldStreams, PeerStreams
 from pagewire_frontend.http.kept_streams.directory import StreamDirectory
 from pagewire_frontend.http.kept_streams.keys import KeyDirectory, LocalKeys
+from pagewire_frontend.http.kept_streams.local_streams import LocalStreams
+from pagewire_frontend.http.kept_streams.recipes import RecipeMirror, RecipeStore
 from pagewire_frontend.http.responses.directory import ResponseDirectory
 from pagewire_frontend.http.responses.ids import gone, tag_of
 from pagewire_frontend.http.responses.items import Item
@@ -92,6 +96,8 @@ class Group:
 
     responses: ResponseDirectory
     streams: StreamDirectory
+    held: HeldStreams
+    recipes: RecipeMirror
     keys: KeyDirectory
     metrics: GroupMetrics
     peers: Sequence[Peer]
@@ -101,12 +107,13 @@ class Group:
 async def joined(
     membership: Membership,
     local: ResponseDirectory,
-    streams: StreamDirectory,
+    streams: LocalStreams,
     adapters: AdapterRegistry,
     *,
     history: RequestHistory,
     listen: Address | None,
     peer_seconds: float,
+    num_replicas: int = 1,
 ) -> AsyncIterator[Group]:
     """Answer the peers, and be able to ask them, while inside.
 
@@ -118,6 +125,7 @@ async def joined(
         membership: Names this process and its peers, which need not be there yet.
         listen: Address that the peers ask; None for no listener.
         peer_seconds: How long a peer may take to answer.
+        num_replicas: How many peers keep the recipe of each stream.
 
     Raises:
         StartupError: The address is taken.
@@ -127,6 +135,12 @@ async def joined(
         for name, address in membership.peers.items()
     }
     keys = LocalKeys()
+    lifetime = streams.limits.retention_seconds
+    store = RecipeStore(streams.limits.max_bytes, lifetime)
+    held = HeldStreams(streams, store)
+    recipes = GroupRecipes(
+        peers, num_replicas=num_replicas, kept_ids=streams.ids, lifetime_seconds=lifetime
+    )
     server = None
     if listen is not None:
         own = GroupDirectory(membership, local, {})
@@ -135,8 +149,9 @@ async def joined(
             lambda server: peer_service.register(
                 server,
                 own,
-                streams=streams,
+                streams=PeerStreams(membership.name, held, peers),
                 keys=keys,
+                recipes=store,
                 history=history,
                 exposition=own_exposition,
                 adapters=adapters,
@@ -145,19 +160,25 @@ async def joined(
             setting="--peer-listen",
         )
         await server.set_serving(True)
+    renewing = asyncio.create_task(recipes.run()) if recipes.is_on else None
     try:
         responses = GroupDirectory(membership, local, peers)
         others = list(peers.values())
-        found = GroupStreams(membership, streams, peers)
+        found = GroupStreams(membership, held, peers, num_replicas=num_replicas)
         owners = GroupKeys(membership, keys, peers)
         yield Group(
             responses=responses,
             streams=found,
+            held=held,
+            recipes=recipes,
             keys=owners,
             metrics=GroupMetrics(own_exposition, others),
             peers=others,
         )
     finally:
+        if renewing is not None:
+            renewing.cancel()
+            await asyncio.gather(renewing, return_exceptions=True)
         for peer in peers.values():
             await peer.close()
         if server is not None:

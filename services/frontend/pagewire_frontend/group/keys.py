@@ -3,6 +3,8 @@
 import hashlib
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 
 from pagewire_frontend.group.membership import Membership
 from pagewire_frontend.http.kept_streams.keys import KeyClaim, KeyDirectory, KeyHolder
@@ -32,13 +34,35 @@ class GroupKeys:
     async def claim(self, claim: KeyClaim) -> KeyHolder:
         """Return what the key stands for from now on.
 
+        A key that is given is noted at the next member, too, where others look when the owner
+        is gone; what that member knows from such a time is older, and holds.
+
         Raises:
             UnavailableError: No member answers; this process always does.
         """
-        last = UnavailableError("no frontend of this group answers")
-        for name in owners_of(claim.tenant, claim.key, list(self._members)):
+        owner, held, rest = await self._first(claim, self._order(claim))
+        if held != claim.holder:
+            return held
+        with suppress(UnavailableError):
+            _, noted, _ = await self._first(claim, rest)
+            if noted != claim.holder:
+                # The owner is new. Where the older stream is gone, this claim comes again.
+                older = replace(claim, holder=noted, instead_of=claim.holder.stream_id)
+                return await owner.claim(older)
+        return held
+
+    def _order(self, claim: KeyClaim) -> list[str]:
+        return owners_of(claim.tenant, claim.key, list(self._members))
+
+    async def _first(
+        self, claim: KeyClaim, names: list[str]
+    ) -> tuple[KeyDirectory, KeyHolder, list[str]]:
+        """Return the first member that answers, what it answers, and the members behind it."""
+        last = UnavailableError("no other frontend of this group answers")
+        for index, name in enumerate(names):
             try:
-                return await self._members[name].claim(claim)
+                member = self._members[name]
+                return member, await member.claim(claim), names[index + 1 :]
             except UnavailableError as error:
                 _logger.warning("an idempotency key goes to the next frontend: %s", error)
                 last = error

@@ -1,15 +1,22 @@
 """Client of another frontend of the group, over its private address."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from math import inf
 from typing import Any, Final
 
 import grpc.aio
 import orjson
 
+from pagewire_frontend.group.recipe_convert import recipe_to_message
 from pagewire_frontend.http.kept_streams.directory import StreamReading
-from pagewire_frontend.http.kept_streams.ids import StreamNotFoundError
+from pagewire_frontend.http.kept_streams.ids import (
+    StreamElsewhereError,
+    StreamLostError,
+    StreamNotFoundError,
+)
 from pagewire_frontend.http.kept_streams.keys import KeyClaim, KeyHolder
+from pagewire_frontend.http.kept_streams.recipes import Recipe
 from pagewire_frontend.http.responses.ids import ResponseNotFoundError
 from pagewire_frontend.http.responses.pending_response import Body
 from pagewire_protos.frontend.v1 import peer_pb2 as pb
@@ -24,6 +31,9 @@ from pagewire_shared.security.roles import LinkRole
 
 ADAPTER_SECONDS: Final = 60.0
 """Time in which a peer reads an adapter."""
+
+RECIPE_SECONDS: Final = 0.5
+"""Time in which a peer takes a recipe: the first event of a stream waits for it."""
 
 RENEWED_SECONDS: Final = 300.0
 """Time that calls have to end once a new certificate is used."""
@@ -105,6 +115,20 @@ class Peer:
         answer = await self._ask(self._stub().ClaimKey, request)
         return KeyHolder(answer.stream_id, answer.digest)
 
+    async def keep_recipe(self, recipe: Recipe) -> None:
+        """Have the recipe of a stream kept there."""
+        await self._ask(self._stub().KeepRecipe, recipe_to_message(recipe), RECIPE_SECONDS)
+
+    async def note_usage(self, stream_id: str, tenant: str | None, usage: bytes) -> None:
+        """Add the usage of a stream to its recipe there."""
+        request = pb.NoteUsageRequest(stream_id=stream_id, tenant=tenant, usage=usage)
+        await self._ask(self._stub().NoteUsage, request, RECIPE_SECONDS)
+
+    async def renew_recipes(self, stream_ids: Sequence[str]) -> None:
+        """Let the recipes of these streams live on there."""
+        request = pb.RenewRecipesRequest(stream_ids=stream_ids)
+        await self._ask(self._stub().RenewRecipes, request)
+
     async def explain(self, request: str) -> ExplainResponse:
         """Return where the time of one of its requests went."""
         asked = pb.ExplainOwnRequest(request=request)
@@ -163,9 +187,9 @@ class Peer:
             self._dial()
         return self._service
 
-    async def _ask(self, method: Any, request: Any) -> Any:
+    async def _ask(self, method: Any, request: Any, seconds: float | None = None) -> Any:
         try:
-            return await method(request, timeout=self._timeout_seconds)
+            return await method(request, timeout=min(seconds or inf, self._timeout_seconds))
         except grpc.aio.AioRpcError as error:
             raise self._reason(error) from error
 
@@ -186,8 +210,9 @@ class Peer:
         # The class exists in the frontend only: across processes its code identifies it.
         if reason.code == ResponseNotFoundError.code:
             return ResponseNotFoundError(reason.message)
-        if reason.code == StreamNotFoundError.code:
-            return StreamNotFoundError(reason.message)
+        for kind in (StreamNotFoundError, StreamElsewhereError, StreamLostError):
+            if reason.code == kind.code:
+                return kind(reason.message)
         return reason
 
     def _away(self) -> UnavailableError:

@@ -1,5 +1,5 @@
 """The gRPC service that peers of the group call, on a private address. Answers from this process
-only and never passes a question on."""
+only and never passes a question on, but of a stream that it could make again."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -10,8 +10,10 @@ import grpc.aio
 import orjson
 
 from pagewire_frontend.adapters.registry import AdapterRegistry
+from pagewire_frontend.group.recipe_convert import recipe_from_message
 from pagewire_frontend.http.kept_streams.directory import StreamDirectory
 from pagewire_frontend.http.kept_streams.keys import KeyClaim, KeyDirectory, KeyHolder
+from pagewire_frontend.http.kept_streams.recipes import RecipeStore
 from pagewire_frontend.http.responses.directory import ResponseDirectory
 from pagewire_frontend.traces.explain_convert import explained
 from pagewire_frontend.traces.history import RequestHistory
@@ -35,11 +37,13 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         *,
         streams: StreamDirectory,
         keys: KeyDirectory,
+        recipes: RecipeStore,
         history: RequestHistory,
         exposition: Callable[[], str],
         adapters: AdapterRegistry,
     ) -> None:
         self._keys = keys
+        self._recipes = recipes
         self._history = history
         self._responses = responses
         self._streams = streams
@@ -115,6 +119,27 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         held = await self._keys.claim(claim)
         return pb.ClaimKeyResponse(stream_id=held.stream_id, digest=held.digest)
 
+    async def KeepRecipe(
+        self, request: pb.KeepRecipeRequest, context: Context
+    ) -> pb.KeepRecipeResponse:
+        """Keep the recipe of a peer's stream."""
+        self._recipes.put(recipe_from_message(request))
+        return pb.KeepRecipeResponse()
+
+    async def NoteUsage(
+        self, request: pb.NoteUsageRequest, context: Context
+    ) -> pb.NoteUsageResponse:
+        """Add the usage of a peer's stream to its recipe."""
+        self._recipes.note_usage(request.stream_id, _tenant(request), request.usage)
+        return pb.NoteUsageResponse()
+
+    async def RenewRecipes(
+        self, request: pb.RenewRecipesRequest, context: Context
+    ) -> pb.RenewRecipesResponse:
+        """Let recipes live on whose streams are still kept."""
+        self._recipes.renew(request.stream_ids)
+        return pb.RenewRecipesResponse()
+
     async def ExplainOwn(
         self, request: pb.ExplainOwnRequest, context: Context
     ) -> pb.ExplainOwnResponse:
@@ -167,6 +192,7 @@ def register(
     *,
     streams: StreamDirectory,
     keys: KeyDirectory,
+    recipes: RecipeStore,
     history: RequestHistory,
     exposition: Callable[[], str],
     adapters: AdapterRegistry,
@@ -176,6 +202,7 @@ def register(
         responses,
         streams=streams,
         keys=keys,
+        recipes=recipes,
         history=history,
         exposition=exposition,
         adapters=adapters,

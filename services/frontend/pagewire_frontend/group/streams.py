@@ -1,43 +1,234 @@
-"""Finds kept streams over the whole group."""
+"""Finds kept streams over the whole group, and has those of lost frontends made again."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from typing import Final
 
+from pagewire_frontend.group.holders import holders_of, maker_of
 from pagewire_frontend.group.membership import Membership
 from pagewire_frontend.http.kept_streams.directory import StreamDirectory, StreamReading
-from pagewire_frontend.http.kept_streams.ids import stream_not_found, tag_of_stream
-from pagewire_shared.identity.frontend_tag import SLOT_DIGITS, slot_of
+from pagewire_frontend.http.kept_streams.ids import (
+    StreamElsewhereError,
+    StreamNotFoundError,
+    stream_elsewhere,
+    stream_not_found,
+    tag_of_stream,
+)
+from pagewire_frontend.http.kept_streams.kept_stream import KeptStream
+from pagewire_frontend.http.kept_streams.local_streams import LocalStreams
+from pagewire_frontend.http.kept_streams.recipes import TAKEOVERS, Recipe, RecipeStore
+from pagewire_shared.errors import PagewireError, UnavailableError
+
+SPARE_HOLDERS: Final = 2
+"""Members that are asked beyond those that keep recipes: some may have been away when the stream
+began."""
+
+MAX_LOSSES: Final = 3
+"""Frontends that a reading loses in a row, after which it ends."""
+
+TakeOver = Callable[[Recipe], KeptStream]
+"""Begins a stream again, under its id."""
+
+
+class HeldStreams:
+    """The streams of one process, and those that it makes again from recipes."""
+
+    def __init__(self, local: LocalStreams, recipes: RecipeStore) -> None:
+        self.local = local
+        self._recipes = recipes
+        self.take_over: TakeOver | None = None
+        """Set once requests can be served."""
+
+    def has(self, stream_id: str) -> bool:
+        """Whether a stream is here, or can only be here."""
+        return self.local.is_own(stream_id) or self.local.find(stream_id) is not None
+
+    def can_make(self, stream_id: str, tenant: str | None) -> bool:
+        """Whether the stream could be made again here."""
+        return self.take_over is not None and self._recipes.find(stream_id, tenant) is not None
+
+    async def read(self, stream_id: str, tenant: str | None, first: int) -> StreamReading:
+        """Begin to read a stream, which is made again if it is not here.
+
+        Raises:
+            StreamElsewhereError: There is no recipe of it.
+            StreamNotFoundError: See StreamDirectory.
+        """
+        stream = self.local.find(stream_id)
+        if stream is None and not self.local.is_own(stream_id):
+            # From here to the new stream nothing waits: one process makes it once.
+            recipe = self._recipes.find(stream_id, tenant)
+            if recipe is None or self.take_over is None:
+                raise stream_elsewhere(stream_id)
+            self.take_over(recipe)
+        reading = await self.local.read(stream_id, tenant, first)
+        made = self.local.find(stream_id)
+        if made is None or self.local.is_own(stream_id):
+            return reading
+        return StreamReading(self._made(made, reading), reading.close)
+
+    async def _made(self, stream: KeptStream, reading: StreamReading) -> AsyncIterator[list[bytes]]:
+        async for ready in reading.frames:
+            yield ready
+        if not stream.log.frames:
+            # What failed before its first event may be tried again.
+            self.local.drop(stream)
+            TAKEOVERS.labels("failed").inc()
+            raise stream.error or UnavailableError("the server stops")
+
+
+class PeerStreams:
+    """The StreamDirectory of questions that peers ask: of what is here, or is to be made again here
+    because those that come first do not have it."""
+
+    def __init__(self, name: str, held: HeldStreams, peers: Mapping[str, StreamDirectory]) -> None:
+        self._name = name
+        self._held = held
+        self._peers = peers
+
+    async def read(self, stream_id: str, tenant: str | None, first: int) -> StreamReading:
+        """Begin to read a stream; see HeldStreams.read."""
+        if not self._held.has(stream_id) and self._held.can_make(stream_id, tenant):
+            # The one that asks may not reach them while they are there.
+            for name in _path(stream_id, [self._name, *self._peers]):
+                if name == self._name:
+                    break
+                try:
+                    return await self._peers[name].read(stream_id, tenant, first)
+                except (StreamElsewhereError, UnavailableError):
+                    continue
+        return await self._held.read(stream_id, tenant, first)
 
 
 class GroupStreams:
-    """A StreamDirectory over the whole group: asks the process that made a stream."""
+    """A StreamDirectory over the whole group: asks the process that made a stream, and where it is
+    gone those that keep its recipe."""
 
     def __init__(
         self,
         membership: Membership,
-        local: StreamDirectory,
+        held: HeldStreams,
         peers: Mapping[str, StreamDirectory],
+        *,
+        num_replicas: int,
     ) -> None:
         """Create the directory of one process.
 
         Args:
             peers: Directories by name.
+            num_replicas: How many members keep the recipe of a stream.
         """
-        self._tag = membership.tag
-        self._local = local
-        self._peers = {slot_of(name): peer for name, peer in peers.items()}
+        self._members: dict[str, StreamDirectory] = {membership.name: held, **peers}
+        self._held = held
+        self._most = num_replicas + SPARE_HOLDERS if num_replicas else 0
 
     async def read(self, stream_id: str, tenant: str | None, first: int) -> StreamReading:
         """Begin to read a stream from event number `first` on.
 
         Raises:
             StreamNotFoundError: No process keeps it.
-            UnavailableError: The peer that may keep it does not answer.
+            StreamLostError: Its process is gone, and its tokens may differ when made again.
+            UnavailableError: A peer that may keep it does not answer.
         """
-        tag = tag_of_stream(stream_id)
-        if tag is None or tag == self._tag:
-            return await self._local.read(stream_id, tenant, first)
-        peer = self._peers.get(tag[:SLOT_DIGITS])
-        if peer is None:
-            # Made by no process of the group, or by an earlier process of its name.
+        if self._held.has(stream_id):
+            return await self._held.read(stream_id, tenant, first)
+        if tag_of_stream(stream_id) is None:
             raise stream_not_found(stream_id)
-        return await peer.read(stream_id, tenant, first)
+        reading = await self._open(stream_id, tenant, first)
+        return _Followed(self._open, stream_id, tenant, first, reading).reading()
+
+    async def _open(self, stream_id: str, tenant: str | None, first: int) -> StreamReading:
+        maker = maker_of(stream_id, self._members)
+        away: UnavailableError | None = None
+        for name in _path(stream_id, self._members)[: 1 + self._most]:
+            try:
+                reading = await self._members[name].read(stream_id, tenant, first)
+                if name != maker:
+                    # Making it may fail: the reader is to get that as its status.
+                    reading = await _begun(reading)
+            except StreamElsewhereError:
+                continue
+            except UnavailableError as error:
+                away = error
+                continue
+            return reading
+        raise away or stream_not_found(stream_id)
+
+
+def _path(stream_id: str, names: Iterable[str]) -> list[str]:
+    """Return the members in the order in which they are asked: the maker first."""
+    names = list(names)
+    maker = maker_of(stream_id, names)
+    return [*([] if maker is None else [maker]), *holders_of(stream_id, names)]
+
+
+async def _begun(reading: StreamReading) -> StreamReading:
+    """Return a reading with its first events, if it has any."""
+    try:
+        first = await anext(reading.frames, None)
+    except BaseException:
+        reading.close()
+        raise
+    return StreamReading(_joined(first, reading.frames), reading.close)
+
+
+async def _joined(
+    first: list[bytes] | None, rest: AsyncIterator[list[bytes]]
+) -> AsyncIterator[list[bytes]]:
+    if first is not None:
+        yield first
+        async for ready in rest:
+            yield ready
+
+
+class _Followed:
+    """A reading that goes on elsewhere when its frontend is lost meanwhile."""
+
+    def __init__(
+        self,
+        find: Callable[[str, str | None, int], Awaitable[StreamReading]],
+        stream_id: str,
+        tenant: str | None,
+        first: int,
+        reading: StreamReading,
+    ) -> None:
+        self._find = find
+        self._asked = stream_id, tenant
+        self._first = first
+        self._current = reading
+        self._is_closed = False
+        self._num_losses = 0
+        """Losses in a row, without an event between them."""
+
+    def reading(self) -> StreamReading:
+        """Return it."""
+        return StreamReading(self._frames(), self._close)
+
+    async def _frames(self) -> AsyncIterator[list[bytes]]:
+        while True:
+            try:
+                async for ready in self._current.frames:
+                    self._first += len(ready)
+                    self._num_losses = 0
+                    yield ready
+                return
+            except UnavailableError as lost:
+                await self._go_on(lost)
+
+    async def _go_on(self, lost: PagewireError) -> None:
+        self._current.close()
+        self._num_losses += 1
+        if self._num_losses > MAX_LOSSES:
+            raise lost
+        try:
+            found = await self._find(*self._asked, self._first)
+        except StreamNotFoundError:
+            # The frontend is lost with its stream, which the reader knows to have been there.
+            raise lost from None
+        if self._is_closed:
+            found.close()
+            raise lost
+        self._current = found
+
+    def _close(self) -> None:
+        self._is_closed = True
+        self._current.close()

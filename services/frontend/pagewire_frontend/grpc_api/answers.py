@@ -100,7 +100,7 @@ class CallSource:
         self._shown = shown
         self._session: Session | None = None
 
-    async def events(self) -> AsyncIterator[bytes]:
+    async def events(self, stream_id: str) -> AsyncIterator[bytes]:
         """Yield one serialized message at a time."""
         self._session = session = await open_session(self._engine, self._asked)
         held: list[bytes] = []

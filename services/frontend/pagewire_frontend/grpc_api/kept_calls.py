@@ -13,6 +13,7 @@ from pagewire_frontend.grpc_api.stall_watch import STALLED, StallWatch
 from pagewire_frontend.http.kept_streams.directory import StreamDirectory, StreamReading
 from pagewire_frontend.http.kept_streams.headers import ON_DISCONNECT, continues
 from pagewire_frontend.http.kept_streams.ids import CALL_KIND, require_kind
+from pagewire_frontend.http.kept_streams.kept_stream import KeptStream
 from pagewire_frontend.http.kept_streams.keyed_streams import EventSource, KeyedStreams, RequestKey
 from pagewire_frontend.http.kept_streams.keys import KeyDirectory, checked_key
 from pagewire_frontend.http.kept_streams.local_streams import LocalStreams
@@ -128,7 +129,7 @@ class KeptCalls:
         """Yield the messages of an answer, which `source` makes or another call has made."""
         tenant, metadata = current_tenant(), []
         if keeping.key is None:
-            stream = self._local.keep(source.events(), source.close, tenant, framing=CALL_FRAMING)
+            stream = self._keep(source, tenant)
             reading, stream_id = self._local.reading(stream, 0), stream.stream_id
         else:
             wanted = RequestKey(keeping.key, tenant, _digest(request))
@@ -137,6 +138,16 @@ class KeptCalls:
             metadata = [(REPLAYED, "true")] if found.is_joined else []
         async for message in self._read(reading, stream_id, 0, metadata, context, kind):
             yield message
+
+    def _keep(self, source: EventSource, tenant: str | None) -> KeptStream:
+        stream_id = self._local.mint(CALL_FRAMING)
+        return self._local.keep(
+            source.events(stream_id),
+            source.close,
+            tenant,
+            framing=CALL_FRAMING,
+            stream_id=stream_id,
+        )
 
     async def resume(
         self, request: pb.ResumeRequest, context: Context

@@ -7,6 +7,7 @@ from typing import Any
 from pagewire_frontend.models.model_registry import LoadedModel
 from pagewire_frontend.session.events import Closed, Delta, Event, Finished, FinishReason
 from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
 
@@ -58,6 +59,9 @@ class GenerationRequest:
         pooling: Set when a vector is wanted and no text; `params` has no meaning then.
         prediction: What the answer is expected to be; None for nothing.
         marks: What stands for tokens in the text of the answer, by token id.
+        request_id: Its id; drawn when None.
+        must_be_held: Only go on with a request of that id that a scheduler has.
+        is_split: Tokens are delivered one by one, however many come at once.
     """
 
     model: LoadedModel
@@ -70,6 +74,9 @@ class GenerationRequest:
     timeout_seconds: float | None = None
     prediction: str | None = None
     marks: Mapping[int, str] = field(default_factory=dict)
+    request_id: RequestId | None = None
+    must_be_held: bool = False
+    is_split: bool = False
 
 
 def check_continuation(add_generation_prompt: bool, continue_final_message: bool) -> None:

@@ -169,6 +169,7 @@ def submit_message(
         remaining_ms=remaining_ms,
         age_ms=age_ms,
         predicted_token_ids=pack_u32(record.predicted_token_ids),
+        must_be_held=record.must_be_held,
     )
     if record.adapter is not None:
         submit.adapter = record.adapter.adapter_id

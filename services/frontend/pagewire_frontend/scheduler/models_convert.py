@@ -16,6 +16,7 @@ class OfferedModel:
 
     Attributes:
         adapter_shapes: What an adapter has to fit: all of them.
+        is_exact: Whether all workers compute a request to the same bits at any time.
     """
 
     name: str
@@ -27,6 +28,7 @@ class OfferedModel:
     max_adapter_rank: int = 0
     max_adapters: int = 0
     adapter_shapes: tuple[ModelShapes, ...] = ()
+    is_exact: bool = False
 
 
 def served_models(message: pb.ServedModels) -> dict[str, OfferedModel]:
@@ -51,6 +53,7 @@ def served_models(message: pb.ServedModels) -> dict[str, OfferedModel]:
             model.max_adapter_rank,
             model.max_adapters,
             tuple(_shapes(one.SerializeToString()) for one in model.adapter_shapes),
+            model.is_exact,
         )
         for model in message.models
     }

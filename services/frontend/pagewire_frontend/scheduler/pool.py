@@ -2,6 +2,7 @@
 requests that none serves at the moment. Owns the links; never looks into tokens."""
 
 import asyncio
+import hashlib
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
@@ -135,6 +136,17 @@ class SchedulerPool:
         """Return the block naming of most workers of `model`; None while no worker serves it."""
         served = (link.served.get(model) for link in self._links)
         return next((one.namings[0] for one in served if one and one.namings), None)
+
+    def known_numerics(self, model: str) -> bytes:
+        """Return a digest of what decides the bits of the outputs of `model`; empty where another
+        run of a request may give others, and without a worker."""
+        served = [one for link in self._links if (one := link.served.get(model)) and one.namings]
+        ways = {
+            one.namings[0].model_fingerprint + one.namings[0].layout_fingerprint for one in served
+        }
+        if len(ways) != 1 or not all(one.is_exact for one in served):
+            return b""
+        return hashlib.sha256(ways.pop()).digest()
 
     def known_rank(self, model: str) -> int | None:
         """Return the largest rank of an adapter that all cells with workers of `model` take.

@@ -89,6 +89,7 @@ class JournalEntry:
         num_faults: Schedulers that failed while they worked on it.
         adapter: The adapter that it began with; None for the model alone.
         predicted_token_ids: What the client expects the output to be; None for nothing.
+        must_be_held: A scheduler refuses the request unless it has it already.
     """
 
     request_id: RequestId
@@ -111,6 +112,7 @@ class JournalEntry:
     num_faults: int = 0
     adapter: AdapterUse | None = None
     predicted_token_ids: Sequence[int] | None = None
+    must_be_held: bool = False
 
     def __post_init__(self) -> None:
         assert self.params.seed is not None, "the seed is drawn before the entry is opened"
@@ -183,6 +185,8 @@ class JournalEntry:
             prompt_blocks=self.prompt_blocks,
             adapter=self.adapter,
             predicted_token_ids=self.predicted_token_ids or (),
+            # Later on its tokens are in this journal.
+            must_be_held=self.must_be_held and self.epoch == 0,
         )
 
     def detach(self) -> None:

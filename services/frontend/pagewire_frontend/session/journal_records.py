@@ -81,6 +81,7 @@ class SubmitRecord:
     prompt_blocks: PromptBlocks | None = None
     adapter: AdapterUse | None = None
     predicted_token_ids: Sequence[int] = ()
+    must_be_held: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,12 +41,14 @@ class PromptOutputBuffer:
 class OutputBuffer:
     """Output of a request, filled by the session and emptied by its reader."""
 
-    def __init__(self, selection: Selection | None) -> None:
+    def __init__(self, selection: Selection | None, *, is_split: bool = False) -> None:
         """Create the output buffer.
 
         Args:
             selection: Chooses among all choices once they have ended; None for all.
+            is_split: Deltas are not merged; not with a selection.
         """
+        self._is_split = is_split
         self._selection = selection
         self._prompt = PromptOutputBuffer()
         self._is_prompt_complete = False
@@ -64,7 +66,8 @@ class OutputBuffer:
     def put_delta(self, delta: Delta) -> None:
         """Add the next tokens of a choice and their text."""
         self.is_empty = False
-        waiting = self._deltas.setdefault(delta.choice, delta)
+        key = len(self._deltas) if self._is_split else delta.choice
+        waiting = self._deltas.setdefault(key, delta)
         if waiting is not delta:
             waiting.token_ids += delta.token_ids
             waiting.logprobs += delta.logprobs

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from pagewire_frontend.access.key_usage import Ticket
 from pagewire_frontend.models.detokenizer import StreamTokenizer
-from pagewire_frontend.session.choice_text import NO_MARKS, ChoiceText, natural_end
+from pagewire_frontend.session.choice_text import NO_MARKS, ChoiceEvent, ChoiceText, natural_end
 from pagewire_frontend.session.events import (
     Closed,
     Delta,
@@ -70,6 +70,7 @@ class Session:
         deadline: float | None,
         selection: Selection | None = None,
         marks: Mapping[int, str] = NO_MARKS,
+        is_split: bool = False,
     ) -> None:
         """Create the session.
 
@@ -78,6 +79,7 @@ class Session:
             deadline: End of the time for the request, likewise; None without one.
             selection: Holds everything back until all choices have ended.
             marks: What stands for tokens in the text, by token id.
+            is_split: Each token is an event of its own.
         """
         self.entry = entry
         self.carrier: SessionLink | None = None
@@ -88,7 +90,8 @@ class Session:
         self._selection = selection
         self._marks = marks
         self._texts = self._new_texts()
-        self._output = OutputBuffer(selection)
+        self._is_split = is_split and selection is None
+        self._output = OutputBuffer(selection, is_split=self._is_split)
         self._error: PagewireError | None = None
         self._is_taken = False
         self._wake = asyncio.Event()
@@ -172,17 +175,35 @@ class Session:
         if num_known:
             first_position += num_known
             token_ids, logprobs = token_ids[num_known:], logprobs[num_known:]
-        num_taken, text, stop_string = self._texts[choice].push(token_ids)
+        if self._is_split:
+            pushed = self._push_split(choice, first_position, token_ids, logprobs)
+        else:
+            pushed = self._texts[choice].push(token_ids)
+        num_taken, text, stop_string = pushed
         if self.meter.first_at is None:
             self.meter.first_output(now, num_cached_tokens, epoch, choice)
         self.meter.latencies[choice].chunk(num_taken, now)
-        if self._on_text is None or not self._output.is_empty or not self._on_text(text):
+        if self._is_split:
+            self._wake_reader()
+        elif self._on_text is None or not self._output.is_empty or not self._on_text(text):
             taken = token_ids[:num_taken], text, logprobs[:num_taken]
             self._output.put_delta(Delta(choice, first_position, *taken))
             self._wake_reader()
         if stop_string is not None:
             self._stop(choice, first_position + num_taken, stop_string)
         return ACCEPTED
+
+    def _push_split(
+        self, choice: int, first: int, token_ids: list[int], logprobs: list[TokenLogprob]
+    ) -> ChoiceEvent:
+        """Put an event for each token, and return what ChoiceText.push returns of them all."""
+        for index, token_id in enumerate(token_ids):
+            _, text, stop_string = self._texts[choice].push([token_id])
+            taken = [token_id], text, logprobs[index : index + 1]
+            self._output.put_delta(Delta(choice, first + index, *taken))
+            if stop_string is not None:
+                return index + 1, "", stop_string
+        return len(token_ids), "", None
 
     def _stop(self, choice: int, num_tokens: int, stop_string: str) -> None:
         """End a choice at a stop string, after `num_tokens` of its tokens."""

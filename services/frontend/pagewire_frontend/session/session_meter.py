@@ -35,7 +35,8 @@ class SessionMeter:
         self._label, self._parent = LABEL.get(), PARENT.get()
         self.first_at: float | None = None
         """Time of the first output."""
-        self._num_cached_tokens = 0
+        self.num_cached_tokens = 0
+        """Tokens of the prompt that were not computed, known with the first output."""
         self._cached_tiers: CachedTiers = {}
         self._reported_tiers: dict[tuple[int, int], CachedTiers] = {}
         self._first_source: tuple[int, int] | None = None
@@ -61,7 +62,7 @@ class SessionMeter:
             return
         self.first_at = now
         self._first_source = epoch, choice
-        self._num_cached_tokens = num_cached_tokens
+        self.num_cached_tokens = num_cached_tokens
         reported, self._reported_tiers = self._reported_tiers, {}
         self.note_cached(epoch, choice, reported.get((epoch, choice), {}))
         entry = self._entry
@@ -95,7 +96,7 @@ class SessionMeter:
             return
         is_first = (epoch, choice) == self._first_source
         # Tiers that contradict the number are not shown.
-        if is_first and sum(tiers.values()) == self._num_cached_tokens:
+        if is_first and sum(tiers.values()) == self.num_cached_tokens:
             self._cached_tiers = tiers
 
     def note_predicted(self, epoch: int, choice: int, predicted: PredictedTokens) -> None:
@@ -144,7 +145,7 @@ class SessionMeter:
         return Usage(
             len(self._entry.prompt_token_ids),
             sum(choice.next_position for choice in choices),
-            self._num_cached_tokens,
+            self.num_cached_tokens,
             self._cached_tiers,
             tuple(self._timeline(choice) for choice in order),
             self._predicted_tokens(),
@@ -192,7 +193,7 @@ class SessionMeter:
             self._entry,
             error,
             label=self._label,
-            num_cached_tokens=self._num_cached_tokens,
+            num_cached_tokens=self.num_cached_tokens,
             num_recoveries=self.num_recoveries,
             first_token_seconds=None if first is None else first - self.arrived_at,
             total_seconds=time.monotonic() - self.arrived_at,
@@ -215,7 +216,7 @@ class SessionMeter:
             first_at=self.first_at,
             ended_at=time.monotonic(),
             num_prompt=len(entry.prompt_token_ids),
-            num_cached=self._num_cached_tokens,
+            num_cached=self.num_cached_tokens,
             num_resubmits=entry.num_resubmits,
             max_tokens=entry.params.max_tokens if is_text else None,
             temperature=entry.params.temperature if is_text else None,

@@ -129,6 +129,7 @@ def submission(
         adapter=adapter_of(message),
         adapter_sources=adapter_sources(message),
         predicted_token_ids=array_u32(message.predicted_token_ids),
+        must_be_held=message.must_be_held,
         highest_prompt_id=int(prompt.max()) if len(prompt) else None,
     )
 
@@ -170,6 +171,7 @@ def served_models(models: Sequence[tuple[ModelInfo, int]]) -> pb.ServedModels:
                 embedding_size=model.embedding_size,
                 max_adapter_rank=model.max_adapter_rank,
                 max_adapters=model.max_adapters,
+                is_exact=model.is_exact,
                 adapter_shapes=shape_messages(model),
                 namings=[
                     pb.BlockNaming(

@@ -80,6 +80,7 @@ def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
         adapter_shapes=adapter_shapes(hello),
         warm_adapters=warm_adapters(hello.warm_adapters),
         max_drafts=min(capacity.max_drafts, MAX_DRAFTS),
+        is_exact=hello.is_exact,
         can_sleep=hello.can_sleep,
         sleep_after=hello.sleep_after_ms / 1000,
         sleep=sleep_from_message(hello.sleep) if hello.HasField("sleep") else None,

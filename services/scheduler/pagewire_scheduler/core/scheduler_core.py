@@ -32,7 +32,7 @@ from pagewire_scheduler.core.routing.draining import Draining
 from pagewire_scheduler.core.routing.placement import SoonestFirstToken
 from pagewire_scheduler.core.routing.queues import ModelQueues
 from pagewire_scheduler.core.routing.resubmit import (
-    check_resubmit,
+    held_request,
     is_resend,
     renew,
     resend_positions,
@@ -281,9 +281,8 @@ class SchedulerCore:
         frontend = self.frontends[frontend_id]
         try:
             check_submission(submission)
-            known = self.requests.get(submission.request_id)
+            known = held_request(self.requests, self.frontends, frontend, submission)
             if known is not None:
-                check_resubmit(known, frontend_id, submission)
                 if known.submission.epoch == submission.epoch:
                     return self._resend(known, submission)
                 self._drop(known)

@@ -96,6 +96,7 @@ def hello_to_message(
         cell=cell,
         warm_adapters=b"".join(warm_adapters),
         adapter_shapes=_shapes(info.adapter_shapes),
+        is_exact=info.is_exact,
     )
 
 

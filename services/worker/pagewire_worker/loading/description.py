@@ -72,6 +72,7 @@ def describe(
         max_adapter_rank=config.max_lora_rank if config.enable_lora else 0,
         adapter_shapes=model.adapters.shapes if model.adapters is not None else None,
         max_drafts=most_drafts(config),
+        is_exact=backend.is_exact,
     )
 
 

@@ -22,7 +22,7 @@ class ReplicaInfo:
     adapter slots, 0 if it takes no adapters, and `max_adapter_rank` is their largest rank.
     `adapter_shapes` is what an adapter has to fit.
     `max_drafts` is the number of drafts per sequence and step that it verifies, 0 if it does not
-    speculate.
+    speculate. `is_exact` is set if a sequence gets the same bits however it is batched.
     """
 
     worker_id: bytes
@@ -51,6 +51,7 @@ class ReplicaInfo:
     max_adapter_rank: int = 0
     adapter_shapes: ModelShapes | None = None
     max_drafts: int = 0
+    is_exact: bool = False
 
     @property
     def layout(self) -> BlockLayout:

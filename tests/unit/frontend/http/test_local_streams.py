@@ -29,7 +29,7 @@ class Source:
         for part in parts:
             self.queue.put_nowait(part)
 
-    async def events(self) -> AsyncIterator[bytes]:
+    async def events(self, stream_id: str = "") -> AsyncIterator[bytes]:
         while (part := await self.queue.get()) is not None:
             if isinstance(part, Exception):
                 raise part

@@ -129,6 +129,58 @@ class ClaimKeyResponse(_message.Message):
     digest: bytes
     def __init__(self, stream_id: _Optional[str] = ..., digest: _Optional[bytes] = ...) -> None: ...
 
+class KeepRecipeRequest(_message.Message):
+    __slots__ = ("stream_id", "tenant", "key_digest", "path", "body", "secret", "created", "digest", "numerics", "cached_tokens")
+    STREAM_ID_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    KEY_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    NUMERICS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    stream_id: str
+    tenant: str
+    key_digest: bytes
+    path: str
+    body: bytes
+    secret: bytes
+    created: int
+    digest: bytes
+    numerics: bytes
+    cached_tokens: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, stream_id: _Optional[str] = ..., tenant: _Optional[str] = ..., key_digest: _Optional[bytes] = ..., path: _Optional[str] = ..., body: _Optional[bytes] = ..., secret: _Optional[bytes] = ..., created: _Optional[int] = ..., digest: _Optional[bytes] = ..., numerics: _Optional[bytes] = ..., cached_tokens: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class KeepRecipeResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class NoteUsageRequest(_message.Message):
+    __slots__ = ("stream_id", "tenant", "usage")
+    STREAM_ID_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    stream_id: str
+    tenant: str
+    usage: bytes
+    def __init__(self, stream_id: _Optional[str] = ..., tenant: _Optional[str] = ..., usage: _Optional[bytes] = ...) -> None: ...
+
+class NoteUsageResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RenewRecipesRequest(_message.Message):
+    __slots__ = ("stream_ids",)
+    STREAM_IDS_FIELD_NUMBER: _ClassVar[int]
+    stream_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, stream_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RenewRecipesResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class ExplainOwnRequest(_message.Message):
     __slots__ = ("request",)
     REQUEST_FIELD_NUMBER: _ClassVar[int]

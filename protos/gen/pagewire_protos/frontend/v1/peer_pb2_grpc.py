@@ -31,7 +31,8 @@ class PeerServiceStub(object):
 
     A stored response lives in the process that made it, whose tag is part of the
     response's id. Another frontend that is asked for it passes the question on.
-    A frontend answers for itself and never passes on what a peer asked.
+    A frontend answers for itself and never passes on what a peer asked, except for a stream
+    whose recipe it keeps: it asks the process that made the stream first.
 
     Errors carry an ErrorDetail. NOT_FOUND: no such response of this tenant, or the
     process that held it is gone.
@@ -83,6 +84,21 @@ class PeerServiceStub(object):
                 request_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.ClaimKeyRequest.SerializeToString,
                 response_deserializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.ClaimKeyResponse.FromString,
                 _registered_method=True)
+        self.KeepRecipe = channel.unary_unary(
+                '/pagewire.frontend.v1.PeerService/KeepRecipe',
+                request_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.KeepRecipeRequest.SerializeToString,
+                response_deserializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.KeepRecipeResponse.FromString,
+                _registered_method=True)
+        self.NoteUsage = channel.unary_unary(
+                '/pagewire.frontend.v1.PeerService/NoteUsage',
+                request_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.NoteUsageRequest.SerializeToString,
+                response_deserializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.NoteUsageResponse.FromString,
+                _registered_method=True)
+        self.RenewRecipes = channel.unary_unary(
+                '/pagewire.frontend.v1.PeerService/RenewRecipes',
+                request_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.RenewRecipesRequest.SerializeToString,
+                response_deserializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.RenewRecipesResponse.FromString,
+                _registered_method=True)
         self.ExplainOwn = channel.unary_unary(
                 '/pagewire.frontend.v1.PeerService/ExplainOwn',
                 request_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.ExplainOwnRequest.SerializeToString,
@@ -106,7 +122,8 @@ class PeerServiceServicer(object):
 
     A stored response lives in the process that made it, whose tag is part of the
     response's id. Another frontend that is asked for it passes the question on.
-    A frontend answers for itself and never passes on what a peer asked.
+    A frontend answers for itself and never passes on what a peer asked, except for a stream
+    whose recipe it keeps: it asks the process that made the stream first.
 
     Errors carry an ErrorDetail. NOT_FOUND: no such response of this tenant, or the
     process that held it is gone.
@@ -164,6 +181,28 @@ class PeerServiceServicer(object):
 
     def ClaimKey(self, request, context):
         """Gives an idempotency key to a stream, unless it is another's. Answers whose it is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def KeepRecipe(self, request, context):
+        """Keeps the recipe of a peer's stream, from which it can be made again. Bounded: it may be
+        dropped for newer ones.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def NoteUsage(self, request, context):
+        """Adds to a recipe the token counts that its stream ends with.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenewRecipes(self, request, context):
+        """Says that streams are still kept; recipes that this is not said of expire.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -233,6 +272,21 @@ def add_PeerServiceServicer_to_server(servicer, server):
                     request_deserializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.ClaimKeyRequest.FromString,
                     response_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.ClaimKeyResponse.SerializeToString,
             ),
+            'KeepRecipe': grpc.unary_unary_rpc_method_handler(
+                    servicer.KeepRecipe,
+                    request_deserializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.KeepRecipeRequest.FromString,
+                    response_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.KeepRecipeResponse.SerializeToString,
+            ),
+            'NoteUsage': grpc.unary_unary_rpc_method_handler(
+                    servicer.NoteUsage,
+                    request_deserializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.NoteUsageRequest.FromString,
+                    response_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.NoteUsageResponse.SerializeToString,
+            ),
+            'RenewRecipes': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenewRecipes,
+                    request_deserializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.RenewRecipesRequest.FromString,
+                    response_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.RenewRecipesResponse.SerializeToString,
+            ),
             'ExplainOwn': grpc.unary_unary_rpc_method_handler(
                     servicer.ExplainOwn,
                     request_deserializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.ExplainOwnRequest.FromString,
@@ -262,7 +316,8 @@ class PeerService(object):
 
     A stored response lives in the process that made it, whose tag is part of the
     response's id. Another frontend that is asked for it passes the question on.
-    A frontend answers for itself and never passes on what a peer asked.
+    A frontend answers for itself and never passes on what a peer asked, except for a stream
+    whose recipe it keeps: it asks the process that made the stream first.
 
     Errors carry an ErrorDetail. NOT_FOUND: no such response of this tenant, or the
     process that held it is gone.
@@ -474,6 +529,87 @@ class PeerService(object):
             '/pagewire.frontend.v1.PeerService/ClaimKey',
             pagewire_dot_frontend_dot_v1_dot_peer__pb2.ClaimKeyRequest.SerializeToString,
             pagewire_dot_frontend_dot_v1_dot_peer__pb2.ClaimKeyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def KeepRecipe(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pagewire.frontend.v1.PeerService/KeepRecipe',
+            pagewire_dot_frontend_dot_v1_dot_peer__pb2.KeepRecipeRequest.SerializeToString,
+            pagewire_dot_frontend_dot_v1_dot_peer__pb2.KeepRecipeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def NoteUsage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pagewire.frontend.v1.PeerService/NoteUsage',
+            pagewire_dot_frontend_dot_v1_dot_peer__pb2.NoteUsageRequest.SerializeToString,
+            pagewire_dot_frontend_dot_v1_dot_peer__pb2.NoteUsageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenewRecipes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pagewire.frontend.v1.PeerService/RenewRecipes',
+            pagewire_dot_frontend_dot_v1_dot_peer__pb2.RenewRecipesRequest.SerializeToString,
+            pagewire_dot_frontend_dot_v1_dot_peer__pb2.RenewRecipesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -18,7 +18,8 @@ class PeerServiceStub:
 
     A stored response lives in the process that made it, whose tag is part of the
     response's id. Another frontend that is asked for it passes the question on.
-    A frontend answers for itself and never passes on what a peer asked.
+    A frontend answers for itself and never passes on what a peer asked, except for a stream
+    whose recipe it keeps: it asks the process that made the stream first.
 
     Errors carry an ErrorDetail. NOT_FOUND: no such response of this tenant, or the
     process that held it is gone.
@@ -43,6 +44,14 @@ class PeerServiceStub:
     """Returns the events of a stream that goes on without its client. The first answer is empty."""
     ClaimKey: _aio.UnaryUnaryMultiCallable[_peer_pb2.ClaimKeyRequest, _peer_pb2.ClaimKeyResponse]
     """Gives an idempotency key to a stream, unless it is another's. Answers whose it is."""
+    KeepRecipe: _aio.UnaryUnaryMultiCallable[_peer_pb2.KeepRecipeRequest, _peer_pb2.KeepRecipeResponse]
+    """Keeps the recipe of a peer's stream, from which it can be made again. Bounded: it may be
+    dropped for newer ones.
+    """
+    NoteUsage: _aio.UnaryUnaryMultiCallable[_peer_pb2.NoteUsageRequest, _peer_pb2.NoteUsageResponse]
+    """Adds to a recipe the token counts that its stream ends with."""
+    RenewRecipes: _aio.UnaryUnaryMultiCallable[_peer_pb2.RenewRecipesRequest, _peer_pb2.RenewRecipesResponse]
+    """Says that streams are still kept; recipes that this is not said of expire."""
     ExplainOwn: _aio.UnaryUnaryMultiCallable[_peer_pb2.ExplainOwnRequest, _peer_pb2.ExplainOwnResponse]
     """Explains a request that ended at this process."""
     GetMetrics: _aio.UnaryUnaryMultiCallable[_peer_pb2.GetMetricsRequest, _peer_pb2.GetMetricsResponse]
@@ -56,7 +65,8 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
 
     A stored response lives in the process that made it, whose tag is part of the
     response's id. Another frontend that is asked for it passes the question on.
-    A frontend answers for itself and never passes on what a peer asked.
+    A frontend answers for itself and never passes on what a peer asked, except for a stream
+    whose recipe it keeps: it asks the process that made the stream first.
 
     Errors carry an ErrorDetail. NOT_FOUND: no such response of this tenant, or the
     process that held it is gone.
@@ -127,6 +137,32 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_peer_pb2.ClaimKeyRequest, _peer_pb2.ClaimKeyResponse],
     ) -> _abc.Awaitable[_peer_pb2.ClaimKeyResponse]:
         """Gives an idempotency key to a stream, unless it is another's. Answers whose it is."""
+
+    @_abc_1.abstractmethod
+    def KeepRecipe(
+        self,
+        request: _peer_pb2.KeepRecipeRequest,
+        context: _aio.ServicerContext[_peer_pb2.KeepRecipeRequest, _peer_pb2.KeepRecipeResponse],
+    ) -> _abc.Awaitable[_peer_pb2.KeepRecipeResponse]:
+        """Keeps the recipe of a peer's stream, from which it can be made again. Bounded: it may be
+        dropped for newer ones.
+        """
+
+    @_abc_1.abstractmethod
+    def NoteUsage(
+        self,
+        request: _peer_pb2.NoteUsageRequest,
+        context: _aio.ServicerContext[_peer_pb2.NoteUsageRequest, _peer_pb2.NoteUsageResponse],
+    ) -> _abc.Awaitable[_peer_pb2.NoteUsageResponse]:
+        """Adds to a recipe the token counts that its stream ends with."""
+
+    @_abc_1.abstractmethod
+    def RenewRecipes(
+        self,
+        request: _peer_pb2.RenewRecipesRequest,
+        context: _aio.ServicerContext[_peer_pb2.RenewRecipesRequest, _peer_pb2.RenewRecipesResponse],
+    ) -> _abc.Awaitable[_peer_pb2.RenewRecipesResponse]:
+        """Says that streams are still kept; recipes that this is not said of expire."""
 
     @_abc_1.abstractmethod
     def ExplainOwn(

@@ -131,7 +131,7 @@ class ServedModels(_message.Message):
     def __init__(self, models: _Optional[_Iterable[_Union[ServedModel, _Mapping]]] = ...) -> None: ...
 
 class ServedModel(_message.Message):
-    __slots__ = ("name", "model_fingerprint", "tokenizer_fingerprint", "max_model_len", "num_workers", "embedding_size", "namings", "max_adapter_rank", "max_adapters", "adapter_shapes")
+    __slots__ = ("name", "model_fingerprint", "tokenizer_fingerprint", "max_model_len", "num_workers", "embedding_size", "namings", "max_adapter_rank", "max_adapters", "adapter_shapes", "is_exact")
     NAME_FIELD_NUMBER: _ClassVar[int]
     MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
@@ -142,6 +142,7 @@ class ServedModel(_message.Message):
     MAX_ADAPTER_RANK_FIELD_NUMBER: _ClassVar[int]
     MAX_ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_SHAPES_FIELD_NUMBER: _ClassVar[int]
+    IS_EXACT_FIELD_NUMBER: _ClassVar[int]
     name: str
     model_fingerprint: bytes
     tokenizer_fingerprint: bytes
@@ -152,7 +153,8 @@ class ServedModel(_message.Message):
     max_adapter_rank: int
     max_adapters: int
     adapter_shapes: _containers.RepeatedCompositeFieldContainer[_adapter_shapes_pb2.AdapterShapes]
-    def __init__(self, name: _Optional[str] = ..., model_fingerprint: _Optional[bytes] = ..., tokenizer_fingerprint: _Optional[bytes] = ..., max_model_len: _Optional[int] = ..., num_workers: _Optional[int] = ..., embedding_size: _Optional[int] = ..., namings: _Optional[_Iterable[_Union[BlockNaming, _Mapping]]] = ..., max_adapter_rank: _Optional[int] = ..., max_adapters: _Optional[int] = ..., adapter_shapes: _Optional[_Iterable[_Union[_adapter_shapes_pb2.AdapterShapes, _Mapping]]] = ...) -> None: ...
+    is_exact: bool
+    def __init__(self, name: _Optional[str] = ..., model_fingerprint: _Optional[bytes] = ..., tokenizer_fingerprint: _Optional[bytes] = ..., max_model_len: _Optional[int] = ..., num_workers: _Optional[int] = ..., embedding_size: _Optional[int] = ..., namings: _Optional[_Iterable[_Union[BlockNaming, _Mapping]]] = ..., max_adapter_rank: _Optional[int] = ..., max_adapters: _Optional[int] = ..., adapter_shapes: _Optional[_Iterable[_Union[_adapter_shapes_pb2.AdapterShapes, _Mapping]]] = ..., is_exact: bool = ...) -> None: ...
 
 class BlockNaming(_message.Message):
     __slots__ = ("layout_fingerprint", "dtype", "block_size", "is_by_tenant")
@@ -177,7 +179,7 @@ class PromptBlocks(_message.Message):
     def __init__(self, root: _Optional[bytes] = ..., block_size: _Optional[int] = ..., names: _Optional[bytes] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "epoch", "handle", "model", "adapter", "prompt_token_ids", "emitted", "sampling", "eos_token_ids", "tenant", "cache_salt", "priority", "remaining_ms", "generate", "pool", "age_ms", "prompt_blocks", "adapter_sources", "predicted_token_ids")
+    __slots__ = ("request_id", "epoch", "handle", "model", "adapter", "prompt_token_ids", "emitted", "sampling", "eos_token_ids", "tenant", "cache_salt", "priority", "remaining_ms", "generate", "pool", "age_ms", "prompt_blocks", "adapter_sources", "predicted_token_ids", "must_be_held")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     HANDLE_FIELD_NUMBER: _ClassVar[int]
@@ -197,6 +199,7 @@ class Submit(_message.Message):
     PROMPT_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_SOURCES_FIELD_NUMBER: _ClassVar[int]
     PREDICTED_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    MUST_BE_HELD_FIELD_NUMBER: _ClassVar[int]
     request_id: bytes
     epoch: int
     handle: int
@@ -216,7 +219,8 @@ class Submit(_message.Message):
     prompt_blocks: PromptBlocks
     adapter_sources: _containers.RepeatedScalarFieldContainer[str]
     predicted_token_ids: bytes
-    def __init__(self, request_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., handle: _Optional[int] = ..., model: _Optional[str] = ..., adapter: _Optional[bytes] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted: _Optional[_Iterable[_Union[EmittedTokens, _Mapping]]] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., eos_token_ids: _Optional[bytes] = ..., tenant: _Optional[str] = ..., cache_salt: _Optional[bytes] = ..., priority: _Optional[int] = ..., remaining_ms: _Optional[int] = ..., generate: _Optional[_Union[GenerateKind, _Mapping]] = ..., pool: _Optional[_Union[_pooling_pb2.Pooling, _Mapping]] = ..., age_ms: _Optional[int] = ..., prompt_blocks: _Optional[_Union[PromptBlocks, _Mapping]] = ..., adapter_sources: _Optional[_Iterable[str]] = ..., predicted_token_ids: _Optional[bytes] = ...) -> None: ...
+    must_be_held: bool
+    def __init__(self, request_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., handle: _Optional[int] = ..., model: _Optional[str] = ..., adapter: _Optional[bytes] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted: _Optional[_Iterable[_Union[EmittedTokens, _Mapping]]] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., eos_token_ids: _Optional[bytes] = ..., tenant: _Optional[str] = ..., cache_salt: _Optional[bytes] = ..., priority: _Optional[int] = ..., remaining_ms: _Optional[int] = ..., generate: _Optional[_Union[GenerateKind, _Mapping]] = ..., pool: _Optional[_Union[_pooling_pb2.Pooling, _Mapping]] = ..., age_ms: _Optional[int] = ..., prompt_blocks: _Optional[_Union[PromptBlocks, _Mapping]] = ..., adapter_sources: _Optional[_Iterable[str]] = ..., predicted_token_ids: _Optional[bytes] = ..., must_be_held: bool = ...) -> None: ...
 
 class SubmitBatch(_message.Message):
     __slots__ = ("submits",)

@@ -75,3 +75,28 @@ def stream_not_found(stream_id: str, kind: str | None = None) -> StreamNotFoundE
         f"the stream {shown} is gone: it had no reader for --stream-retention-seconds, or it "
         "was dropped for newer ones"
     )
+
+
+@dataclass
+class StreamElsewhereError(StreamNotFoundError):
+    """Another process has made the stream, and this one does not have it."""
+
+    code: str = "stream_elsewhere"
+    __str__ = PagewireError.__str__
+
+
+def stream_elsewhere(stream_id: str) -> StreamElsewhereError:
+    """Return the error of a process that has not made a stream."""
+    return StreamElsewhereError(
+        f"the stream {stream_id[:64]!r} is gone: its frontend is, and no other has its recipe"
+    )
+
+
+@dataclass
+class StreamLostError(PagewireError):
+    """The frontend of a stream is gone, and what another made again might differ."""
+
+    field: str | None = "stream_id"
+    code: str = "stream_not_repeatable"
+    status_name = "ABORTED"
+    __str__ = PagewireError.__str__

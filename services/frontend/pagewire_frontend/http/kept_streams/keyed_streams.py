@@ -8,7 +8,7 @@ from typing import Protocol
 
 from pagewire_frontend.http.kept_streams.directory import StreamDirectory, StreamReading
 from pagewire_frontend.http.kept_streams.framing import SSE_FRAMING, Framing
-from pagewire_frontend.http.kept_streams.ids import StreamNotFoundError
+from pagewire_frontend.http.kept_streams.ids import StreamLostError, StreamNotFoundError
 from pagewire_frontend.http.kept_streams.kept_stream import KeptStream
 from pagewire_frontend.http.kept_streams.keys import KeyClaim, KeyDirectory, KeyHolder
 from pagewire_frontend.http.kept_streams.local_streams import LocalStreams
@@ -42,8 +42,9 @@ class KeyedReading:
 class EventSource(Protocol):
     """Makes the events of an answer."""
 
-    def events(self) -> AsyncIterator[bytes]:
-        """Yield whole events as they are sent, several together; nothing begins before."""
+    def events(self, stream_id: str) -> AsyncIterator[bytes]:
+        """Yield whole events of the stream as they are sent, several together; nothing begins
+        before."""
         ...
 
     def close(self) -> None:
@@ -108,7 +109,7 @@ class KeyedStreams:
 
         async def events() -> AsyncIterator[bytes]:
             await is_mine.wait()
-            async for ready in source.events():
+            async for ready in source.events(own.stream_id):
                 yield ready
 
         def close() -> None:
@@ -144,7 +145,7 @@ class KeyedStreams:
                         field=IDEMPOTENCY_KEY,
                     )
                 begun = await _begun(reading)
-            except (StreamNotFoundError, UnavailableError):
+            except (StreamNotFoundError, StreamLostError, UnavailableError):
                 # Its process is gone, or does not answer: better twice than not at all.
                 begun = None
             if begun is not None:

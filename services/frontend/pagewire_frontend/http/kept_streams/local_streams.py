@@ -9,7 +9,12 @@ from typing import Final
 
 from pagewire_frontend.http.kept_streams.directory import StreamReading
 from pagewire_frontend.http.kept_streams.framing import SSE_FRAMING, Framing
-from pagewire_frontend.http.kept_streams.ids import mint_stream_id, stream_not_found
+from pagewire_frontend.http.kept_streams.ids import (
+    mint_stream_id,
+    stream_elsewhere,
+    stream_not_found,
+    tag_of_stream,
+)
 from pagewire_frontend.http.kept_streams.kept_stream import KeptState, KeptStream
 from pagewire_shared.errors import OverloadedError
 
@@ -40,14 +45,14 @@ class LocalStreams:
             tag: Tag of this process in the ids of its streams.
         """
         self._tag = tag
-        self._limits = limits
+        self.limits = limits
         self._streams: OrderedDict[str, KeptStream] = OrderedDict()
         self._num_bytes: Counter[str | None] = Counter()
 
     @property
     def keeps_any(self) -> bool:
         """Whether streams are kept at all."""
-        return self._limits.retention_seconds > 0
+        return self.limits.retention_seconds > 0
 
     @property
     def num_bytes(self) -> int:
@@ -65,13 +70,17 @@ class LocalStreams:
         *,
         has_early_error: bool = True,
         framing: Framing = SSE_FRAMING,
+        stream_id: str | None = None,
     ) -> KeptStream:
         """Return a new stream of these events; see KeptStream.
+
+        Args:
+            stream_id: Its id: of `mint`, or of a stream of a process that is gone.
 
         Raises:
             OverloadedError: There is no room; nothing was taken.
         """
-        stream_id = mint_stream_id(framing.kind, self._tag)
+        stream_id = stream_id or self.mint(framing)
         if not self._make_room(tenant, STREAM_BYTES):
             raise OverloadedError("kept streams fill --stream-journal-bytes")
         stream = KeptStream(
@@ -88,10 +97,28 @@ class LocalStreams:
         self._leave(stream)
         return stream
 
+    def mint(self, framing: Framing = SSE_FRAMING) -> str:
+        """Return the id of a new stream."""
+        return mint_stream_id(framing.kind, self._tag)
+
+    def is_own(self, stream_id: str) -> bool:
+        """Whether a stream of this id was made by this process, or its id is malformed."""
+        return tag_of_stream(stream_id) in (None, self._tag)
+
+    def find(self, stream_id: str) -> KeptStream | None:
+        """Return a stream, of any tenant; None for one that is not here."""
+        return self._streams.get(stream_id)
+
+    def ids(self) -> list[str]:
+        """Return the ids of all streams."""
+        return list(self._streams)
+
     async def read(self, stream_id: str, tenant: str | None, first: int) -> StreamReading:
         """Begin to read a stream; see StreamDirectory."""
         stream = self._streams.get(stream_id)
         # The error does not show whether another tenant has a stream of this id.
+        if stream is None and not self.is_own(stream_id):
+            raise stream_elsewhere(stream_id)
         if stream is None or stream.tenant != tenant:
             raise stream_not_found(stream_id)
         return self.reading(stream, first)
@@ -122,7 +149,7 @@ class LocalStreams:
         """Drop a stream after a while without readers."""
         if not stream.num_readers and stream.state is not KeptState.DROPPED:
             loop = asyncio.get_running_loop()
-            seconds = self._limits.retention_seconds
+            seconds = self.limits.retention_seconds
             stream.expiry = loop.call_later(seconds, partial(self.drop, stream))
 
     def drop(self, stream: KeptStream) -> None:
@@ -148,11 +175,11 @@ class LocalStreams:
 
     def _make_room(self, tenant: str | None, num_bytes: int) -> bool:
         """Drop ended streams without readers, oldest first, until `num_bytes` fit."""
-        share = self._limits.max_bytes // 2
+        share = self.limits.max_bytes // 2
         while self._num_bytes[tenant] + num_bytes > share:
             if not self._drop_one(lambda one: one.tenant == tenant):
                 return False
-        while self.num_bytes + num_bytes > self._limits.max_bytes:
+        while self.num_bytes + num_bytes > self.limits.max_bytes:
             if not self._drop_one(lambda _: True):
                 return False
         return True

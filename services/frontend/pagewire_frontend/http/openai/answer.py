@@ -13,13 +13,11 @@ from pagewire_frontend.prompts.generation_request import (
     echo_text,
     without_tokens,
 )
+from pagewire_frontend.session.choice_order import ChoiceOrder, NumberedEvent
 from pagewire_frontend.session.events import Closed, Delta, Finished, OnText, PromptLogprobs, Usage
 from pagewire_frontend.session.journal_records import TokenLogprob
 from pagewire_frontend.session.session import Session
 from pagewire_shared.errors import PagewireError
-
-ChoiceEvent = tuple[int, Delta | Finished]
-"""The number of a choice among those of all prompts, and its event."""
 
 
 @dataclass(slots=True)
@@ -52,6 +50,7 @@ class Answer:
         prompts: Sequence[AnsweredPrompt],
         *,
         has_output: bool,
+        is_ordered: bool = False,
     ) -> None:
         """Create the answer.
 
@@ -60,6 +59,7 @@ class Answer:
             sessions: One per prompt.
             prompts: The prompts in the same order.
             has_output: False drops the generated tokens: the client wants only the prompts.
+            is_ordered: The events of all choices have one order, whenever they come.
         """
         self._engine = engine
         self._sessions = sessions
@@ -73,6 +73,13 @@ class Answer:
         self._on_ready: Callable[[], None] | None = None
         self._timelines: list[Timelines] = [()] * len(sessions)
         self.usage = Usage(0, 0, 0)
+        is_ordered = is_ordered and self.num_choices > 1
+        self._order = ChoiceOrder(self.num_choices) if is_ordered else None
+
+    @property
+    def sessions(self) -> Sequence[Session]:
+        """The sessions, one per prompt."""
+        return self._sessions
 
     @property
     def choices_per_prompt(self) -> int:
@@ -117,13 +124,13 @@ class Answer:
         for session in self._sessions:
             session.listen(on_ready, on_text if is_single else None)
 
-    def take(self) -> list[ChoiceEvent]:
+    def take(self) -> list[NumberedEvent]:
         """Return all ready events of all choices.
 
         Raises:
             PagewireError: A request failed, and all its events before that have been taken.
         """
-        shown: list[ChoiceEvent] = []
+        shown: list[NumberedEvent] = []
         for index, session in enumerate(self._sessions):
             offset = self._offsets[index]
             try:
@@ -147,9 +154,9 @@ class Answer:
                 elif isinstance(event, Closed):
                     self._num_open -= 1
                     self._count(index, event.usage)
-        return shown
+        return shown if self._order is None else self._order.take(shown)
 
-    async def events(self) -> AsyncIterator[ChoiceEvent]:
+    async def events(self) -> AsyncIterator[NumberedEvent]:
         """Yield (choice number, event) until all choices ended; `usage` is complete then."""
         is_ready = asyncio.Event()
         self.listen(is_ready.set)
@@ -215,7 +222,8 @@ async def open_answer(
         for request, session in zip(requests, sessions, strict=True)
         for ids in [session.entry.prompt_token_ids]
     ]
-    return Answer(engine, sessions, prompts, has_output=has_output)
+    is_ordered = requests[0].is_split
+    return Answer(engine, sessions, prompts, has_output=has_output, is_ordered=is_ordered)
 
 
 async def _open_all(engine: Engine, requests: Sequence[GenerationRequest]) -> list[Session]:

@@ -1,9 +1,10 @@
 """The common parts of the bodies of /v1/chat/completions and /v1/completions."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
 
+from pagewire_frontend.http.kept_streams.pins import Pins
 from pagewire_frontend.http.openai.answer import AnsweredPrompt, WholeChoice
 from pagewire_frontend.http.openai.logprob_shapes import prompt_logprobs
 from pagewire_frontend.http.openai.response_options import ResponseOptions
@@ -13,6 +14,22 @@ from pagewire_frontend.models.tokenizer import TextTokenizer
 from pagewire_frontend.session.events import Delta, Finished, PredictedTokens, Usage
 
 Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedUsage:
+    """Token counts of an answer that is made again, as they were shown or would have been.
+
+    Attributes:
+        cached_tokens: Cached tokens of its prompts; None where they are not known.
+        body: All of it; None before its end.
+    """
+
+    cached_tokens: int | None = None
+    body: Json | None = None
+
+
+NOTHING_PINNED: Final = PinnedUsage()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +42,8 @@ class AnswerParts:
         prompts: The prompts in order; the log-probabilities of each are complete before the first
             event of its choices.
         choices_per_prompt: Choices are numbered prompt by prompt.
+        pins: What is drawn for the answer; None for an answer that is not made again.
+        pinned_usage: What is known already of its token counts.
     """
 
     request_id: str
@@ -34,10 +53,21 @@ class AnswerParts:
     asked: ResponseOptions
     prompts: Sequence[AnsweredPrompt]
     choices_per_prompt: int
+    pins: Pins | None = None
+    pinned_usage: PinnedUsage = NOTHING_PINNED
 
     def prompt_of(self, number: int) -> AnsweredPrompt:
         """Return the prompt that a choice answers."""
         return self.prompts[number // self.choices_per_prompt]
+
+    def usage_body(self, usage: Usage) -> Json:
+        """Return token counts in OpenAI's names."""
+        if self.pinned_usage.body is not None:
+            return self.pinned_usage.body
+        cached = self.pinned_usage.cached_tokens
+        if cached is None or cached == usage.cached_tokens:
+            return usage_body(usage)
+        return usage_body(replace(usage, cached_tokens=cached, cached_tokens_by_tier={}))
 
     def about_prompt(self, index: int) -> Json:
         """Return the fields of a prompt that the client wants besides its text, in vLLM's names."""

@@ -1,8 +1,9 @@
 """Reads the bodies of requests as checked models; all endpoints with a body use it."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel
@@ -18,6 +19,15 @@ from pagewire_frontend.request_label import IDEMPOTENCY_KEY
 
 Body = TypeVar("Body", bound=BaseModel)
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class KeptBody(Generic[Body]):
+    """A body, its text as it came, and the digest of path and body."""
+
+    body: Body
+    text: bytes
+    digest: bytes
 
 
 class Bodies:
@@ -43,11 +53,18 @@ class Bodies:
         note_ignored(request.scope, names)
         return body
 
-    async def read_keyed(self, request: Request, cls: type[Body]) -> tuple[Body, bytes]:
-        """Return the body of a request, and the digest of path and body. Raises as `read`."""
-        body, names, digest = await self._read(request, partial(_read_keyed, cls, request.url.path))
+    async def read_kept(self, request: Request, cls: type[Body]) -> KeptBody[Body]:
+        """Return the body of a request whose answer is kept. Raises as `read`."""
+        chunks = await read_body(request, self._max_bytes)
+        shaped = partial(_read_keyed, cls, request.url.path)
+        body, names, digest = await self._shaped(request, chunks, shaped)
         note_ignored(request.scope, names)
-        return body, digest
+        return KeptBody(body, b"".join(chunks), digest)
+
+    async def read_again(self, text: bytes, cls: type[Body]) -> Body:
+        """Return the body of a request that was read before, by another frontend."""
+        body, _ = await self._json.read(current_tenant(), [text], partial(_read, cls))
+        return body
 
     async def read_as(self, request: Request, shaped: Callable[[dict[str, Any]], Result]) -> Result:
         """Return what `shaped` makes of the object in the body, maybe in a thread. Raises what
@@ -58,7 +75,11 @@ class Bodies:
         return await self._read(request, shaped)
 
     async def _read(self, request: Request, shaped: Callable[[dict[str, Any]], Result]) -> Result:
-        chunks = await read_body(request, self._max_bytes)
+        return await self._shaped(request, await read_body(request, self._max_bytes), shaped)
+
+    async def _shaped(
+        self, request: Request, chunks: list[bytes], shaped: Callable[[dict[str, Any]], Result]
+    ) -> Result:
         work = self._json.read(current_tenant(), chunks, shaped)
         return await (while_connected(request, work) if is_large(chunks) else work)
 

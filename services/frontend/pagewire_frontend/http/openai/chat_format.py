@@ -2,6 +2,7 @@
 each choice."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from pagewire_frontend.http.openai.answer import WholeChoice
@@ -10,7 +11,6 @@ from pagewire_frontend.http.openai.answer_head import (
     AnswerParts,
     Json,
     end_fields,
-    usage_body,
 )
 from pagewire_frontend.http.openai.logprob_shapes import TokenNamer, chat_logprobs
 from pagewire_frontend.http.streaming.event_stream import TextLine, event_bytes, ready_line
@@ -69,7 +69,7 @@ class ChatFormat:
         pieces = reader.push(text)
         if not pieces.reasoning and not pieces.calls:
             return plain(pieces.content)
-        delta = self._delta(pieces)
+        delta = self._delta(number, pieces)
         return event_bytes(self._delta_chunk(number, delta)) if delta else b""
 
     def _delta_chunk(self, number: int, delta: Json) -> Json:
@@ -85,7 +85,7 @@ class ChatFormat:
             if self._asked.has_token_ids:
                 shown["token_ids"] = event.token_ids
         reader = self._reader(number)
-        delta = self._delta(_read(reader, event.text, is_ended=finished is not None))
+        delta = self._delta(number, _read(reader, event.text, is_ended=finished is not None))
         if finished is None and not delta and not shown:
             return None
         choice: Json = {"index": number, "delta": delta}
@@ -93,13 +93,13 @@ class ChatFormat:
 
     def usage_chunk(self, usage: Usage) -> Json:
         """Return the last chunk, with token counts."""
-        return {**self._chunk([]), "usage": usage_body(usage)}
+        return {**self._chunk([]), "usage": self._parts.usage_body(usage)}
 
     def whole(self, choices: Sequence[WholeChoice], usage: Usage) -> Json:
         """Return the answer that is not streamed."""
         items = [self._choice(number, choice) for number, choice in enumerate(choices)]
         body = self._head.body(self._prefix, self._kind, items)
-        return {**body, "usage": usage_body(usage), **self._parts.about_prompt(0)}
+        return {**body, "usage": self._parts.usage_body(usage), **self._parts.about_prompt(0)}
 
     def _reader(self, number: int) -> MessageReader:
         reader = self._readers.get(number)
@@ -107,14 +107,14 @@ class ChatFormat:
             reader = self._readers[number] = self._new_reader()
         return reader
 
-    def _delta(self, pieces: MessagePieces) -> Json:
+    def _delta(self, number: int, pieces: MessagePieces) -> Json:
         delta: Json = {}
         if pieces.reasoning and self._asked.has_reasoning:
             delta["reasoning_content"] = pieces.reasoning
         if pieces.content:
             delta["content"] = pieces.content
         if pieces.calls:
-            delta["tool_calls"] = [_call_delta(call) for call in pieces.calls]
+            delta["tool_calls"] = [_call_delta(self._named(number, call)) for call in pieces.calls]
         return delta
 
     def _choice(self, number: int, choice: WholeChoice) -> Json:
@@ -123,7 +123,7 @@ class ChatFormat:
         has_logprobs = self._asked.num_logprobs is not None
         item = {
             "index": number,
-            "message": self._message(pieces),
+            "message": self._message(number, pieces),
             "logprobs": chat_logprobs(choice.logprobs, self._namer) if has_logprobs else None,
             **_end(choice.finished, reader),
         }
@@ -131,7 +131,7 @@ class ChatFormat:
             item["token_ids"] = choice.token_ids
         return item
 
-    def _message(self, pieces: MessagePieces) -> Json:
+    def _message(self, number: int, pieces: MessagePieces) -> Json:
         """Return a whole message; null fields are left out unless OpenAI's schema requires them."""
         text = self._parts.prompts[0].text + pieces.content
         message: Json = {
@@ -142,8 +142,17 @@ class ChatFormat:
         if pieces.reasoning and self._asked.has_reasoning:
             message["reasoning_content"] = pieces.reasoning
         if pieces.calls:
-            message["tool_calls"] = [_whole_call(call) for call in pieces.calls]
+            message["tool_calls"] = [
+                _whole_call(self._named(number, call)) for call in pieces.calls
+            ]
         return message
+
+    def _named(self, number: int, call: ToolCallDelta) -> ToolCallDelta:
+        """Return a call of a choice with the id that it has whenever the answer is made."""
+        pins = self._parts.pins
+        if pins is None or call.call_id is None:
+            return call
+        return replace(call, call_id=pins.call_id(number, call.index, call.call_id))
 
     def _chunk(self, choices: list[Json]) -> Json:
         return self._head.chunk(self._prefix, self._chunk_kind, choices)

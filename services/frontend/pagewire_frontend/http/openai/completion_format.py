@@ -9,7 +9,6 @@ from pagewire_frontend.http.openai.answer_head import (
     AnswerParts,
     Json,
     end_fields,
-    usage_body,
 )
 from pagewire_frontend.http.openai.logprob_shapes import CompletionLogprobs, TokenNamer
 from pagewire_frontend.http.streaming.event_stream import TextLine, ready_line
@@ -76,7 +75,7 @@ class CompletionFormat:
     def usage_chunk(self, usage: Usage) -> Json:
         """Return the last chunk, with token counts."""
         body = self._head.chunk(self._prefix, self._kind, [])
-        return {**body, "usage": usage_body(usage)}
+        return {**body, "usage": self._parts.usage_body(usage)}
 
     def whole(self, choices: Sequence[WholeChoice], usage: Usage) -> Json:
         """Return the answer that is not streamed."""
@@ -92,7 +91,10 @@ class CompletionFormat:
             if self._asked.has_token_ids:
                 item["token_ids"] = choice.token_ids
             items.append(item)
-        return {**self._head.body(self._prefix, self._kind, items), "usage": usage_body(usage)}
+        return {
+            **self._head.body(self._prefix, self._kind, items),
+            "usage": self._parts.usage_body(usage),
+        }
 
     def _echo(self, number: int) -> str:
         return self._parts.prompt_of(number).text if self._asked.has_echo else ""

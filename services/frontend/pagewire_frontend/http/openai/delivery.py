@@ -24,11 +24,13 @@ class Opening:
     Attributes:
         open: Opens the answer, which is to be closed.
         form: Returns the shapes of an open answer.
+        numerics: Returns a digest of what decides the bits of its tokens; see Engine.numerics.
     """
 
     open: Callable[[], Coroutine[Any, Any, Answer]]
     form: Callable[[Answer], AnswerFormat]
     shown: ResponseOptions
+    numerics: Callable[[], bytes]
 
 
 Delivery = Callable[[Request, Opening], Awaitable[Response]]

@@ -29,6 +29,7 @@ class Submission:
         adapter: SHA-256 of the content of a LoRA adapter; empty for the model alone.
         adapter_sources: Where workers may read that content, the best first.
         predicted_token_ids: Tokens that the client expects the output to be; empty for none.
+        must_be_held: Refuse the request unless the scheduler has it already.
         highest_prompt_id: Largest token id of the prompt; None when unknown.
     """
 
@@ -52,6 +53,7 @@ class Submission:
     adapter: bytes = b""
     adapter_sources: tuple[str, ...] = ()
     predicted_token_ids: Seq[int] = ()
+    must_be_held: bool = False
     highest_prompt_id: int | None = None
 
     @property

@@ -37,9 +37,9 @@ class ModelInfo:
     Fingerprints of different `fingerprint_version` cannot be compared. `embedding_size` is the
     length of its vectors; 0 when it cannot pool. `num_labels` is the number of its class scores. An
     encoder computes each prompt whole, in one step, without a cache. A hello has none of the last
-    four, which are sent to frontends: `namings`, that of most workers first, the least
-    `max_adapter_rank` and `max_adapters` of the workers with adapters, and their different
-    `adapter_shapes`, as messages.
+    five, which are sent to frontends: `namings`, that of most workers first, the least
+    `max_adapter_rank` and `max_adapters` of the workers with adapters, their different
+    `adapter_shapes`, as messages, and whether all workers compute a request to the same bits.
     """
 
     name: str
@@ -56,6 +56,7 @@ class ModelInfo:
     max_adapter_rank: int = 0
     max_adapters: int = 0
     adapter_shapes: tuple[bytes, ...] = ()
+    is_exact: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +82,7 @@ class WorkerInfo:
         adapter_shapes: What an adapter has to fit, as a message; empty when it is not known.
         warm_adapters: Adapters whose content is in its memory.
         max_drafts: Drafts that it verifies per sequence and step; 0 when it does not speculate.
+        is_exact: Whether a sequence gets the same bits however it is batched.
         can_sleep: Whether it takes orders to sleep and to wake.
         sleep_after: Seconds without work after which it wants to sleep; 0 for never.
         sleep: Its sleep; None when it attaches awake.
@@ -111,6 +113,7 @@ class WorkerInfo:
     adapter_shapes: bytes = b""
     warm_adapters: tuple[bytes, ...] = ()
     max_drafts: int = 0
+    is_exact: bool = False
     can_sleep: bool = False
     sleep_after: float = 0.0
     sleep: WorkerSleep | None = None

@@ -110,9 +110,11 @@ class ModelQueues:
 
     def _served(self, workers: list[WorkerState]) -> tuple[ModelInfo, int]:
         adapting = [one.info for one in workers if one.info.max_adapters]
+        namings = self._namings(workers)
         model = replace(
             workers[0].info.model,
-            namings=self._namings(workers),
+            namings=namings,
+            is_exact=len(namings) == 1 and all(one.info.is_exact for one in workers),
             max_adapter_rank=min((one.max_adapter_rank for one in adapting), default=0),
             max_adapters=min((one.max_adapters for one in adapting), default=0),
             adapter_shapes=_first_few(one.adapter_shapes for one in adapting),

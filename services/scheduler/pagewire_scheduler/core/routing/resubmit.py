@@ -1,13 +1,50 @@
 """Compares a submission with the known request of the same id: a resend, a newer epoch, or a
 contradiction."""
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 
 from pagewire_scheduler.core.data.submission import Submission
-from pagewire_scheduler.core.state.frontend import ENDED
+from pagewire_scheduler.core.state.frontend import ENDED, FrontendState
 from pagewire_scheduler.core.state.request import Request
 from pagewire_scheduler.core.state.request_creation import create_request
 from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.identity.ids import RequestId
+
+
+def held_request(
+    requests: Mapping[RequestId, Request],
+    frontends: Mapping[bytes, FrontendState],
+    frontend: FrontendState,
+    submission: Submission,
+) -> Request | None:
+    """Return the known request of the same id; None without one.
+
+    A request whose frontend is away is handed to `frontend`: the same request, asked for by a
+    frontend that goes on with the streams of one that died.
+
+    Raises:
+        InvalidRequestError: `submission` cannot follow it, or it has to be known, and is not.
+    """
+    known = requests.get(submission.request_id)
+    if known is None:
+        if submission.must_be_held:
+            raise InvalidRequestError("the request is not held here", field="must_be_held")
+        return None
+    owner = frontends[known.frontend_id]
+    if owner is not frontend and not owner.is_attached and _is_same(known.submission, submission):
+        frontend.adopt(known, owner)
+    check_resubmit(known, frontend.frontend_id, submission)
+    return known
+
+
+def _is_same(held: Submission, asked: Submission) -> bool:
+    return (
+        (held.model, held.tenant, held.salt, held.adapter)
+        == (asked.model, asked.tenant, asked.salt, asked.adapter)
+        and held.sampling == asked.sampling
+        and list(held.prompt_token_ids) == list(asked.prompt_token_ids)
+    )
 
 
 def check_resubmit(known: Request, frontend_id: bytes, submission: Submission) -> None:

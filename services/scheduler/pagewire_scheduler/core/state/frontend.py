@@ -55,6 +55,20 @@ class FrontendState:
         self.requests[request.request_id] = request
         request.tally = self.tallies.setdefault(request.submission.model, new_tally())
 
+    def adopt(self, request: Request, owner: "FrontendState") -> None:
+        """Hold a request that another frontend has left, with its sequences as they are."""
+        owner.forget(request)
+        places = [one.placement.place for one in request.sequences]
+        counted = [place for place in places if place is not None]
+        if request.tally is not None:
+            for place in counted:
+                request.tally[place] -= 1
+        request.frontend_id = self.frontend_id
+        self.enter(request)
+        assert request.tally is not None, "set by enter"
+        for place in counted:
+            request.tally[place] += 1
+
     def listen(self, request: Request, handle: int) -> None:
         """Name `request` by `handle` on the stream from now on."""
         if request.handle is not None:

@@ -1,0 +1,173 @@
+"""Recipes of streams: what another frontend makes a stream again from, and the bounded table of
+those that this process keeps for its peers."""
+
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from prometheus_client import Counter as MetricCounter
+from prometheus_client import Gauge
+
+from pagewire_frontend.http.kept_streams.pins import Pins
+
+RECIPE_BYTES: Final = 2048
+"""Memory of a recipe beside its body, about."""
+
+KEPT = Gauge("pagewire_stream_recipes", "Recipes of streams of other frontends")
+KEPT_BYTES = Gauge("pagewire_stream_recipe_bytes", "Memory of these recipes, about")
+DROPPED = MetricCounter("pagewire_stream_recipes_dropped", "Recipes dropped for newer ones")
+UNPLACED = MetricCounter(
+    "pagewire_stream_recipes_unplaced", "Streams whose recipe no other frontend has taken"
+)
+TAKEOVERS = MetricCounter(
+    "pagewire_stream_takeovers",
+    "Streams of lost frontends that went on here, by what their tokens came from",
+    ["outcome"],
+)
+for _outcome in ("held", "computed", "failed"):
+    TAKEOVERS.labels(_outcome)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """One stream without its tokens.
+
+    Attributes:
+        key_digest: SHA-256 of the API key that pays for it; None without keys.
+        path: Path of the endpoint.
+        body: The body as the client sent it.
+        digest: Of the model, the adapter and the token ids of the prompts.
+        numerics: Digest of what decides the last bits of the output; empty where another run may
+            give other tokens.
+        cached_tokens: Cached tokens of each prompt; -1 where they are not known.
+        usage: Field `usage` of the answer as JSON; empty before its end.
+    """
+
+    stream_id: str
+    tenant: str | None
+    key_digest: bytes | None
+    path: str
+    body: bytes
+    pins: Pins
+    digest: bytes
+    numerics: bytes
+    cached_tokens: Sequence[int]
+    usage: bytes = b""
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that it takes, about."""
+        return RECIPE_BYTES + len(self.body) + len(self.usage)
+
+
+class RecipeMirror(Protocol):
+    """Keeps the recipes of the streams of this process at other frontends."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there are other frontends, and they are to keep recipes."""
+        ...
+
+    async def keep(self, recipe: Recipe) -> None:
+        """Have a recipe kept; returns when it is, or cannot be."""
+        ...
+
+    async def note_usage(self, stream_id: str, tenant: str | None, usage: bytes) -> None:
+        """Add the usage that a stream ends with; see Recipe.usage."""
+        ...
+
+
+class RecipeStore:
+    """The recipes that this process keeps for its peers.
+
+    One that is not renewed expires. A tenant has at most half of the bytes; where they are full,
+    the oldest of the largest tenant are dropped.
+    """
+
+    def __init__(
+        self,
+        max_bytes: int,
+        lifetime_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Create the store.
+
+        Args:
+            lifetime_seconds: How long a recipe lives that is not renewed.
+        """
+        self._max_bytes = max_bytes
+        self._lifetime = lifetime_seconds
+        self._clock = clock
+        self._recipes: OrderedDict[str, tuple[Recipe, float]] = OrderedDict()
+        self._num_bytes: Counter[str | None] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._recipes)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all recipes."""
+        return self._num_bytes.total()
+
+    def put(self, recipe: Recipe) -> None:
+        """Keep a recipe, unless it is larger than the share of a tenant."""
+        self.expire()
+        self._take_out(recipe.stream_id)
+        share = self._max_bytes // 2
+        if recipe.num_bytes > share:
+            DROPPED.inc()
+            return
+        while self._num_bytes[recipe.tenant] + recipe.num_bytes > share:
+            self._drop_oldest(recipe.tenant)
+        while self.num_bytes + recipe.num_bytes > self._max_bytes:
+            self._drop_oldest(max(self._num_bytes, key=lambda one: self._num_bytes[one]))
+        self._recipes[recipe.stream_id] = recipe, self._clock() + self._lifetime
+        self._num_bytes[recipe.tenant] += recipe.num_bytes
+        self._show()
+
+    def find(self, stream_id: str, tenant: str | None) -> Recipe | None:
+        """Return a recipe of this tenant; None without one."""
+        self.expire()
+        found = self._recipes.get(stream_id)
+        return found[0] if found is not None and found[0].tenant == tenant else None
+
+    def note_usage(self, stream_id: str, tenant: str | None, usage: bytes) -> None:
+        """Add its usage to a recipe; one that is not kept is ignored."""
+        recipe = self.find(stream_id, tenant)
+        if recipe is not None:
+            self.put(replace(recipe, usage=usage))
+
+    def renew(self, stream_ids: Sequence[str]) -> None:
+        """Let recipes live on; those that are not kept are ignored."""
+        self.expire()
+        end = self._clock() + self._lifetime
+        for stream_id in stream_ids:
+            if stream_id in self._recipes:
+                self._recipes[stream_id] = self._recipes[stream_id][0], end
+
+    def expire(self) -> None:
+        """Drop what was not renewed."""
+        now = self._clock()
+        for stream_id in [one for one, (_, end) in self._recipes.items() if end <= now]:
+            self._take_out(stream_id)
+        self._show()
+
+    def _drop_oldest(self, tenant: str | None) -> None:
+        oldest = next(one for one, (kept, _) in self._recipes.items() if kept.tenant == tenant)
+        self._take_out(oldest)
+        DROPPED.inc()
+
+    def _take_out(self, stream_id: str) -> None:
+        found = self._recipes.pop(stream_id, None)
+        if found is None:
+            return
+        recipe, _ = found
+        self._num_bytes[recipe.tenant] -= recipe.num_bytes
+        if not self._num_bytes[recipe.tenant]:
+            del self._num_bytes[recipe.tenant]
+
+    def _show(self) -> None:
+        KEPT.set(len(self._recipes))
+        KEPT_BYTES.set(self.num_bytes)
