@@ -32,12 +32,12 @@ from pagewire_frontend.http.kept_streams.keyed_streams import KeyedStreams
 from pagewire_frontend.http.kept_streams.local_streams import JournalLimits, LocalStreams
 from pagewire_frontend.http.openai.bodies import Bodies
 from pagewire_frontend.http.openai.information import GrpcPort
-from pagewire_frontend.http.openai.kept_answers.takeovers import Takeovers
 from pagewire_frontend.http.openai.streams import Streams
 from pagewire_frontend.http.responses.local import LocalResponses
 from pagewire_frontend.http.responses.store import StoreLimits
 from pagewire_frontend.http.server.metrics import MetricsMiddleware
 from pagewire_frontend.http.server.server import HttpServer
+from pagewire_frontend.http.takeovers import Takeovers, TakeoverTools
 from pagewire_frontend.message.formats import parse_formats
 from pagewire_frontend.metrics import requests as metrics
 from pagewire_frontend.metrics.adapters import note_load, show_adapters
@@ -291,6 +291,15 @@ def _interceptors(keys: ApiKeys) -> list[grpc.aio.ServerInterceptor]:
     return [counter, KeyInterceptor(keys)] if keys.are_required else [counter]
 
 
+def _kept_answers(
+    engine: Engine, group: Group, streams: LocalStreams, bodies: Bodies, keys: ApiKeys
+) -> Streams:
+    """Return what makes streaming responses, once those of lost frontends can be made again."""
+    tools = TakeoverTools(engine, bodies, keys, group.recipes)
+    group.held.take_over = Takeovers(tools, streams).begin
+    return Streams(streams, KeyedStreams(streams, group.streams, group.keys), group.recipes)
+
+
 @contextlib.asynccontextmanager
 async def _servers(
     config: FrontendConfig,
@@ -311,16 +320,12 @@ async def _servers(
             access=_access(config, keys),
             exposition=group.metrics.exposition,
             directory=group.responses,
-            streams=Streams(
-                streams, KeyedStreams(streams, group.streams, group.keys), group.recipes
-            ),
+            streams=_kept_answers(engine, group, streams, bodies, keys),
             kept_streams=group.streams,
             grpc_port=grpc_port,
             adapters=adapters,
             sleep_calls=SleepCalls(pool),
         )
-        takeovers = Takeovers(engine, bodies, keys, streams, group.recipes)
-        group.held.take_over = takeovers.begin
         http = _http_server(config, app, tls)
     try:
         rpc = await start_server(

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pagewire_frontend.adapters.registry import AdapterRegistry
 from pagewire_frontend.group import peer_service
@@ -12,7 +13,7 @@ from pagewire_frontend.group.membership import Membership
 from pagewire_frontend.group.metrics import GroupMetrics
 from pagewire_frontend.group.peer_client import Peer
 from pagewire_frontend.group.recipes import GroupRecipes
-from pagewire_frontend.group.streams import GroupStreams, HeldStreams, PeerStreams
+from pagewire_frontend.group.streams import HeldStreams, PeerStreams, StreamFinder
 from pagewire_frontend.http.kept_streams.directory import StreamDirectory
 from pagewire_frontend.http.kept_streams.keys import KeyDirectory, LocalKeys
 from pagewire_frontend.http.kept_streams.local_streams import LocalStreams
@@ -135,50 +136,40 @@ async def joined(
         for name, address in membership.peers.items()
     }
     keys = LocalKeys()
-    lifetime = streams.limits.retention_seconds
-    store = RecipeStore(streams.limits.max_bytes, lifetime)
+    store = RecipeStore(streams.limits.max_bytes, streams.limits.retention_seconds)
     held = HeldStreams(streams, store)
-    recipes = GroupRecipes(
-        peers, num_replicas=num_replicas, kept_ids=streams.ids, lifetime_seconds=lifetime
+    recipes = GroupRecipes(peers, streams, num_replicas=num_replicas)
+    service = partial(
+        peer_service.register,
+        responses=GroupDirectory(membership, local, {}),
+        streams=PeerStreams(membership.name, held, peers),
+        keys=keys,
+        recipes=store,
+        history=history,
+        exposition=own_exposition,
+        adapters=adapters,
     )
     server = None
     if listen is not None:
-        own = GroupDirectory(membership, local, {})
         server = await start_server(
-            listen,
-            lambda server: peer_service.register(
-                server,
-                own,
-                streams=PeerStreams(membership.name, held, peers),
-                keys=keys,
-                recipes=store,
-                history=history,
-                exposition=own_exposition,
-                adapters=adapters,
-            ),
-            peer_service.SERVICE_NAMES,
-            setting="--peer-listen",
+            listen, service, peer_service.SERVICE_NAMES, setting="--peer-listen"
         )
         await server.set_serving(True)
-    renewing = asyncio.create_task(recipes.run()) if recipes.is_on else None
+    renewing = asyncio.create_task(recipes.run())
     try:
-        responses = GroupDirectory(membership, local, peers)
         others = list(peers.values())
-        found = GroupStreams(membership, held, peers, num_replicas=num_replicas)
-        owners = GroupKeys(membership, keys, peers)
         yield Group(
-            responses=responses,
-            streams=found,
+            responses=GroupDirectory(membership, local, peers),
+            streams=StreamFinder(membership, held, peers, num_replicas=num_replicas),
             held=held,
             recipes=recipes,
-            keys=owners,
+            keys=GroupKeys(membership, keys, peers),
             metrics=GroupMetrics(own_exposition, others),
             peers=others,
         )
     finally:
-        if renewing is not None:
-            renewing.cancel()
-            await asyncio.gather(renewing, return_exceptions=True)
+        renewing.cancel()
+        await asyncio.gather(renewing, return_exceptions=True)
         for peer in peers.values():
             await peer.close()
         if server is not None:

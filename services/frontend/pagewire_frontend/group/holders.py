@@ -1,4 +1,4 @@
-"""Which frontends of a group keep the recipe of a stream."""
+"""Finds the frontends of a group that keep the recipe of a stream."""
 
 import hashlib
 from collections.abc import Iterable

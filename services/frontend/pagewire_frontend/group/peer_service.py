@@ -188,8 +188,8 @@ def _split(frames: Sequence[bytes]) -> Iterator[list[bytes]]:
 
 def register(
     server: grpc.aio.Server,
-    responses: ResponseDirectory,
     *,
+    responses: ResponseDirectory,
     streams: StreamDirectory,
     keys: KeyDirectory,
     recipes: RecipeStore,

@@ -1,4 +1,4 @@
-"""Recipes of streams in the messages between peers."""
+"""Converts recipes of streams to the messages between peers, and back."""
 
 from pagewire_frontend.http.kept_streams.pins import SECRET_BYTES, Pins
 from pagewire_frontend.http.kept_streams.recipes import Recipe

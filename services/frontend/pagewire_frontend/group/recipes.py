@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from pagewire_frontend.group.holders import holders_of
+from pagewire_frontend.http.kept_streams.local_streams import LocalStreams
 from pagewire_frontend.http.kept_streams.recipes import UNPLACED, Recipe
 from pagewire_shared.errors import PagewireError
 
@@ -31,31 +32,24 @@ class GroupRecipes:
     """A RecipeMirror over the peers. `run` it: what is not renewed expires."""
 
     def __init__(
-        self,
-        peers: Mapping[str, RecipePeer],
-        *,
-        num_replicas: int,
-        kept_ids: Callable[[], Sequence[str]],
-        lifetime_seconds: float,
+        self, peers: Mapping[str, RecipePeer], local: LocalStreams, *, num_replicas: int
     ) -> None:
         """Create it.
 
         Args:
             peers: The other members by name.
-            num_replicas: How many of them keep each recipe.
-            kept_ids: Returns the ids of the streams of this process.
-            lifetime_seconds: How long a recipe lives that is not renewed.
+            local: The streams of this process. Recipes live as long as streams without a reader.
+            num_replicas: How many peers keep each recipe.
         """
         self._peers = peers
         self._num_replicas = num_replicas
-        self._kept_ids = kept_ids
-        self._lifetime = lifetime_seconds
+        self._local = local
         self._placed: dict[str, list[str]] = {}
 
     @property
     def is_on(self) -> bool:
         """Whether recipes are kept by other frontends."""
-        return bool(self._peers) and self._num_replicas > 0 and self._lifetime > 0
+        return bool(self._peers) and self._num_replicas > 0 and self._local.keeps_any
 
     async def keep(self, recipe: Recipe) -> None:
         """Have a recipe kept by as many peers as are wanted and answer; see RecipeMirror."""
@@ -83,10 +77,9 @@ class GroupRecipes:
 
     async def run(self) -> None:
         """Renew the recipes of the streams that are kept, until cancelled."""
-        while True:
-            await asyncio.sleep(self._lifetime / RENEWALS)
-            kept = set(self._kept_ids())
-            # A stream whose key is asked for is placed a moment after it is kept.
+        while self.is_on:
+            await asyncio.sleep(self._local.limits.retention_seconds / RENEWALS)
+            kept = set(self._local.ids())
             self._placed = {one: names for one, names in self._placed.items() if one in kept}
             for name, peer in self._peers.items():
                 ids = [one for one, names in self._placed.items() if name in names]

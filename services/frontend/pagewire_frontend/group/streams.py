@@ -1,6 +1,7 @@
 """Finds kept streams over the whole group, and has those of lost frontends made again."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import Final
 
 from pagewire_frontend.group.holders import holders_of, maker_of
@@ -16,7 +17,7 @@ from pagewire_frontend.http.kept_streams.ids import (
 from pagewire_frontend.http.kept_streams.kept_stream import KeptStream
 from pagewire_frontend.http.kept_streams.local_streams import LocalStreams
 from pagewire_frontend.http.kept_streams.recipes import TAKEOVERS, Recipe, RecipeStore
-from pagewire_shared.errors import PagewireError, UnavailableError
+from pagewire_shared.errors import UnavailableError
 
 SPARE_HOLDERS: Final = 2
 """Members that are asked beyond those that keep recipes: some may have been away when the stream
@@ -99,7 +100,7 @@ class PeerStreams:
         return await self._held.read(stream_id, tenant, first)
 
 
-class GroupStreams:
+class StreamFinder:
     """A StreamDirectory over the whole group: asks the process that made a stream, and where it is
     gone those that keep its recipe."""
 
@@ -133,8 +134,7 @@ class GroupStreams:
             return await self._held.read(stream_id, tenant, first)
         if tag_of_stream(stream_id) is None:
             raise stream_not_found(stream_id)
-        reading = await self._open(stream_id, tenant, first)
-        return _Followed(self._open, stream_id, tenant, first, reading).reading()
+        return await _Followed(partial(self._open, stream_id, tenant), first).begun()
 
     async def _open(self, stream_id: str, tenant: str | None, first: int) -> StreamReading:
         maker = maker_of(stream_id, self._members)
@@ -183,44 +183,37 @@ async def _joined(
 class _Followed:
     """A reading that goes on elsewhere when its frontend is lost meanwhile."""
 
-    def __init__(
-        self,
-        find: Callable[[str, str | None, int], Awaitable[StreamReading]],
-        stream_id: str,
-        tenant: str | None,
-        first: int,
-        reading: StreamReading,
-    ) -> None:
-        self._find = find
-        self._asked = stream_id, tenant
+    def __init__(self, open_at: Callable[[int], Awaitable[StreamReading]], first: int) -> None:
+        self._open_at = open_at
         self._first = first
-        self._current = reading
+        self._current: StreamReading | None = None
         self._is_closed = False
         self._num_losses = 0
         """Losses in a row, without an event between them."""
 
-    def reading(self) -> StreamReading:
-        """Return it."""
-        return StreamReading(self._frames(), self._close)
+    async def begun(self) -> StreamReading:
+        """Return it, once the stream is found."""
+        self._current = await self._open_at(self._first)
+        return StreamReading(self._frames(self._current), self._close)
 
-    async def _frames(self) -> AsyncIterator[list[bytes]]:
+    async def _frames(self, current: StreamReading) -> AsyncIterator[list[bytes]]:
         while True:
             try:
-                async for ready in self._current.frames:
+                async for ready in current.frames:
                     self._first += len(ready)
                     self._num_losses = 0
                     yield ready
                 return
             except UnavailableError as lost:
-                await self._go_on(lost)
+                current = await self._go_on(current, lost)
 
-    async def _go_on(self, lost: PagewireError) -> None:
-        self._current.close()
+    async def _go_on(self, current: StreamReading, lost: UnavailableError) -> StreamReading:
+        current.close()
         self._num_losses += 1
         if self._num_losses > MAX_LOSSES:
             raise lost
         try:
-            found = await self._find(*self._asked, self._first)
+            found = await self._open_at(self._first)
         except StreamNotFoundError:
             # The frontend is lost with its stream, which the reader knows to have been there.
             raise lost from None
@@ -228,7 +221,9 @@ class _Followed:
             found.close()
             raise lost
         self._current = found
+        return found
 
     def _close(self) -> None:
         self._is_closed = True
-        self._current.close()
+        if self._current is not None:
+            self._current.close()

@@ -69,8 +69,7 @@ def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
         bytes_per_block=group.bytes_per_block,
         loads_blocks=hello.loads_blocks,
         roles=roles_from_message(hello.roles),
-        # Older workers, without transports, name endpoints at which they refuse all pulls.
-        kv_endpoint=hello.kv_endpoints[0] if hello.kv_transports and hello.kv_endpoints else "",
+        kv_endpoint=_kv_endpoint(hello),
         kv_transports=transports_from_message(hello.kv_transports),
         pull_transports=transports_from_message(hello.pull_transports),
         host_id=hello.host_id,
@@ -85,6 +84,11 @@ def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
         sleep_after=hello.sleep_after_ms / 1000,
         sleep=sleep_from_message(hello.sleep) if hello.HasField("sleep") else None,
     )
+
+
+def _kv_endpoint(hello: pb.WorkerHello) -> str:
+    # Older workers, without transports, name endpoints at which they refuse all pulls.
+    return hello.kv_endpoints[0] if hello.kv_transports and hello.kv_endpoints else ""
 
 
 def roles_from_message(numbers: Iterable[int]) -> frozenset[Role]:

@@ -11,6 +11,7 @@ from pagewire_frontend.access.scopes import METRICS_PATH, OPEN_FOLDER, OPEN_PATH
 from pagewire_frontend.adapters.allowed_paths import AllowedPaths
 from pagewire_frontend.adapters.calls import AdapterCalls
 from pagewire_frontend.adapters.registry import AdapterRegistry
+from pagewire_frontend.group.recipes import GroupRecipes
 from pagewire_frontend.http.app import Access, make_app
 from pagewire_frontend.http.body.json_body import MAX_COMMAS
 from pagewire_frontend.http.description import describe
@@ -109,7 +110,11 @@ def described_app(*, are_keys_required):
         access=Access(keys=ApiKeys()),
         exposition=nothing,
         directory=responses,
-        streams=Streams(kept, KeyedStreams(kept, kept, LocalKeys())),
+        streams=Streams(
+            kept,
+            KeyedStreams(kept, kept, LocalKeys()),
+            GroupRecipes({}, kept, num_replicas=1),
+        ),
         kept_streams=kept,
         grpc_port=GrpcPort(),
         adapters=AdapterCalls(

@@ -5,7 +5,7 @@ from typing import Final, Protocol
 from pagewire_frontend.http.kept_streams.ids import SSE_KIND, frame_of
 from pagewire_frontend.http.server.errors import error_body
 from pagewire_frontend.http.streaming.event_stream import event_bytes
-from pagewire_shared.errors import PagewireError
+from pagewire_shared.errors import PagewireError, UnavailableError
 
 _EVENT_END: Final = b"\n\n"
 
@@ -42,6 +42,9 @@ class SseFraming:
 
     def error(self, stream_id: str, number: int, error: PagewireError) -> bytes:
         """Return the event of an error."""
+        if isinstance(error, UnavailableError):
+            # It is asked for again elsewhere, where another event has this number.
+            return event_bytes(error_body(error))
         return frame_of(stream_id, number, event_bytes(error_body(error)))
 
 

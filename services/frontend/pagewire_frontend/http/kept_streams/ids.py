@@ -77,11 +77,15 @@ def stream_not_found(stream_id: str, kind: str | None = None) -> StreamNotFoundE
     )
 
 
+_ELSEWHERE: Final = "stream_elsewhere"
+"""Between frontends only: the one that asks goes on to the next."""
+
+
 @dataclass
 class StreamElsewhereError(StreamNotFoundError):
     """Another process has made the stream, and this one does not have it."""
 
-    code: str = "stream_elsewhere"
+    code: str = _ELSEWHERE
     __str__ = PagewireError.__str__
 
 

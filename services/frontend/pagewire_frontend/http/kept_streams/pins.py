@@ -1,4 +1,4 @@
-"""What is drawn for an answer, derived from one secret: who has it makes the same answer again."""
+"""Derives what is drawn for an answer from one secret, so that it can be made again."""
 
 import hashlib
 import os

@@ -1,5 +1,4 @@
-"""Recipes of streams: what another frontend makes a stream again from, and the bounded table of
-those that this process keeps for its peers."""
+"""Holds recipes of streams, from which a frontend makes streams of another again, within bounds."""
 
 import time
 from collections import Counter, OrderedDict

@@ -1,4 +1,4 @@
-"""The chunks of a streamed answer, in the shapes of an endpoint."""
+"""Makes the chunks of a streamed answer, in the shapes of an endpoint."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any

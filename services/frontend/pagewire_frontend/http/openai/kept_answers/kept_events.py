@@ -1,4 +1,4 @@
-"""The events of answers that are kept: those of a stream, or one with the whole answer."""
+"""Makes the events of answers that are kept: those of a stream, or one with the whole answer."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,4 @@
-"""How an answer is made that another frontend may have to make again."""
+"""Describes how an answer is made that another frontend may have to make again."""
 
 from dataclasses import dataclass, replace
 

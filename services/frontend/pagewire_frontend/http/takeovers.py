@@ -5,6 +5,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 import orjson
@@ -37,28 +38,31 @@ ORPHAN_SECONDS: Final = 0.05
 frontend yet."""
 
 
+@dataclass(frozen=True, slots=True)
+class TakeoverTools:
+    """What reads a request again and opens its answer.
+
+    Attributes:
+        mirror: Has the recipe kept by other frontends again.
+    """
+
+    engine: Engine
+    bodies: Bodies
+    keys: ApiKeys
+    mirror: RecipeMirror
+
+
 class Takeovers:
     """Makes streams again in this process."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        bodies: Bodies,
-        keys: ApiKeys,
-        local: LocalStreams,
-        mirror: RecipeMirror,
-    ) -> None:
+    def __init__(self, tools: TakeoverTools, local: LocalStreams) -> None:
         """Create it.
 
         Args:
             local: Keeps the streams.
-            mirror: Has their recipes kept by other frontends again.
         """
-        self._engine = engine
-        self._bodies = bodies
-        self._keys = keys
+        self._tools = tools
         self._local = local
-        self._mirror = mirror
 
     def begin(self, recipe: Recipe) -> KeptStream:
         """Return the stream of a recipe, which begins anew under its id.
@@ -67,7 +71,7 @@ class Takeovers:
             OverloadedError: Kept streams have no room for it.
         """
         _logger.warning("the stream %s of a lost frontend goes on here", recipe.stream_id)
-        remade = _Remade(self._engine, self._bodies, self._keys, self._mirror, recipe)
+        remade = _Remade(self._tools, recipe)
         return self._local.keep(
             remade.events(),
             remade.close,
@@ -80,18 +84,8 @@ class Takeovers:
 class _Remade:
     """One answer that is made again. Raises StreamLostError where it might be another."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        bodies: Bodies,
-        keys: ApiKeys,
-        mirror: RecipeMirror,
-        recipe: Recipe,
-    ) -> None:
-        self._engine = engine
-        self._bodies = bodies
-        self._keys = keys
-        self._mirror = mirror
+    def __init__(self, tools: TakeoverTools, recipe: Recipe) -> None:
+        self._tools = tools
         self._recipe = recipe
         self._answer: Answer | None = None
 
@@ -99,10 +93,10 @@ class _Remade:
         """Yield the events of the answer from its first on."""
         recipe = self._recipe
         # In the task of the stream: its requests count for the key.
-        set_caller(self._keys.caller_of(recipe.key_digest))
+        set_caller(self._tools.keys.caller_of(recipe.key_digest))
         opening, is_streamed, answer = await self._opened()
         keeper = RecipeKeeper(
-            self._mirror, KeptRequest(recipe.path, recipe.body, recipe.pins), recipe.stream_id
+            self._tools.mirror, KeptRequest(recipe.path, recipe.body, recipe.pins), recipe.stream_id
         )
         make = stream_events if is_streamed else whole_events
         async for ready in make(answer, opening, keeper):
@@ -140,7 +134,7 @@ class _Remade:
             has_new_ids=not must_be_held,
         )
         opening, is_streamed = await opening_again(
-            self._engine, self._bodies, recipe.path, recipe.body, making
+            self._tools.engine, self._tools.bodies, recipe.path, recipe.body, making
         )
         if not must_be_held and (not recipe.numerics or opening.numerics() != recipe.numerics):
             raise StreamLostError(
