@@ -4,11 +4,16 @@
 
 Half of the pairs are streams. Every request has a connection of its own, so that the kernel spreads
 them over the frontends. One generation and equal answers are right, for each pair.
+
+With --kill the second request of a pair comes after the frontend with the answer of the first was
+killed; equal answers are right.
 """
 
 import argparse
 import asyncio
+import os
 import re
+import signal
 import sys
 import tempfile
 import time
@@ -18,8 +23,9 @@ from typing import Any
 
 import httpx
 
-from support.cells.clusters import start_cluster
+from support.cells.clusters import Cluster, start_cluster
 from support.checkpoints.checkpoints import make_checkpoint
+from support.traffic.lost_frontends import maker_of, wait_all
 
 NUM_FRONTENDS = 3
 NUM_PAIRS_AT_ONCE = 8
@@ -53,6 +59,35 @@ async def race(url: str, model: str, num_pairs: int) -> Counter[str]:
     return found
 
 
+async def outlived(cluster: Cluster, num_pairs: int) -> Counter[str]:
+    """Return how many answers were the same after the frontend that made them was killed."""
+    found: Counter[str] = Counter()
+    url = cluster.http_url
+    for number in range(num_pairs):
+        body = {"model": cluster.model, "prompt": f"Pair {number}", "max_tokens": NUM_TOKENS}
+        body |= {"temperature": 1.0, "ignore_eos": True, "stream": number % 2 == 0}
+        first = await ask(url, body, f"pair {number}")
+        victims = list(cluster.local.pids("frontend").values())
+        if "x-pagewire-stream" in first.headers:
+            victims = [maker_of(cluster, first.headers["x-pagewire-stream"])[1]]
+        # A whole answer does not say whose it is: any frontend dies.
+        os.kill(victims[number % len(victims)], signal.SIGKILL)
+        second = await asked_again(url, body, f"pair {number}")
+        found["equal"] += first.content == second.content
+        found["joined"] += "idempotent-replayed" in second.headers
+        await asyncio.to_thread(wait_all, cluster)
+    return found
+
+
+async def asked_again(url: str, body: dict[str, Any], key: str) -> httpx.Response:
+    """Return the answer of a request that is sent until a frontend takes it."""
+    while True:
+        try:
+            return await ask(url, body, key)
+        except httpx.TransportError:
+            await asyncio.sleep(0.02)
+
+
 def num_generated(url: str) -> float:
     """Return the tokens that all frontends have counted."""
     text = httpx.get(f"{url}/metrics", timeout=SECONDS).text
@@ -63,11 +98,20 @@ def main() -> None:
     """Print what came of the pairs; the status is that of the verdict."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--pairs", type=int, default=1000)
-    num_pairs = parser.parse_args().pairs
+    parser.add_argument("--kill", action="store_true")
+    given = parser.parse_args()
+    num_pairs = given.pairs
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = make_checkpoint(Path(folder) / "tiny", hidden=64, layers=2)
         cluster = start_cluster(checkpoint, frontends=NUM_FRONTENDS)
         try:
+            if given.kill:
+                found = asyncio.run(outlived(cluster, num_pairs))
+                print(
+                    f"{num_pairs} frontends killed: {found['equal']} equal answers, "
+                    f"{found['joined']} of them joined"
+                )
+                sys.exit(found["equal"] != num_pairs)
             before, began = num_generated(cluster.http_url), time.monotonic()
             found = asyncio.run(race(cluster.http_url, cluster.model, num_pairs))
             seconds = time.monotonic() - began

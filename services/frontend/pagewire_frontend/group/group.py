@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+
+import grpc.aio
 
 from pagewire_frontend.adapters.registry import AdapterRegistry
 from pagewire_frontend.group import peer_service
@@ -26,7 +28,7 @@ from pagewire_frontend.metrics.requests import own_exposition
 from pagewire_frontend.traces.history import RequestHistory
 from pagewire_shared.identity.frontend_tag import SLOT_DIGITS, slot_of
 from pagewire_shared.rpc.address import Address
-from pagewire_shared.rpc.server import start_server
+from pagewire_shared.rpc.server import RpcServer, start_server
 
 
 class GroupDirectory:
@@ -149,12 +151,7 @@ async def joined(
         exposition=own_exposition,
         adapters=adapters,
     )
-    server = None
-    if listen is not None:
-        server = await start_server(
-            listen, service, peer_service.SERVICE_NAMES, setting="--peer-listen"
-        )
-        await server.set_serving(True)
+    server = await _listening(listen, service) if listen is not None else None
     renewing = asyncio.create_task(recipes.run())
     try:
         others = list(peers.values())
@@ -174,3 +171,12 @@ async def joined(
             await peer.close()
         if server is not None:
             await server.stop(0.0)
+
+
+async def _listening(address: Address, service: Callable[[grpc.aio.Server], None]) -> RpcServer:
+    """Return a server that answers the peers."""
+    server = await start_server(
+        address, service, peer_service.SERVICE_NAMES, setting="--peer-listen"
+    )
+    await server.set_serving(True)
+    return server
