@@ -24,6 +24,7 @@ _REASONS = {
     403: "The API key has no scope for this",
     404: "No such model",
     408: "The request did not come in time",
+    409: "The stream cannot be made again",
     413: "The body is too large",
     414: "Path and query are too long",
     415: "The body is said to be no JSON",
@@ -83,6 +84,8 @@ def _complete(
         statuses += _WITH_BODY
     if "{" in path or "model" in {one["name"] for one in operation["parameters"]}:
         statuses.append(404)
+    if "{stream_id}" in path:
+        statuses.append(409)
     if are_keys_required and not is_open(path, protects_metrics=False):
         operation["security"] = [{"key": []}]
         statuses += [401, 403] if scope_of_path(path) is not ANY_KEY else [401]

@@ -72,6 +72,8 @@ FRONTEND = {
     "age of responses kept": "max_stored_response_seconds",
     "age of kept streams": "stream_retention_seconds",
     "bytes of kept streams": "stream_journal_bytes",
+    "recipes of streams of other frontends": "stream_journal_bytes",
+    "age of such a recipe": "stream_retention_seconds",
     "content of adapters kept": "lora_store_bytes",
     "headers of a request": "max_header_bytes",
     "number of headers": "max_header_count",
