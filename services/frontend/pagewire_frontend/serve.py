@@ -25,7 +25,7 @@ from pagewire_frontend.group.group import Group, joined
 from pagewire_frontend.group.membership import parse_membership
 from pagewire_frontend.grpc_api import service as grpc_service
 from pagewire_frontend.grpc_api.call_counter import CallCounter
-from pagewire_frontend.grpc_api.kept_calls import GroupStreams
+from pagewire_frontend.grpc_api.kept_calls import CallStreams
 from pagewire_frontend.grpc_api.key_interceptor import KeyInterceptor
 from pagewire_frontend.http.app import Access, make_app
 from pagewire_frontend.http.kept_streams.keyed_streams import KeyedStreams
@@ -335,7 +335,7 @@ async def _servers(
                 engine,
                 pool,
                 adapters,
-                GroupStreams(streams, group.streams, group.keys),
+                CallStreams(streams, group.streams, group.keys),
                 peers=group.peers,
                 stall_seconds=config.stall_seconds,
             ),

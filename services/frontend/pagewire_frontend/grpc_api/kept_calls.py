@@ -1,14 +1,19 @@
 """Streamed calls whose answer goes on without its client, and those that read it on."""
 
-import hashlib
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import grpc.aio
 from google.protobuf.message import Message
 
 from pagewire_frontend.access.api_keys import current_tenant
+from pagewire_frontend.grpc_api.kept_convert import (
+    CALL_FRAMING,
+    AnswerMessage,
+    digest_of_call,
+    message_of,
+)
 from pagewire_frontend.grpc_api.stall_watch import STALLED, StallWatch
 from pagewire_frontend.http.kept_streams.directory import StreamDirectory, StreamReading
 from pagewire_frontend.http.kept_streams.headers import ON_DISCONNECT, continues
@@ -19,41 +24,16 @@ from pagewire_frontend.http.kept_streams.keys import KeyDirectory, checked_key
 from pagewire_frontend.http.kept_streams.local_streams import LocalStreams
 from pagewire_frontend.http.server.request_id import REPLAYED, STREAM_ID
 from pagewire_frontend.request_label import IDEMPOTENCY_KEY
-from pagewire_protos.common.v1 import error_pb2
-from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_shared.errors import (
     DeadlineError,
     InvalidRequestError,
-    PagewireError,
     UnavailableError,
 )
-from pagewire_shared.rpc.errors import from_detail, to_detail
 
 MOST_RECEIVED: Final = 2**31 - 1
 
-_EVENT: Final = b"\0"
-_ERROR: Final = b"\1"
-
 Metadata = Iterable[tuple[str, str | bytes]]
 Context = grpc.aio.ServicerContext[Any, Any]
-AnswerMessage = TypeVar("AnswerMessage", pb.ChatResponse, pb.CompleteResponse, pb.ResumeResponse)
-
-
-class CallFraming:
-    """Serialized messages, one at a time, each behind a byte that tells it from an error."""
-
-    kind = CALL_KIND
-
-    def frames(self, stream_id: str, first: int, ready: bytes) -> list[bytes]:
-        """Return the frame of a message."""
-        return [_EVENT + ready]
-
-    def error(self, stream_id: str, number: int, error: PagewireError) -> bytes:
-        """Return the frame of an error."""
-        return _ERROR + to_detail(error).SerializeToString()
-
-
-CALL_FRAMING: Final = CallFraming()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +71,7 @@ def require_not_kept(metadata: Metadata | None, method: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupStreams:
+class CallStreams:
     """The kept streams of this process, those of its group, and the keys of these."""
 
     local: LocalStreams
@@ -102,7 +82,7 @@ class GroupStreams:
 class KeptCalls:
     """The kept calls of one process and its group."""
 
-    def __init__(self, kept: GroupStreams, stalls: StallWatch) -> None:
+    def __init__(self, kept: CallStreams, stalls: StallWatch) -> None:
         """Create it.
 
         Args:
@@ -132,7 +112,7 @@ class KeptCalls:
             stream = self._keep(source, tenant)
             reading, stream_id = self._local.reading(stream, 0), stream.stream_id
         else:
-            wanted = RequestKey(keeping.key, tenant, _digest(request))
+            wanted = RequestKey(keeping.key, tenant, digest_of_call(request))
             found = await self._keyed.read(wanted, source)
             reading, stream_id = found.reading, found.stream_id
             metadata = [(REPLAYED, "true")] if found.is_joined else []
@@ -150,18 +130,16 @@ class KeptCalls:
         )
 
     async def resume(
-        self, request: pb.ResumeRequest, context: Context
-    ) -> AsyncIterator[pb.ResumeResponse]:
-        """Yield the messages of a stream behind those that its client has."""
-        require_kind(request.stream_id, CALL_KIND)
-        first = request.num_received
+        self, stream_id: str, first: int, context: Context, kind: type[AnswerMessage]
+    ) -> AsyncIterator[AnswerMessage]:
+        """Yield the messages of a stream behind the `first` ones that its client has."""
+        require_kind(stream_id, CALL_KIND)
         if first > MOST_RECEIVED:
             raise InvalidRequestError(
                 f"num_received: at most {MOST_RECEIVED}, got {first}", field="num_received"
             )
-        reading = await self._streams.read(request.stream_id, current_tenant(), first)
-        read = self._read(reading, request.stream_id, first, [], context, pb.ResumeResponse)
-        async for message in read:
+        reading = await self._streams.read(stream_id, current_tenant(), first)
+        async for message in self._read(reading, stream_id, first, [], context, kind):
             yield message
 
     async def _read(
@@ -189,7 +167,7 @@ class KeptCalls:
             await context.send_initial_metadata(((STREAM_ID, stream_id), *metadata))
             async for frames in reading.frames:
                 for frame in frames:
-                    message = _message(frame, stream_id, kind)
+                    message = message_of(frame, stream_id, kind)
                     is_whole = message.HasField("closed")
                     watched.begin_write()
                     yield message
@@ -201,20 +179,3 @@ class KeptCalls:
         finally:
             self._stalls.forget(watched)
             reading.close()
-
-
-def _message(frame: bytes, stream_id: str, kind: type[AnswerMessage]) -> AnswerMessage:
-    """Return the message in a frame. Raises the error in it, if it is one."""
-    if frame[:1] == _ERROR:
-        raise from_detail(error_pb2.ErrorDetail.FromString(frame[1:]))
-    message = kind.FromString(frame[1:])
-    if message.HasField("opened"):
-        message.opened.stream_id = stream_id
-    return message
-
-
-def _digest(request: Message) -> bytes:
-    """Return the digest of a request: of its kind and its fields."""
-    body = request.SerializeToString(deterministic=True)
-    name = request.DESCRIPTOR.full_name.encode()
-    return hashlib.blake2b(name + b"\n" + body, digest_size=32).digest()

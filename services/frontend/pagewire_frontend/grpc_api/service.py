@@ -20,7 +20,8 @@ from pagewire_frontend.grpc_api.answers import CallSource, Shown, open_session, 
 from pagewire_frontend.grpc_api.batch_service import BatchService
 from pagewire_frontend.grpc_api.convert import GrpcStreamOptions
 from pagewire_frontend.grpc_api.explain_service import ExplainPeer, ExplainService
-from pagewire_frontend.grpc_api.kept_calls import AnswerMessage, GroupStreams, KeptCalls, keeping_of
+from pagewire_frontend.grpc_api.kept_calls import CallStreams, KeptCalls, keeping_of
+from pagewire_frontend.grpc_api.kept_convert import AnswerMessage
 from pagewire_frontend.grpc_api.stall_watch import STALLED, StallWatch
 from pagewire_frontend.metrics.timeline import timeline_header
 from pagewire_frontend.request_label import LABEL, label_in
@@ -59,7 +60,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
     """Text or token ids in, a stream out."""
 
-    def __init__(self, engine: Engine, kept: GroupStreams, *, stall_seconds: float) -> None:
+    def __init__(self, engine: Engine, kept: CallStreams, *, stall_seconds: float) -> None:
         """Create the inference service.
 
         Args:
@@ -108,7 +109,10 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         self, request: pb.ResumeRequest, context: Context
     ) -> AsyncIterator[pb.ResumeResponse]:
         """Read on a stream that outlives its call."""
-        async for message in self._kept.resume(request, context):
+        rest = self._kept.resume(
+            request.stream_id, request.num_received, context, pb.ResumeResponse
+        )
+        async for message in rest:
             yield message
 
     async def Embed(self, request: pb.EmbedRequest, context: Context) -> pb.EmbedResponse:
@@ -245,7 +249,7 @@ def register(
     engine: Engine,
     pool: SchedulerPool,
     adapters: AdapterCalls,
-    kept: GroupStreams,
+    kept: CallStreams,
     *,
     peers: Sequence[ExplainPeer],
     stall_seconds: float,
