@@ -27,7 +27,7 @@ ANSWER_SECONDS = 30.0
 pytestmark = pytest.mark.timeout(300)
 CONTEXT = 256
 NEIGHBOUR_TOKENS = 200
-STREAMED = ("Chat", "Complete")
+STREAMED = ("Chat", "Complete", "Resume")
 GRPC_ALLOWED = ("OK", "INVALID_ARGUMENT", "NOT_FOUND")
 
 

@@ -80,6 +80,7 @@ def _base(method: str) -> bytes:
     requests: dict[str, Any] = {
         "Chat": pb.ChatRequest(messages=[turn], options=options),
         "Complete": pb.CompleteRequest(text="hello", options=options),
+        "Resume": pb.ResumeRequest(stream_id="call_1", num_received=1),
         "Embed": pb.EmbedRequest(inputs=[pb.EmbedInput(text="hello")]),
         "Pool": pb.PoolRequest(inputs=[pb.EmbedInput(text="hello")]),
         "Score": pb.ScoreRequest(queries=["hello"], documents=["world"]),
