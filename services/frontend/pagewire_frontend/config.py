@@ -154,7 +154,7 @@ class FrontendConfig(ModelFilesConfig):
         64 * 1024 * 1024, "Events of all such streams; a tenant has half of it", parse=parse_size
     )
     stream_replicas: int = setting(
-        1, "Other frontends that keep what each such stream is made again from; 0 for none"
+        1, "Other frontends that keep what a kept stream is made again from; 0 for none"
     )
     max_connections: int = setting(4096, "HTTP connections open at once; more get 503")
     max_idle_per_address: int = setting(

@@ -1,17 +1,11 @@
 """Requests with an idempotency key: one generation, however often and wherever they are sent."""
 
 import asyncio
-from contextlib import AsyncExitStack
 
-import httpx
 from contract.frontend_gateway import gateway, post
+from contract.frontend_groups import frontend_group
 from contract.frontend_peers import (
-    WAIT_SECONDS,
-    ScriptedScheduler,
     ids_of,
-    listening,
-    running_frontend,
-    served,
 )
 from contract.group_members import member
 
@@ -161,26 +155,9 @@ async def test_a_key_expires_with_its_stream(checkpoint):
 
 
 async def test_requests_that_race_over_three_frontends(checkpoint, tmp_path):
-    scheduler = ScriptedScheduler(served(checkpoint))
-    names = ["a", "b", "c"]
-    peers = tuple(f"{name}=unix:{tmp_path}/{name}.sock" for name in names)
-    async with AsyncExitStack() as stack:
-        port = await stack.enter_async_context(listening(scheduler))
-        clients, attaches = [], []
-        for name in names:
-            frontend = await stack.enter_async_context(
-                running_frontend(
-                    checkpoint,
-                    [port],
-                    frontend_name=name,
-                    peer_listen=f"unix:{tmp_path}/{name}.sock",
-                    peer=peers,
-                )
-            )
-            await frontend.status.wait("ready")
-            attaches.append(await scheduler.attached())
-            client = httpx.AsyncClient(base_url=frontend.http_url, timeout=WAIT_SECONDS)
-            clients.append(await stack.enter_async_context(client))
+    async with frontend_group(checkpoint, tmp_path, "abc") as members:
+        clients = [member.client for member in members]
+        attaches = [member.attach for member in members]
         for number, body in enumerate([WHOLE, STREAM] * 2):
             headers = {"idempotency-key": f"key {number}"}
             calls = [post(client, URL, body, headers=headers) for client in clients * 3]

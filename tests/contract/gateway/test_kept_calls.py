@@ -1,23 +1,18 @@
 """Calls over gRPC that go on without their client: read on by Resume, and made once per key."""
 
 import asyncio
-from contextlib import AsyncExitStack
 
 import grpc
 import grpc.aio
-import httpx
 import pytest
 from contract.frontend_clients import completion
 from contract.frontend_gateway import gateway
+from contract.frontend_groups import frontend_group
 from contract.frontend_peers import (
-    WAIT_SECONDS,
-    ScriptedScheduler,
     ids_of,
-    listening,
-    running_frontend,
-    served,
 )
 
+from pagewire_protos.common.v1.sampling_pb2 import FINISH_REASON_FAILED
 from pagewire_protos.frontend.v1 import batch_pb2, batch_pb2_grpc
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as wire
@@ -82,13 +77,28 @@ async def test_a_stream_is_read_on_from_any_message(checkpoint):
         assert text == TEXT.encode()
         for received in range(len(whole) + 1):
             assert forms(await resumed(frontend.stub, stream_id, received)) == whole[received:]
-        assert await code_of(resumed(frontend.stub, stream_id, 2**31)) == (
-            "invalid_value",
-            "num_received",
-        )
+        for beyond in (len(whole) + 1, 2**31):
+            found = await code_of(resumed(frontend.stub, stream_id, beyond))
+            assert found == ("invalid_value", "num_received")
         missing = await client.get(f"/v1/streams/{stream_id}")
         assert missing.status_code == 404
         assert "stream of gRPC" in missing.json()["error"]["message"]
+
+
+async def test_a_stream_that_is_dropped_does_not_look_whole(checkpoint):
+    async with gateway(checkpoint) as (_, attach, frontend):
+        call = frontend.stub.Complete(completion(), metadata=CONTINUE)
+        stream_id = (await call.read()).opened.stream_id
+        submit = await attach.next("submit")
+        attach.tokens(submit, 0, ids_of("yes"))
+        await call.read()
+        resuming = asyncio.create_task(resumed(frontend.stub, stream_id, 2))
+        await asyncio.sleep(0.1)
+        detail = to_detail(OverloadedError("full"))
+        attach.finish(submit, 3, reason=FINISH_REASON_FAILED, error=detail)
+        assert (await code_of(resuming))[0] == detail.code
+        # The error stays the end of the stream, for whoever has all of its messages, too.
+        assert (await code_of(resumed(frontend.stub, stream_id, 2)))[0] == detail.code
 
 
 async def test_a_key_is_answered_once(checkpoint):
@@ -181,30 +191,12 @@ async def test_what_cannot_be_kept_is_refused(checkpoint):
 
 
 async def test_another_frontend_reads_on(checkpoint, tmp_path):
-    scheduler = ScriptedScheduler(served(checkpoint))
-    names = ["a", "b"]
-    peers = tuple(f"{name}=unix:{tmp_path}/{name}.sock" for name in names)
-    async with AsyncExitStack() as stack:
-        port = await stack.enter_async_context(listening(scheduler))
-        frontends = []
-        for name in names:
-            frontend = await stack.enter_async_context(
-                running_frontend(
-                    checkpoint,
-                    [port],
-                    frontend_name=name,
-                    peer_listen=f"unix:{tmp_path}/{name}.sock",
-                    peer=peers,
-                )
-            )
-            await frontend.status.wait("ready")
-            frontends.append((frontend, await scheduler.attached()))
-        (one, attach), (other, unused) = frontends
+    async with frontend_group(checkpoint, tmp_path) as (maker, reader):
+        one, attach, other = maker.frontend, maker.attach, reader.frontend
         first = await answered(one.stub.Complete(completion(), metadata=KEY), attach)
         stream_id = first[0].opened.stream_id
         assert forms(await resumed(other.stub, stream_id, 3)) == forms(first)[3:]
         again = await messages(other.stub.Complete(completion(), metadata=KEY))
         assert forms(again) == forms(first)
-        assert not unused.unread()
-        async with httpx.AsyncClient(base_url=other.http_url, timeout=WAIT_SECONDS) as client:
-            assert (await client.get(f"/v1/streams/{stream_id}")).status_code == 404
+        assert not reader.attach.unread()
+        assert (await reader.client.get(f"/v1/streams/{stream_id}")).status_code == 404

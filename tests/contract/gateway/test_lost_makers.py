@@ -3,21 +3,11 @@
 import asyncio
 import json
 import random
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
-import httpx
 from contract.frontend_gateway import post
-from contract.frontend_peers import (
-    WAIT_SECONDS,
-    Attach,
-    ScriptedScheduler,
-    ids_of,
-    listening,
-    running_frontend,
-    served,
-)
+from contract.frontend_groups import frontend_group
+from contract.frontend_peers import ids_of
 
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as wire
 from pagewire_shared.errors import InvalidRequestError
@@ -32,47 +22,6 @@ CHAT = {
 }
 GOES_ON = {"x-pagewire-on-disconnect": "continue"}
 TEXT = "one \N{SNOWMAN} two \N{GRINNING FACE} three"
-
-
-@dataclass
-class Frontend:
-    """A running frontend; `stop` ends it."""
-
-    client: httpx.AsyncClient
-    attach: Attach
-    stack: AsyncExitStack
-
-    async def stop(self) -> None:
-        await self.stack.aclose()
-
-
-@asynccontextmanager
-async def group(checkpoint, folder, names="ab", *, is_exact=True, **settings):
-    """Yield frontends that know each other, on one scheduler."""
-    models = served(checkpoint)
-    models.models[0].is_exact = is_exact
-    models.models[0].namings.add(layout_fingerprint=bytes(16), dtype="float32", block_size=16)
-    scheduler = ScriptedScheduler(models)
-    peers = tuple(f"{name}=unix:{folder}/{name}.sock" for name in names)
-    async with AsyncExitStack() as stack:
-        port = await stack.enter_async_context(listening(scheduler))
-        members = []
-        for name in names:
-            own = await stack.enter_async_context(AsyncExitStack())
-            running = running_frontend(
-                checkpoint,
-                [port],
-                frontend_name=name,
-                peer_listen=f"unix:{folder}/{name}.sock",
-                peer=peers,
-                **settings,
-            )
-            frontend = await own.enter_async_context(running)
-            await frontend.status.wait("ready")
-            attach = await scheduler.attached()
-            client = httpx.AsyncClient(base_url=frontend.http_url, timeout=WAIT_SECONDS)
-            members.append(Frontend(await own.enter_async_context(client), attach, own))
-        yield members
 
 
 def parsed(text: str) -> list[tuple[str, Any]]:
@@ -110,7 +59,7 @@ def refuse(attach, submit, field):
 
 
 async def test_it_goes_on_with_what_the_scheduler_holds(checkpoint, tmp_path):
-    async with group(checkpoint, tmp_path) as (a, b):
+    async with frontend_group(checkpoint, tmp_path) as (a, b):
         stream_id, submit, _ = await begun(a)
         await a.stop()
         reading = asyncio.create_task(b.client.get(f"/v1/streams/{stream_id}?from=3"))
@@ -138,7 +87,7 @@ async def test_it_goes_on_with_what_the_scheduler_holds(checkpoint, tmp_path):
 
 
 async def test_it_is_computed_again_where_that_is_exact(checkpoint, tmp_path):
-    async with group(checkpoint, tmp_path) as (a, b):
+    async with frontend_group(checkpoint, tmp_path) as (a, b):
         stream_id, submit, _ = await begun(a)
         await a.stop()
         reading = asyncio.create_task(b.client.get(f"/v1/streams/{stream_id}"))
@@ -155,7 +104,7 @@ async def test_it_is_computed_again_where_that_is_exact(checkpoint, tmp_path):
 
 
 async def test_it_is_refused_where_other_tokens_might_come(checkpoint, tmp_path):
-    async with group(checkpoint, tmp_path, is_exact=False) as (a, b):
+    async with frontend_group(checkpoint, tmp_path, is_exact=False) as (a, b):
         stream_id, _, _ = await begun(a)
         await a.stop()
         reading = asyncio.create_task(b.client.get(f"/v1/streams/{stream_id}"))
@@ -172,7 +121,7 @@ async def test_it_is_refused_where_other_tokens_might_come(checkpoint, tmp_path)
 async def test_events_do_not_depend_on_how_tokens_came(checkpoint, tmp_path):
     body = {**CHAT, "n": 2, "stop": ["thr"], "logprobs": True}
     ids, found = ids_of(TEXT.split("thr")[0] + "thr"), []
-    async with group(checkpoint, tmp_path) as (a, _):
+    async with frontend_group(checkpoint, tmp_path) as (a, _):
         for seed in range(6):
             draw = random.Random(seed)
             call = post(a.client, URL, body, headers=GOES_ON)
@@ -201,7 +150,7 @@ async def test_the_answer_of_a_key_outlives_its_frontend(checkpoint, tmp_path):
     for number, body in enumerate((CHAT, {**CHAT, "stream": False, "stream_options": None})):
         folder = tmp_path / str(number)
         folder.mkdir()
-        async with group(checkpoint, folder, "abc") as (a, b, c):
+        async with frontend_group(checkpoint, folder, "abc") as (a, b, c):
             key = {"idempotency-key": f"order {number}"}
             call = post(a.client, URL, body, headers=key)
             a.attach.say(await a.attach.next("submit"), TEXT)
@@ -226,7 +175,7 @@ async def test_another_tenant_cannot_have_it_made_again(checkpoint, tmp_path):
     file = tmp_path / "keys"
     file.write_text("a=sk-a\nb=sk-b\n")
     mine, other = ({"authorization": f"Bearer sk-{name}"} for name in "ab")
-    async with group(checkpoint, tmp_path, api_key_file=str(file)) as (a, b):
+    async with frontend_group(checkpoint, tmp_path, api_key_file=str(file)) as (a, b):
         stream_id, _, first = await begun(a, headers={**GOES_ON, **mine})
         await a.stop()
         last = {"last-event-id": first.removeprefix("id: ")}
@@ -246,7 +195,7 @@ async def test_another_tenant_cannot_have_it_made_again(checkpoint, tmp_path):
 
 
 async def test_a_frontend_that_ends_says_so_without_taking_a_number(checkpoint, tmp_path):
-    async with group(checkpoint, tmp_path) as (a, b):
+    async with frontend_group(checkpoint, tmp_path) as (a, b):
         stream_id, _, _ = await begun(a)
         reading = asyncio.create_task(b.client.get(f"/v1/streams/{stream_id}"))
         await asyncio.sleep(0.1)
@@ -263,7 +212,7 @@ async def test_a_frontend_that_ends_says_so_without_taking_a_number(checkpoint, 
 
 
 async def test_without_replicas_a_stream_ends_with_its_frontend(checkpoint, tmp_path):
-    async with group(checkpoint, tmp_path, stream_replicas=0) as (a, b):
+    async with frontend_group(checkpoint, tmp_path, stream_replicas=0) as (a, b):
         stream_id, _, _ = await begun(a)
         await a.stop()
         assert (await b.client.get(f"/v1/streams/{stream_id}")).status_code == 503

@@ -12,16 +12,16 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import grpc.aio
 import pytest
 
 from pagewire.local.notices import Notice, StandingBy, StoodDown
 from pagewire.local.supervision import Restarting
-from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
+from pagewire_protos.frontend.v1 import inference_pb2
 from support.cells.clusters import Cluster, start_cluster
 from support.checkpoints.checkpoints import make_checkpoint
 from support.processes.processes import is_running, wait_until
-from support.traffic.streams import Stream, completion, eventually_clean, follow_all
+from support.traffic.signalled import follow_with_signal, seeded_requests
+from support.traffic.streams import Stream, eventually_clean, follow_all
 
 NUM_STREAMS = 6
 STARVED_SECONDS = 8.0
@@ -40,10 +40,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def requests(model: str) -> list[inference_pb2.CompleteRequest]:
-    return [
-        completion(model, [5 + index, 7, 11 + index] * 9, NUM_TOKENS, temperature=1.0, seed=index)
-        for index in range(NUM_STREAMS)
-    ]
+    return seeded_requests(model, NUM_STREAMS, NUM_TOKENS)
 
 
 @pytest.fixture(scope="module")
@@ -55,19 +52,19 @@ def undisturbed(cluster: Cluster) -> list[list[int]]:
 
 async def _with_stopped(cluster: Cluster, pid: int) -> list[Stream]:
     """Follow all streams; stop a process once all of them run."""
-    async with grpc.aio.insecure_channel(cluster.grpc_address) as channel:
-        stub = inference_pb2_grpc.InferenceServiceStub(channel)
-        streams = [Stream(request) for request in requests(cluster.model)]
-        followers = [asyncio.create_task(stream.follow(stub)) for stream in streams]
-        while min(len(stream.token_ids) for stream in streams) < 8:
-            await asyncio.sleep(0.001)
-        assert max(len(stream.token_ids) for stream in streams) < NUM_TOKENS
-        os.kill(pid, signal.SIGSTOP)
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await asyncio.gather(*followers)
-            while is_running(pid):
-                await asyncio.sleep(0.02)
-    return streams
+
+    async def until_ended() -> None:
+        while is_running(pid):
+            await asyncio.sleep(0.02)
+
+    return await follow_with_signal(
+        cluster.grpc_address,
+        requests(cluster.model),
+        pid,
+        signal.SIGSTOP,
+        patience_seconds=PATIENCE_SECONDS,
+        after=until_ended,
+    )
 
 
 def told(cluster: Cluster, first: int) -> list[StandingBy | StoodDown | Restarting]:

@@ -2,22 +2,21 @@
 with the undisturbed run's tokens, and neither processes nor shared memory are left behind."""
 
 import asyncio
-import os
 import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import grpc.aio
 import pytest
 
-from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
+from pagewire_protos.frontend.v1 import inference_pb2
 from support.cells.clusters import Cluster, start_cluster
 from support.checkpoints.checkpoints import make_checkpoint
 from support.kernels.fused_kernels import needs_kernels
 from support.processes.processes import children_of, is_running, wait_until
 from support.products import WHOLE
-from support.traffic.streams import Stream, completion, eventually_clean, follow_all
+from support.traffic.signalled import follow_with_signal, seeded_requests
+from support.traffic.streams import Stream, eventually_clean, follow_all
 
 pytestmark = needs_kernels
 
@@ -41,10 +40,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def requests(model: str) -> list[inference_pb2.CompleteRequest]:
-    return [
-        completion(model, [5 + index, 7, 11 + index] * 9, NUM_TOKENS, temperature=1.0, seed=index)
-        for index in range(NUM_STREAMS)
-    ]
+    return seeded_requests(model, NUM_STREAMS, NUM_TOKENS)
 
 
 def ranks_of(cluster: Cluster) -> list[int]:
@@ -78,20 +74,21 @@ def undisturbed(cluster: Cluster) -> list[list[int]]:
 async def follow_with(cluster: Cluster, pid: int, number: signal.Signals) -> list[Stream]:
     """Follow all streams; send a signal to a process once all of them run."""
     ranks = ranks_of(cluster)
-    async with grpc.aio.insecure_channel(cluster.grpc_address) as channel:
-        stub = inference_pb2_grpc.InferenceServiceStub(channel)
-        streams = [Stream(request) for request in requests(cluster.model)]
-        followers = [asyncio.create_task(stream.follow(stub)) for stream in streams]
-        while min(len(stream.token_ids) for stream in streams) < 8:
-            await asyncio.sleep(0.001)
-        assert max(len(stream.token_ids) for stream in streams) < NUM_TOKENS
-        os.kill(pid, number)
+
+    async def until_ended() -> None:
         began = time.monotonic()
         while any(map(is_running, ranks)):
             await asyncio.sleep(0.01)
         assert time.monotonic() - began < END_SECONDS
-        await asyncio.wait_for(asyncio.gather(*followers), 60)
-    return streams
+
+    return await follow_with_signal(
+        cluster.grpc_address,
+        requests(cluster.model),
+        pid,
+        number,
+        patience_seconds=60,
+        after=until_ended,
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,15 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 
-import grpc.aio
 import pytest
 
 from pagewire.local.child_process import LineReceived
-from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
+from pagewire_protos.frontend.v1 import inference_pb2
 from support.cells.clusters import Cluster, start_cluster
 from support.checkpoints.checkpoints import make_checkpoint
 from support.processes.processes import wait_until
-from support.traffic.streams import Stream, completion, eventually_clean, follow_all
+from support.traffic.signalled import follow_with_signal, seeded_requests
+from support.traffic.streams import Stream, eventually_clean, follow_all
 
 NUM_STREAMS = 8
 NUM_TOKENS = 160
@@ -43,10 +43,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def requests(model: str) -> list[inference_pb2.CompleteRequest]:
-    return [
-        completion(model, [5 + index, 7, 11 + index] * 9, NUM_TOKENS, temperature=1.0, seed=index)
-        for index in range(NUM_STREAMS)
-    ]
+    return seeded_requests(model, NUM_STREAMS, NUM_TOKENS)
 
 
 @pytest.fixture(scope="module")
@@ -68,17 +65,13 @@ def active(cluster: Cluster) -> str:
 
 async def with_signal(cluster: Cluster, pid: int, number: signal.Signals) -> list[Stream]:
     """Follow all streams, and send a signal once all of them run."""
-    async with grpc.aio.insecure_channel(cluster.grpc_address) as channel:
-        stub = inference_pb2_grpc.InferenceServiceStub(channel)
-        streams = [Stream(request) for request in requests(cluster.model)]
-        followers = [asyncio.create_task(stream.follow(stub)) for stream in streams]
-        while min(len(stream.token_ids) for stream in streams) < 8:
-            await asyncio.sleep(0.001)
-        assert max(len(stream.token_ids) for stream in streams) < NUM_TOKENS
-        os.kill(pid, number)
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await asyncio.gather(*followers)
-    return streams
+    return await follow_with_signal(
+        cluster.grpc_address,
+        requests(cluster.model),
+        pid,
+        number,
+        patience_seconds=PATIENCE_SECONDS,
+    )
 
 
 def check_unharmed(cluster: Cluster, streams: list[Stream], expected: list[list[int]]) -> None:

@@ -79,11 +79,17 @@ class GroupRecipes:
         """Renew the recipes of the streams that are kept, until cancelled."""
         while self.is_on:
             await asyncio.sleep(self._local.limits.retention_seconds / RENEWALS)
-            kept = set(self._local.ids())
-            self._placed = {one: names for one, names in self._placed.items() if one in kept}
-            for name, peer in self._peers.items():
-                ids = [one for one, names in self._placed.items() if name in names]
-                await self._renew(name, peer, ids)
+            try:
+                await self._renew_all()
+            except Exception:
+                _logger.exception("recipes are not renewed this time")
+
+    async def _renew_all(self) -> None:
+        kept = set(self._local.ids())
+        self._placed = {one: names for one, names in self._placed.items() if one in kept}
+        for name, peer in self._peers.items():
+            ids = [one for one, names in self._placed.items() if name in names]
+            await self._renew(name, peer, ids)
 
     async def _renew(self, name: str, peer: RecipePeer, ids: Sequence[str]) -> None:
         for first in range(0, len(ids), _MOST_IDS):

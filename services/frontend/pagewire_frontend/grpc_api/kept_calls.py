@@ -1,5 +1,6 @@
 """Streamed calls whose answer goes on without its client, and those that read it on."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -112,7 +113,9 @@ class KeptCalls:
             stream = self._keep(source, tenant)
             reading, stream_id = self._local.reading(stream, 0), stream.stream_id
         else:
-            wanted = RequestKey(keeping.key, tenant, digest_of_call(request))
+            wanted = RequestKey(
+                keeping.key, tenant, await asyncio.to_thread(digest_of_call, request)
+            )
             found = await self._keyed.read(wanted, source)
             reading, stream_id = found.reading, found.stream_id
             metadata = [(REPLAYED, "true")] if found.is_joined else []
@@ -138,7 +141,8 @@ class KeptCalls:
             raise InvalidRequestError(
                 f"num_received: at most {MOST_RECEIVED}, got {first}", field="num_received"
             )
-        reading = await self._streams.read(stream_id, current_tenant(), first)
+        # The last message that the client has says whether any follow.
+        reading = await self._streams.read(stream_id, current_tenant(), max(0, first - 1))
         async for message in self._read(reading, stream_id, first, [], context, kind):
             yield message
 
@@ -162,18 +166,27 @@ class KeptCalls:
             nonlocal has_stalled
             has_stalled = True
 
-        watched, is_whole = self._stalls.watch(cut), first > 0
+        watched, is_whole = self._stalls.watch(cut), False
+        # The messages before `first` that the log begins with.
+        num_known = min(first, 1)
         try:
             await context.send_initial_metadata(((STREAM_ID, stream_id), *metadata))
             async for frames in reading.frames:
                 for frame in frames:
                     message = message_of(frame, stream_id, kind)
                     is_whole = message.HasField("closed")
+                    if num_known:
+                        num_known = 0
+                        continue
                     watched.begin_write()
                     yield message
                     watched.end_write()
                     if has_stalled:
                         raise DeadlineError(STALLED)
+            if num_known:
+                raise InvalidRequestError(
+                    f"num_received: the stream has no {first} messages", field="num_received"
+                )
             if not is_whole:
                 raise UnavailableError("the server stops, or the stream was dropped for newer ones")
         finally:

@@ -4,7 +4,6 @@ still holds, else by computing them again where that gives the same bits."""
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -152,8 +151,6 @@ class _Remade:
 
 
 def _pinned_usage(recipe: Recipe) -> PinnedUsage:
-    body = None
-    with suppress(orjson.JSONDecodeError):
-        body = orjson.loads(recipe.usage)
+    body = orjson.loads(recipe.usage) if recipe.usage else None
     is_known = bool(recipe.cached_tokens) and min(recipe.cached_tokens) >= 0
     return PinnedUsage(sum(recipe.cached_tokens) if is_known else None, body)

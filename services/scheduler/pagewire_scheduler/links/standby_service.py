@@ -10,7 +10,7 @@ from pagewire_protos.scheduler.v1 import standby_pb2_grpc
 from pagewire_scheduler.links.loop import StepLoop
 from pagewire_scheduler.metrics.standby import show_role
 from pagewire_scheduler.peers.standby import CellRole, PartyReport, StandbyDesk
-from pagewire_shared.errors import OverloadedError, PagewireError, UnavailableError
+from pagewire_shared.errors import OverloadedError, UnavailableError
 
 STATE_SECONDS: Final = 0.25
 """Time between two messages of a state; a reporter that hears none for 2 s counts it as lost."""
@@ -78,8 +78,7 @@ class CellStandby:
                     {reader, changed}, timeout=STATE_SECONDS, return_when=asyncio.FIRST_COMPLETED
                 )
                 changed.cancel()
-            if (error := reader.exception()) is not None and isinstance(error, PagewireError):
-                raise error
+            reader.result()  # raises what has ended it
         finally:
             self._num_parties -= 1
             reader.cancel()

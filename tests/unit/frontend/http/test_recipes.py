@@ -95,6 +95,23 @@ def test_a_recipe_is_its_tenants_and_expires():
     assert store.num_bytes == 0
 
 
+def test_those_that_are_renewed_stay_longest():
+    clock, size = Clock(), RECIPE_BYTES + 1000
+    store = RecipeStore(8 * size, 60.0, clock)
+    for number in range(4):
+        clock.now = float(number)
+        store.put(recipe(f"a{number}", "a"))
+    store.renew(["a0"])
+    store.put(recipe("a4", "a"))
+    assert store.find("a1", "a") is None
+    assert store.find("a0", "a") is not None
+    clock.now = 62.5
+    assert [store.find(f"a{number}", "a") is None for number in (0, 2, 3)] == [False, True, False]
+    clock.now = 64.0
+    store.expire()
+    assert len(store) == store.num_bytes == 0
+
+
 def test_all_members_agree_on_the_holders():
     names = ["a", "b", "c", "d"]
     firsts = []

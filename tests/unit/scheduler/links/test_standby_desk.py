@@ -1,10 +1,16 @@
 """When a scheduler takes over, and when it stands by."""
 
+import asyncio
 import time
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from pagewire_scheduler.links import standby_service
 from pagewire_scheduler.links.generation import MAX_AHEAD_MS, Generation
+from pagewire_scheduler.links.standby_service import CellStandby
 from pagewire_scheduler.peers.standby import (
     FRESH_SECONDS,
     SETTLE_SECONDS,
@@ -12,7 +18,7 @@ from pagewire_scheduler.peers.standby import (
     PartyReport,
     StandbyDesk,
 )
-from pagewire_shared.errors import PeerRefusedError
+from pagewire_shared.errors import OverloadedError, PeerRefusedError
 
 
 def hears(generation: int, at: float = 0.0) -> PartyReport:
@@ -80,3 +86,36 @@ def test_a_term_begins_above_all_that_was_seen() -> None:
     assert generation.number == later + 1
     with pytest.raises(PeerRefusedError):
         generation.check_claim(later + 2 * MAX_AHEAD_MS)
+
+
+async def test_so_many_processes_watch_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standby_service, "MAX_PARTIES", 2)
+    generation = SimpleNamespace(cell="c", number=7)
+    loop: Any = SimpleNamespace(generation=generation, clock=time.monotonic)
+    standby = CellStandby(loop, is_paired=True)
+
+    async def silence() -> AsyncIterator[Any]:
+        await asyncio.Event().wait()
+        yield
+
+    watches = [standby.watch(silence()) for _ in range(2)]
+    for watch in watches:
+        assert (await anext(watch)).generation == 0
+    with pytest.raises(OverloadedError, match="more than 2 processes"):
+        await anext(standby.watch(silence()))
+    await watches[0].aclose()
+    assert (await anext(standby.watch(silence()))).generation == 0
+
+
+async def test_a_report_that_cannot_be_read_ends_its_stream() -> None:
+    loop: Any = SimpleNamespace(
+        generation=SimpleNamespace(cell="c", number=7), clock=time.monotonic
+    )
+
+    async def broken() -> AsyncIterator[Any]:
+        raise RuntimeError("broken")
+        yield
+
+    with pytest.raises(RuntimeError, match="broken"):
+        async for _ in CellStandby(loop, is_paired=True).watch(broken()):
+            pass

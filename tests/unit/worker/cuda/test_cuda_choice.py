@@ -57,11 +57,13 @@ def test_without_a_compiler_torch_attends_and_that_is_said(monkeypatch, caplog, 
     assert pick_attention("auto", (9, 0)) == "triton"
 
 
-def test_cpus_sample_by_torch_or_by_the_kernels_of_their_model():
+def test_cpus_sample_by_torch_without_kernels():
     assert pick_sampler(CPU, None, 32, {}) is sampler.sample
-    if has_kernels():
-        pool = KernelPool(1)
-        assert isinstance(pick_sampler(CPU, None, 32, {"any": pool}), KernelSampler)
+
+
+@pytest.mark.skipif(not has_kernels(), reason="no kernels run here")
+def test_cpus_sample_by_the_kernels_of_their_model():
+    assert isinstance(pick_sampler(CPU, None, 32, {"any": KernelPool(1)}), KernelSampler)
 
 
 def test_devices_with_the_kernels_sample_by_them():

@@ -82,7 +82,7 @@ class RecipeStore:
     """The recipes that this process keeps for its peers.
 
     One that is not renewed expires. A tenant has at most half of the bytes; where they are full,
-    the oldest of the largest tenant are dropped.
+    those of the largest tenant are dropped, the ones that expire next first.
     """
 
     def __init__(
@@ -99,7 +99,9 @@ class RecipeStore:
         self._max_bytes = max_bytes
         self._lifetime = lifetime_seconds
         self._clock = clock
+        # All live equally long, so both are in the order in which recipes expire.
         self._recipes: OrderedDict[str, tuple[Recipe, float]] = OrderedDict()
+        self._by_tenant: dict[str | None, OrderedDict[str, None]] = {}
         self._num_bytes: Counter[str | None] = Counter()
 
     def __len__(self) -> int:
@@ -123,6 +125,7 @@ class RecipeStore:
         while self.num_bytes + recipe.num_bytes > self._max_bytes:
             self._drop_oldest(max(self._num_bytes, key=lambda one: self._num_bytes[one]))
         self._recipes[recipe.stream_id] = recipe, self._clock() + self._lifetime
+        self._by_tenant.setdefault(recipe.tenant, OrderedDict())[recipe.stream_id] = None
         self._num_bytes[recipe.tenant] += recipe.num_bytes
         self._show()
 
@@ -144,18 +147,23 @@ class RecipeStore:
         end = self._clock() + self._lifetime
         for stream_id in stream_ids:
             if stream_id in self._recipes:
-                self._recipes[stream_id] = self._recipes[stream_id][0], end
+                recipe, _ = self._recipes[stream_id]
+                self._recipes[stream_id] = recipe, end
+                self._recipes.move_to_end(stream_id)
+                self._by_tenant[recipe.tenant].move_to_end(stream_id)
 
     def expire(self) -> None:
         """Drop what was not renewed."""
         now = self._clock()
-        for stream_id in [one for one, (_, end) in self._recipes.items() if end <= now]:
+        while self._recipes:
+            stream_id, (_, end) = next(iter(self._recipes.items()))
+            if end > now:
+                break
             self._take_out(stream_id)
         self._show()
 
     def _drop_oldest(self, tenant: str | None) -> None:
-        oldest = next(one for one, (kept, _) in self._recipes.items() if kept.tenant == tenant)
-        self._take_out(oldest)
+        self._take_out(next(iter(self._by_tenant[tenant])))
         DROPPED.inc()
 
     def _take_out(self, stream_id: str) -> None:
@@ -163,9 +171,10 @@ class RecipeStore:
         if found is None:
             return
         recipe, _ = found
+        del self._by_tenant[recipe.tenant][stream_id]
         self._num_bytes[recipe.tenant] -= recipe.num_bytes
         if not self._num_bytes[recipe.tenant]:
-            del self._num_bytes[recipe.tenant]
+            del self._num_bytes[recipe.tenant], self._by_tenant[recipe.tenant]
 
     def _show(self) -> None:
         KEPT.set(len(self._recipes))
