@@ -30,6 +30,7 @@ from pagewire_shared.process.settings import (
 from pagewire_shared.process.sizes import parse_count
 from pagewire_shared.sampling.checks import MAX_LOGPROBS
 from pagewire_worker.config import MAX_RANKS, WorkerConfig
+from pagewire_worker.connectors.transfer_config import has_outside_store
 
 _logger = logging.getLogger(__name__)
 
@@ -228,6 +229,8 @@ class ServeConfig:
         " none (default: 4GiB on disk, 256MiB in memory)",
     )
     kv_offload: str = forwarded(WorkerConfig, "kv_offload")
+    kv_connector: str = forwarded(WorkerConfig, "kv_connector")
+    kv_transfer_config: str = forwarded(WorkerConfig, "kv_transfer_config")
     kv_key_file: str = forwarded(WorkerConfig, "kv_key_file")
     kv_load: str | None = forwarded(SchedulerConfig, "kv_load", default=None)
     api_key: tuple[str, ...] = forwarded(FrontendConfig, "api_key", parse=hidden_key)
@@ -263,10 +266,14 @@ class ServeConfig:
             if self.kvstore:
                 reason = "is for the KV store that is started here; --kvstore names others"
             elif not self.starts_store:
-                reason = "no KV store is started with --kv-offload off"
+                reason = "no KV store is started with --kv-offload off or another --kv-connector"
             else:
                 continue
             raise StartupError(f"{flag_of(name)}: {reason}", field=name)
+        if self.kvstore and self._has_outside_store and not self.enable_lora:
+            raise StartupError(
+                "--kvstore: workers reach another store, by their --kv-connector", field="kvstore"
+            )
         if self.kvstore_disk_size is not None and self.kvstore_disk_path is None:
             raise StartupError(
                 "--kvstore-disk-size: needs --kvstore-disk-path", field="kvstore_disk_size"
@@ -312,7 +319,11 @@ class ServeConfig:
     @property
     def starts_store(self) -> bool:
         """Whether a KV store belongs to the deployment."""
-        return not self.kvstore and self.kv_offload != "off"
+        return not self.kvstore and self.kv_offload != "off" and not self._has_outside_store
+
+    @property
+    def _has_outside_store(self) -> bool:
+        return has_outside_store(self)
 
 
 def config_from_keywords(

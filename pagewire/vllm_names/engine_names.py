@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from pagewire.vllm_names.model_names import json_text
 from pagewire_shared.names.foreign_name import ForeignName, no_effect, refused, works
 
 
@@ -37,10 +38,16 @@ MEMORY: Final = (
     *no_effect("blocks are named by SHA-256 of their contents", "prefix_caching_hash_algo"),
     *no_effect("one manager keeps all kinds of cache", "disable_hybrid_kv_cache_manager"),
     *no_effect("there is one manager of blocks", "use_v2_block_manager"),
+    ForeignName(
+        name="kv_transfer_config",
+        here="kv_transfer_config",
+        text="a JSON object or a dict; MooncakeStoreConnector and LMCacheConnectorV1, kv_both only",
+        meanings={"none": "", "{}": ""},
+        convert=json_text,
+    ),
     *refused("layers do not share KV blocks", kv_sharing_fast_prefill="false"),
     *refused(
         "--prefill-workers, --decode-workers and --kvstore move KV blocks; see docs/connectors.md",
-        kv_transfer_config="none|{}",
         kv_events_config="none|{}",
         ec_transfer_config="none|{}",
     ),

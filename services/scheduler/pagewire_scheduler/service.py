@@ -202,6 +202,7 @@ def create_loop(config: SchedulerConfig) -> StepLoop:
         tenant_weights=dict(config.tenant_weight),
         is_sharing_between_tenants=config.share_prefixes_between_tenants,
         is_load_forced=config.kv_load == "always",
+        asks_outside_stores=config.kv_load != "never",
         handoff=cast(HandoffPolicy, config.handoff),
         lease_seconds=config.lease_seconds,
         cell=config.cell,

@@ -7,6 +7,7 @@ from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.model_files import ModelFilesConfig
 from pagewire_shared.process.settings import setting
 from pagewire_shared.process.sizes import parse_count, parse_size
+from pagewire_worker.connectors.transfer_config import parse_transfer_config
 from pagewire_worker.plan.roles import parse_roles
 from pagewire_worker.speculation.settings import parse_speculation
 
@@ -192,7 +193,14 @@ class WorkerConfig(ModelFilesConfig):
         choices=KV_OFFLOADS,
     )
     kv_connector: str = setting(
-        "pagewire", "Client of KV stores: pagewire, or MODULE:CLASS of another one"
+        "pagewire",
+        "Client of KV stores: pagewire for ours, mooncake or lmcache for theirs, or MODULE:CLASS",
+    )
+    kv_transfer_config: str = setting(
+        "",
+        "JSON object with vLLM's names that chooses a client of KV stores and its settings, such as"
+        ' {"kv_connector": "MooncakeStoreConnector", "kv_connector_extra_config": {}}',
+        parse=parse_transfer_config,
     )
     kv_key_file: str = setting(
         "", "File with a key of 64 hexadecimal digits: blocks in KV stores are sealed by it"

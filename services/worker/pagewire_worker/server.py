@@ -11,12 +11,12 @@ from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.rpc.options import kv_server_options
 from pagewire_shared.rpc.server import RpcServer, start_server
 from pagewire_worker.config import WorkerConfig
+from pagewire_worker.connectors.making import connector_of
 from pagewire_worker.link.adapter_service import AdapterContentService
 from pagewire_worker.link.health import answer_liveness, answer_readiness
 from pagewire_worker.link.service import SERVICE_NAMES, KvTransferService, register
 from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.loading.replica_memory import ReplicaMemory
-from pagewire_worker.offload.kv_store_client import connector_of
 from pagewire_worker.parallel.rank_group import RankGroup
 from pagewire_worker.runner.model_thread import ModelThread
 from pagewire_worker.serving.awake import LAST_PULLS_SECONDS

@@ -26,6 +26,8 @@ MAX_GROUPS: Final = 8
 MAX_DRAFTS: Final = 255
 """Of a sequence in a step, where a plan has a byte for them."""
 
+MAX_STORE_NAME: Final = 256
+
 STATE_WINDOW: Final = 2
 """A state is made of that of the token before."""
 
@@ -68,6 +70,7 @@ def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
         held=_held(hello, capacity.num_blocks),
         bytes_per_block=group.bytes_per_block,
         loads_blocks=hello.loads_blocks,
+        outside_store=_outside_store(hello.outside_store),
         roles=roles_from_message(hello.roles),
         kv_endpoint=_kv_endpoint(hello),
         kv_transports=transports_from_message(hello.kv_transports),
@@ -84,6 +87,16 @@ def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
         sleep_after=hello.sleep_after_ms / 1000,
         sleep=sleep_from_message(hello.sleep) if hello.HasField("sleep") else None,
     )
+
+
+def _outside_store(name: str) -> str:
+    """Return the name of a store. Raises PeerRefusedError for one that is no short line."""
+    if len(name) > MAX_STORE_NAME or not (name.isascii() and name.isprintable()):
+        raise PeerRefusedError(
+            f"a store's name is at most {MAX_STORE_NAME} printable ASCII characters",
+            field="outside_store",
+        )
+    return name
 
 
 def _kv_endpoint(hello: pb.WorkerHello) -> str:

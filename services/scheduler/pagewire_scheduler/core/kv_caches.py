@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from pagewire_scheduler.core.data.settings import CoreCounts
+from pagewire_scheduler.core.data.settings import CoreCounts, CoreSettings
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
 from pagewire_scheduler.core.transfers.handoffs import (
@@ -18,6 +18,7 @@ from pagewire_scheduler.core.transfers.loading import (
     order_loads,
     yield_blocks,
 )
+from pagewire_scheduler.core.transfers.outside_stores import OutsideStores
 from pagewire_scheduler.core.transfers.pulls import order_pulls
 from pagewire_scheduler.core.transfers.remote_index import RemoteIndex
 from pagewire_shared.kv.load import LoadAnswer, LoadOrder, LoadOutcome
@@ -32,15 +33,15 @@ class KvCaches:
         stores: RemoteIndex,
         counts: CoreCounts,
         now: Callable[[], float],
-        *,
-        is_caching: bool,
+        settings: CoreSettings,
     ) -> None:
         """Args: `workers` are the attached ones, by id."""
         self._workers = workers
         self._stores = stores
         self._counts = counts
         self._now = now
-        self._is_caching = is_caching
+        self._settings = settings
+        self._outside = OutsideStores(now)
 
     def reset(self, model: str | None) -> int:
         """Forget the cached prefixes of a model, or of all; return how many blocks that were.
@@ -81,14 +82,23 @@ class KvCaches:
         if answer.outcome is LoadOutcome.MISSING and not load.is_pull:
             # Else it would be asked for again by all who want it.
             missing = load.order.names[answer.num_blocks : answer.num_blocks + 1]
-            self._stores.removed(load.order.store, missing)
+            if load.order.store == worker.info.outside_store:
+                self._outside.note_missing(load.order.store, missing)
+            else:
+                self._stores.removed(load.order.store, missing)
 
     # Around a plan
 
     def order_loads(self, worker: WorkerState) -> None:
         """Order what sequences that wait on `worker` lack, from workers and stores."""
         order_pulls(worker, self._now())
-        if self._stores.is_usable and worker.info.loads_blocks and self._is_caching:
+        if not (worker.info.loads_blocks and self._settings.is_caching):
+            return
+        if worker.info.outside_store:
+            if self._settings.asks_outside_stores:
+                outside = self._outside.index(worker.info.outside_store)
+                order_loads(worker, outside, self._counts.loads, self._now())
+        elif self._stores.is_usable:
             order_loads(worker, self._stores, self._counts.loads, self._now())
 
     def begin_pulls(self, source: WorkerState, found: Iterable[Sequence]) -> None:

@@ -56,6 +56,7 @@ class StepLoop:
         tenant_weights: Mapping[str, float] | None = None,
         is_sharing_between_tenants: bool = False,
         is_load_forced: bool = False,
+        asks_outside_stores: bool = True,
         handoff: HandoffPolicy = "auto",
         cell: str = DEFAULT_CELL,
     ) -> None:
@@ -69,6 +70,7 @@ class StepLoop:
             lease_seconds=lease_seconds,
             is_sharing_between_tenants=is_sharing_between_tenants,
             is_load_forced=is_load_forced,
+            asks_outside_stores=asks_outside_stores,
             handoff=handoff,
         )
         self.clock = clock

@@ -48,6 +48,7 @@ class KvOffload:
         self._thread = thread
         self._connector = connector
         self._layout = layout
+        self._outside_store: str = getattr(connector, "outside_store", "")
         self._staging = offloader.load_staging
         self.loads: OpenLoads[BlockLoad] = OpenLoads(num_blocks, MAX_LOADS)
         self._addresses: tuple[str, ...] = ()
@@ -64,7 +65,9 @@ class KvOffload:
             await self._connector.close()
 
     async def attach(self, addresses: Sequence[str]) -> None:
-        """Use the stores of a welcome; without any, nothing is offloaded."""
+        """Use the stores of a welcome, or the connector's own; without any, offload nothing."""
+        if self._outside_store:
+            addresses = (self._outside_store,)
         if self._is_registered and tuple(addresses) == self._addresses:
             return
         self._addresses = tuple(addresses)

@@ -4,16 +4,13 @@ It runs in the event loop of the worker: grpc.aio serves one loop per process we
 is about 0.1 ms of work here; whole payloads are checked in threads.
 """
 
-import importlib
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Protocol
 
-from pagewire_shared.errors import StartupError, WireError
-from pagewire_worker.offload.connector import BlockLayout, KvConnector, LoadedBlock, OutgoingBlock
+from pagewire_shared.errors import WireError
+from pagewire_worker.offload.connector import BlockLayout, LoadedBlock, OutgoingBlock
 from pagewire_worker.offload.kv_store_link import KvStoreLink
 from pagewire_worker.offload.layout_convert import layout_to_message
-from pagewire_worker.offload.sealed_connector import SealedConnector, read_keys
 
 STALL_SECONDS = 5.0
 
@@ -69,50 +66,3 @@ class KvStoreConnector:
         if address not in links:
             raise WireError(f"kvstore_address: {address!r} was not in the welcome")
         return links[address]
-
-
-_FIELD = "kv_connector"
-_METHODS = ("register", "put", "get", "close")
-
-
-class OffloadSettings(Protocol):
-    """The settings of a worker that this module reads."""
-
-    @property
-    def kv_offload(self) -> str: ...
-    @property
-    def kv_connector(self) -> str: ...
-    @property
-    def kv_key_file(self) -> str: ...
-
-
-def connector_of(settings: OffloadSettings) -> KvConnector | None:
-    """Return a worker's connector, or None where it offloads nothing. Raises StartupError."""
-    if settings.kv_offload == "off":
-        return None
-    connector = make_connector(settings.kv_connector)
-    if not settings.kv_key_file:
-        return connector
-    return SealedConnector(connector, read_keys(settings.kv_key_file))
-
-
-def make_connector(name: str) -> KvConnector:
-    """Return the connector `name`: "pagewire", or MODULE:CLASS, called without arguments.
-
-    Raises:
-        StartupError: There is no such class, or it is not a connector.
-    """
-    if name == "pagewire":
-        return KvStoreConnector()
-    module_name, separator, class_name = name.partition(":")
-    if not separator or not module_name or not class_name:
-        raise StartupError(f"--kv-connector: {name!r} is no MODULE:CLASS", field=_FIELD)
-    try:
-        made = getattr(importlib.import_module(module_name), class_name)()
-    except (ImportError, AttributeError, TypeError) as error:
-        raise StartupError(f"--kv-connector: {name}: {error}", field=_FIELD) from error
-    lacking = [method for method in _METHODS if not callable(getattr(made, method, None))]
-    if lacking:
-        raise StartupError(f"--kv-connector: {name} has no {', '.join(lacking)}", field=_FIELD)
-    connector: KvConnector = made
-    return connector

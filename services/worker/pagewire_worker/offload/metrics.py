@@ -28,7 +28,7 @@ DAMAGED_BLOCKS = Counter(
 )
 
 # rate() ignores a counter's first sample, so every label exists from the start.
-for _reason in ("chunk_checksum", "shared_checksum", "payload_checksum", "seal"):
+for _reason in ("chunk_checksum", "shared_checksum", "payload_checksum", "seal", "outside_store"):
     DAMAGED_BLOCKS.labels(_reason)
 for _reason in ("queue_full", "store_down", "no_room", "copy_failed"):
     DROPPED_BLOCKS.labels(_reason)

@@ -56,6 +56,11 @@ class SealedConnector:
         """As that of the inner connector."""
         return self._inner.store_id
 
+    @property
+    def outside_store(self) -> str:
+        """As that of the inner connector."""
+        return getattr(self._inner, "outside_store", "")
+
     async def register(self, layout: BlockLayout, addresses: Sequence[str]) -> None:
         """Take the stores, for blocks that are longer by a seal."""
         encoded = layout_to_message(layout.of_one_group).SerializeToString(deterministic=True)

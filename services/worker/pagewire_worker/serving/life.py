@@ -15,13 +15,13 @@ from pagewire_shared.errors import PagewireError
 from pagewire_shared.process.sizes import format_size
 from pagewire_shared.sleep.state import MemoryTag, SleepOrder
 from pagewire_worker.config import WorkerConfig
+from pagewire_worker.connectors.making import connector_of
 from pagewire_worker.link.scheduler_link import SchedulerLink
 from pagewire_worker.link.sleep_link import SleepLink
 from pagewire_worker.link.sleep_metrics import SleepMeter
 from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.loading.replica_memory import ReplicaMemory
 from pagewire_worker.offload.connector import KvConnector
-from pagewire_worker.offload.kv_store_client import connector_of
 from pagewire_worker.runner.model_thread import ModelThread
 from pagewire_worker.runner.plan_runner import SleepingRunner
 from pagewire_worker.serving.awake import AwakeWorker

@@ -38,6 +38,7 @@ VALUES: dict[str, Any] = {
     "dtype": "half",
     "max_model_len": "auto",
     "hf_overrides": {"a": 1},
+    "kv_transfer_config": {"kv_connector": "MooncakeStoreConnector"},
     "speculative_config": {"method": "ngram", "num_speculative_tokens": 5},
     "quantization": "int8",
     "load_format": "safetensors",

@@ -8,9 +8,11 @@ from contextlib import aclosing
 import pytest
 
 from pagewire_shared.errors import StartupError
+from pagewire_worker.connectors.making import make_connector
+from pagewire_worker.connectors.transfer_config import ConnectorChoice
 from pagewire_worker.kv.kv_cache import CacheGroup
 from pagewire_worker.offload.connector import BlockLayout, OutgoingBlock
-from pagewire_worker.offload.kv_store_client import KvStoreConnector, make_connector
+from pagewire_worker.offload.kv_store_client import KvStoreConnector
 from support.source_tree import ROOT
 
 LAYOUT = BlockLayout(b"m" * 32, b"n" * 32, (CacheGroup(1, 16, 64, "float32"),))
@@ -26,7 +28,7 @@ def example(tmp_path, monkeypatch):
     exec(compile(source, "docs/connectors.md", "exec"), module.__dict__)
     monkeypatch.setitem(sys.modules, "folder_connector", module)
     monkeypatch.setenv("BLOCK_FOLDER", str(tmp_path))
-    return make_connector("folder_connector:FolderConnector")
+    return make_connector(ConnectorChoice("folder_connector:FolderConnector"))
 
 
 def block(index):
@@ -56,7 +58,7 @@ async def test_the_example_keeps_blocks(example, tmp_path):
 
 
 def test_the_own_connector_is_the_default():
-    assert isinstance(make_connector("pagewire"), KvStoreConnector)
+    assert isinstance(make_connector(ConnectorChoice("pagewire")), KvStoreConnector)
 
 
 @pytest.mark.parametrize(
@@ -72,5 +74,5 @@ def test_the_own_connector_is_the_default():
 )
 def test_a_bad_name_is_refused_at_start(name, text):
     with pytest.raises(StartupError, match=re.escape(text)) as caught:
-        make_connector(name)
+        make_connector(ConnectorChoice(name))
     assert caught.value.field == "kv_connector"

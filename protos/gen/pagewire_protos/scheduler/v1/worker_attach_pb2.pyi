@@ -92,7 +92,7 @@ class AttachWorkerResponse(_message.Message):
     def __init__(self, welcome: _Optional[_Union[WorkerWelcome, _Mapping]] = ..., plan: _Optional[_Union[StepPlan, _Mapping]] = ..., audit_query: _Optional[_Union[WorkerAuditQuery, _Mapping]] = ..., drain: _Optional[_Union[WorkerDrain, _Mapping]] = ..., compile_grammar: _Optional[_Union[CompileGrammar, _Mapping]] = ..., load_blocks: _Optional[_Union[LoadBlocks, _Mapping]] = ..., cancel_load: _Optional[_Union[CancelLoad, _Mapping]] = ..., set_roles: _Optional[_Union[SetWorkerRoles, _Mapping]] = ..., block_digest_query: _Optional[_Union[BlockDigestQuery, _Mapping]] = ..., load_adapter: _Optional[_Union[LoadAdapter, _Mapping]] = ..., sleep: _Optional[_Union[SleepOrder, _Mapping]] = ..., wake: _Optional[_Union[WakeOrder, _Mapping]] = ...) -> None: ...
 
 class WorkerHello(_message.Message):
-    __slots__ = ("protocol", "worker_id", "incarnation", "highest_generation", "model", "tokenizer_fingerprint", "layout", "capacity", "roles", "kv_endpoints", "held_names", "held_blocks", "loads_blocks", "kv_transports", "pull_transports", "host_id", "takes_prefixes", "cell", "warm_adapters", "adapter_shapes", "sleep", "can_sleep", "sleep_after_ms", "is_exact")
+    __slots__ = ("protocol", "worker_id", "incarnation", "highest_generation", "model", "tokenizer_fingerprint", "layout", "capacity", "roles", "kv_endpoints", "held_names", "held_blocks", "loads_blocks", "kv_transports", "pull_transports", "host_id", "takes_prefixes", "cell", "warm_adapters", "adapter_shapes", "sleep", "can_sleep", "sleep_after_ms", "is_exact", "outside_store")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -117,6 +117,7 @@ class WorkerHello(_message.Message):
     CAN_SLEEP_FIELD_NUMBER: _ClassVar[int]
     SLEEP_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
     IS_EXACT_FIELD_NUMBER: _ClassVar[int]
+    OUTSIDE_STORE_FIELD_NUMBER: _ClassVar[int]
     protocol: _layout_pb2.ProtocolRange
     worker_id: bytes
     incarnation: int
@@ -141,7 +142,8 @@ class WorkerHello(_message.Message):
     can_sleep: bool
     sleep_after_ms: int
     is_exact: bool
-    def __init__(self, protocol: _Optional[_Union[_layout_pb2.ProtocolRange, _Mapping]] = ..., worker_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., highest_generation: _Optional[int] = ..., model: _Optional[str] = ..., tokenizer_fingerprint: _Optional[bytes] = ..., layout: _Optional[_Union[_layout_pb2.KvLayout, _Mapping]] = ..., capacity: _Optional[_Union[WorkerCapacity, _Mapping]] = ..., roles: _Optional[_Iterable[_Union[WorkerRole, str]]] = ..., kv_endpoints: _Optional[_Iterable[str]] = ..., held_names: _Optional[bytes] = ..., held_blocks: _Optional[bytes] = ..., loads_blocks: bool = ..., kv_transports: _Optional[_Iterable[_Union[_layout_pb2.KvTransport, str]]] = ..., pull_transports: _Optional[_Iterable[_Union[_layout_pb2.KvTransport, str]]] = ..., host_id: _Optional[str] = ..., takes_prefixes: bool = ..., cell: _Optional[str] = ..., warm_adapters: _Optional[bytes] = ..., adapter_shapes: _Optional[_Union[_adapter_shapes_pb2.AdapterShapes, _Mapping]] = ..., sleep: _Optional[_Union[_sleep_pb2.WorkerSleep, _Mapping]] = ..., can_sleep: bool = ..., sleep_after_ms: _Optional[int] = ..., is_exact: bool = ...) -> None: ...
+    outside_store: str
+    def __init__(self, protocol: _Optional[_Union[_layout_pb2.ProtocolRange, _Mapping]] = ..., worker_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., highest_generation: _Optional[int] = ..., model: _Optional[str] = ..., tokenizer_fingerprint: _Optional[bytes] = ..., layout: _Optional[_Union[_layout_pb2.KvLayout, _Mapping]] = ..., capacity: _Optional[_Union[WorkerCapacity, _Mapping]] = ..., roles: _Optional[_Iterable[_Union[WorkerRole, str]]] = ..., kv_endpoints: _Optional[_Iterable[str]] = ..., held_names: _Optional[bytes] = ..., held_blocks: _Optional[bytes] = ..., loads_blocks: bool = ..., kv_transports: _Optional[_Iterable[_Union[_layout_pb2.KvTransport, str]]] = ..., pull_transports: _Optional[_Iterable[_Union[_layout_pb2.KvTransport, str]]] = ..., host_id: _Optional[str] = ..., takes_prefixes: bool = ..., cell: _Optional[str] = ..., warm_adapters: _Optional[bytes] = ..., adapter_shapes: _Optional[_Union[_adapter_shapes_pb2.AdapterShapes, _Mapping]] = ..., sleep: _Optional[_Union[_sleep_pb2.WorkerSleep, _Mapping]] = ..., can_sleep: bool = ..., sleep_after_ms: _Optional[int] = ..., is_exact: bool = ..., outside_store: _Optional[str] = ...) -> None: ...
 
 class WorkerCapacity(_message.Message):
     __slots__ = ("num_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "steps_in_flight", "vocab_size", "embedding_size", "shared_step_tokens", "num_labels", "is_encoder", "max_adapters", "max_adapter_rank", "max_drafts")

@@ -38,6 +38,7 @@ class CoreSettings:
         is_sharing_between_tenants: Tenants find each other's prefixes. Salts of submissions
             already follow it; it is reported to frontends.
         is_load_forced: Load from KV stores whatever the cost of computing.
+        asks_outside_stores: Order loads from stores whose content is not known.
         handoff: When prompts are computed on other workers: auto, always or never.
         stream_limits: Credits of the stream to a worker.
     """
@@ -50,6 +51,7 @@ class CoreSettings:
     lease_seconds: float = 5.0
     is_sharing_between_tenants: bool = False
     is_load_forced: bool = False
+    asks_outside_stores: bool = True
     handoff: HandoffPolicy = "auto"
     stream_limits: StreamLimits = field(default_factory=StreamLimits)
 

@@ -175,7 +175,8 @@ def num_expected(
     tokens, chain = sequence.tokens, worker.chain_for(sequence)
     num_hits = prefix_length(worker.pool.cache, chain, tokens)
     expected = len(tokens) - num_hits * chain.block_size
-    if stores.is_usable and worker.info.loads_blocks:
+    # What an outside store holds is not known, and its workers reach it alike.
+    if stores.is_usable and worker.info.loads_blocks and not worker.info.outside_store:
         end = (len(tokens) - 1) // chain.block_size
         runs = stores.longest_runs(chain.name(at, tokens) for at in range(num_hits, end))
         num_loadable = _num_loadable(worker, runs, num_hits) * chain.block_size if runs else 0

@@ -28,7 +28,7 @@ from pagewire_scheduler.core.transfers.orders import (
     order_load,
 )
 from pagewire_scheduler.core.transfers.pulls import finish_pull
-from pagewire_scheduler.core.transfers.remote_index import RemoteIndex
+from pagewire_scheduler.core.transfers.remote_index import BlockIndex
 from pagewire_shared.errors import WireError
 from pagewire_shared.kv.load import LoadAnswer, LoadOutcome
 from pagewire_shared.kv.tier import MAX_TIERS, is_tier_name, tier_label
@@ -44,7 +44,7 @@ MAX_LOOKED_AT: Final = 8
 _MAX_PASSED: Final = 32
 
 
-def order_loads(worker: WorkerState, index: RemoteIndex, counts: LoadCounts, now: float) -> None:
+def order_loads(worker: WorkerState, index: BlockIndex, counts: LoadCounts, now: float) -> None:
     """Order loads for the first sequences of the queue, before a plan that may start them."""
     if worker.fault_isolation or is_copy_under_way(worker):
         return
@@ -167,7 +167,7 @@ def take_loading(worker: WorkerState) -> list[Sequence]:
 def _consider(
     worker: WorkerState,
     sequence: Sequence,
-    index: RemoteIndex,
+    index: BlockIndex,
     counts: LoadCounts,
     now: float,
 ) -> bool:
@@ -217,7 +217,7 @@ def _whole_runs(
     worker: WorkerState,
     sequence: Sequence,
     start: int,
-    index: RemoteIndex,
+    index: BlockIndex,
     runs: list[tuple[str, int]],
 ) -> list[tuple[str, int]]:
     """Return `runs` behind `start` blocks as far as their stores have the blocks of all groups."""

@@ -3,13 +3,30 @@ that are missing."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from pagewire_shared.identity.ids import BlockName
 from pagewire_shared.kv.name_set import NameSet
 
 MAX_NAMES: Final = 4 * 2**20
 """Names kept of one store: some 500 MB of this process. What comes beyond is not taken."""
+
+
+class BlockIndex(Protocol):
+    """What stores hold, as far as it is known."""
+
+    @property
+    def version(self) -> int:
+        """Grows with every change that could make a run longer."""
+        ...
+
+    def has(self, address: str, name: BlockName) -> bool:
+        """Return whether a store may have `name`."""
+        ...
+
+    def longest_runs(self, names: Iterable[BlockName]) -> list[tuple[str, int]]:
+        """Return (store, number of leading `names` that it may have), the longest run first."""
+        ...
 
 
 @dataclass(slots=True)

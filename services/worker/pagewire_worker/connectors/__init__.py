@@ -1,0 +1,1 @@
+"""Connectors to KV stores of other projects. See docs/connectors.md."""
