@@ -1,5 +1,6 @@
 """Starts stores of other projects. Run by `make test-kv-ecosystem`, in an environment with them."""
 
+import asyncio
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -7,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from support.cells.kv_cells import Answer, ask_all, running
+from support.cells.outside_cells import PROMPTS
 from support.checkpoints.checkpoints import make_checkpoint
 from support.processes.outside_stores import LmcacheServer, MooncakeLender, MooncakeMaster
 
@@ -26,6 +29,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_checkpoint(tmp_path_factory.mktemp("ecosystem") / "model", hidden=64, layers=2)
+
+
+@pytest.fixture(scope="session")
+def expected(checkpoint: Path) -> list[Answer]:
+    """The answers of a cell without any store."""
+    with running(checkpoint, kv_offload="off") as cluster:
+        return asyncio.run(ask_all(cluster, PROMPTS))
 
 
 @pytest.fixture

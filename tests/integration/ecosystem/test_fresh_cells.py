@@ -2,41 +2,14 @@
 and usage says from where. Whatever the store does, every request is answered with equal tokens."""
 
 import asyncio
-import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-from support.cells.clusters import Cluster
-from support.cells.kv_cells import BLOCK_SIZE, Answer, ask, ask_all, prompt_of, running
+from support.cells.kv_cells import Answer, ask, ask_all, prompt_of
+from support.cells.outside_cells import NUM_LOADED, NUM_TOKENS, PROMPTS, cell_with, tokens
 from support.processes.outside_stores import LmcacheServer, MooncakeLender, MooncakeMaster
 
-NUM_BLOCKS = 8
-NUM_TOKENS = NUM_BLOCKS * BLOCK_SIZE + 5
-PROMPTS = [prompt_of(number, NUM_TOKENS) for number in range(6)]
 Store = MooncakeMaster | LmcacheServer
-
-
-@contextmanager
-def cell_with(checkpoint: Path, config: dict[str, Any], **settings: Any) -> Iterator[Cluster]:
-    with running(checkpoint, kv_transfer_config=json.dumps(config), **settings) as cluster:
-        assert not cluster.processes["kvstore"], "no store of our own is started"
-        yield cluster
-
-
-@pytest.fixture(scope="session")
-def expected(checkpoint: Path) -> list[Answer]:
-    """The answers of a cell without any store."""
-    with running(checkpoint, kv_offload="off") as cluster:
-        return asyncio.run(ask_all(cluster, PROMPTS))
-
-
-def tokens(answers: list[Answer]) -> list[list[int]]:
-    return [answer.token_ids for answer in answers]
 
 
 def test_a_fresh_cell_finds_blocks_that_another_put(
@@ -48,12 +21,12 @@ def test_a_fresh_cell_finds_blocks_that_another_put(
     with cell_with(checkpoint, store.transfer_config) as fresh:
         answers = asyncio.run(ask_all(fresh, PROMPTS[:4]))
         assert tokens(answers) == tokens(expected[:4])
-        assert [one.cached for one in answers] == [{store.tier: NUM_BLOCKS * BLOCK_SIZE}] * 4
+        assert [one.cached for one in answers] == [{store.tier: NUM_LOADED}] * 4
         # What no cell has put is asked for, missing, and computed.
         assert ask(fresh, prompt_of(77, NUM_TOKENS)).cached == {}
         # The second time the worker's own cache has it.
         again = ask(fresh, PROMPTS[0])
-        assert again.cached == {"worker": NUM_BLOCKS * BLOCK_SIZE}
+        assert again.cached == {"worker": NUM_LOADED}
 
 
 def test_blocks_with_seals_and_two_workers(
@@ -68,7 +41,7 @@ def test_blocks_with_seals_and_two_workers(
     with cell_with(checkpoint, store.transfer_config, kv_key_file=str(keys)) as fresh:
         answers = asyncio.run(ask_all(fresh, PROMPTS[:3]))
         assert tokens(answers) == tokens(expected[:3])
-        assert [one.cached for one in answers] == [{store.tier: NUM_BLOCKS * BLOCK_SIZE}] * 3
+        assert [one.cached for one in answers] == [{store.tier: NUM_LOADED}] * 3
     # Without the key the layout is another one: nothing is found, and nothing wrong is served.
     with cell_with(checkpoint, store.transfer_config) as other:
         answer = ask(other, PROMPTS[0])
@@ -132,7 +105,7 @@ def test_workers_lend_memory_and_take_it_back(
                 time.sleep(1.0)
                 answer = ask(fresh, PROMPTS[0])
                 assert answer.token_ids == expected[0].token_ids
-                assert answer.cached == {"mooncake": NUM_BLOCKS * BLOCK_SIZE}
+                assert answer.cached == {"mooncake": NUM_LOADED}
             # With the first cell its memory is gone, and what was in it is computed.
             answers = asyncio.run(ask_all(fresh, PROMPTS))
             assert tokens(answers) == tokens(expected)
@@ -156,7 +129,7 @@ def test_replicas_outlive_a_lender_that_is_killed(
             answers = asyncio.run(ask_all(fresh, PROMPTS[:4]))
             assert tokens(answers) == tokens(expected[:4])
             cached = [one.cached for one in answers]
-            assert cached == [{"mooncake": NUM_BLOCKS * BLOCK_SIZE}] * 4
+            assert cached == [{"mooncake": NUM_LOADED}] * 4
 
 
 def test_a_lender_that_hangs_costs_no_request(

@@ -8,15 +8,20 @@ import time
 from collections.abc import Callable
 
 Change = Callable[[bytearray], None]
+_RUN = 4096
 
 
 def flip_bits(share: float, seed: int) -> Change:
-    """Return a change that flips a bit of that share of all pieces, behind their first 36 bytes."""
+    """Return a change that flips a bit of that share of all runs of 4 KiB.
+
+    Pieces of fewer bytes, which are answers without a block, stay as they are.
+    """
     chance = random.Random(seed)
 
     def change(piece: bytearray) -> None:
-        if len(piece) > 64 and chance.random() < share:
-            piece[chance.randrange(36, len(piece))] ^= 1 << chance.randrange(8)
+        for start in range(0, len(piece) - _RUN + 1, _RUN):
+            if chance.random() < share:
+                piece[start + chance.randrange(_RUN)] ^= 1 << chance.randrange(8)
 
     return change
 

@@ -38,6 +38,7 @@ _SLOT_ALIGNMENT: Final = 64
 
 # Of the library, see its error codes.
 _NOT_FOUND: Final = -704
+_TOO_LONG: Final = -600  # for the memory that it is to be copied to
 _NO_ROOM: Final = (-200, -201)
 
 Item = TypeVar("Item")
@@ -184,11 +185,11 @@ class MooncakeConnector:
         sizes = client.get(buffer, [self._key(name) for name in names], self._slot)
         view, piece, damaged = client.buffers[buffer], [], []
         for index, (name, size) in enumerate(zip(names, sizes, strict=True)):
-            if size < 0 and size != _NOT_FOUND and not any(size > 0 for size in sizes):
+            if size < 0 and size not in (_NOT_FOUND, _TOO_LONG) and max(sizes) < 0:
                 raise UnavailableError(f"the Mooncake store gives no block: error {size}")
             data = view[index * self._slot : index * self._slot + max(0, size)]
-            payload = unpack(self._layout, name, data) if 0 <= size <= self._slot else None
-            if payload is None and size >= 0:
+            payload = unpack(self._layout, name, data)
+            if payload is None and (size >= 0 or size == _TOO_LONG):
                 damaged.append(name)
             piece.append((name, None if payload is None else bytes(payload)))
         return piece, damaged

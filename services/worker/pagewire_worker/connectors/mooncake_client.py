@@ -17,6 +17,12 @@ from pagewire_worker.connectors.mooncake_settings import MooncakeSettings
 NUM_BUFFERS: Final = 6
 LIBRARY: Final = "mooncake.store"
 _FIELD: Final = "kv_connector"
+_ENVIRONMENT: Final = {
+    "MC_LOG_LEVEL": "ERROR",  # it writes to standard error, some lines for each client
+    "MC_STORE_CLIENT_METRIC": "0",
+    "MC_TRANSFER_TIMEOUT": "10",  # seconds, until the thread of a transfer is free again
+}
+"""Settings of the library that an operator may set otherwise."""
 
 
 class MooncakeClient(Protocol):
@@ -113,9 +119,8 @@ class LibraryClient:
 
 def import_library() -> Any:
     """Return the library. Raises StartupError where it is not installed."""
-    # Its log would take many lines of standard error for each block.
-    os.environ.setdefault("GLOG_minloglevel", "2")
-    os.environ.setdefault("MC_STORE_CLIENT_METRIC", "0")
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     try:
         return importlib.import_module(LIBRARY)
     except ImportError as error:
