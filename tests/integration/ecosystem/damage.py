@@ -18,8 +18,6 @@ from contextlib import ExitStack, aclosing, suppress
 from pathlib import Path
 from typing import Any
 
-from integration.ecosystem.corruptions import CORRUPTIONS, LAYOUT, Block, random_block
-
 from pagewire_shared.errors import PagewireError
 from pagewire_worker.connectors.envelope import layout_digest
 from pagewire_worker.connectors.lmcache_link import LmcacheLink
@@ -27,6 +25,7 @@ from pagewire_worker.connectors.lmcache_wire import key_of
 from pagewire_worker.connectors.making import make_connector
 from pagewire_worker.connectors.transfer_config import ConnectorChoice
 from pagewire_worker.offload.connector import KvConnector
+from support.fakes.damaged_entries import CORRUPTIONS, LAYOUT, Block, random_block
 from support.processes.outside_stores import LmcacheServer, MooncakeLender, MooncakeMaster
 
 BATCH = 200
