@@ -33,6 +33,7 @@ class KvCaches:
         stores: RemoteIndex,
         counts: CoreCounts,
         now: Callable[[], float],
+        *,
         settings: CoreSettings,
     ) -> None:
         """Args: `workers` are the attached ones, by id."""

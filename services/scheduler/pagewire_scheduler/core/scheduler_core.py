@@ -95,7 +95,9 @@ class SchedulerCore:
         )
         self.draining = Draining(self.queues, moves, is_caching=is_caching)
         self.sleeping = Sleeping(self.workers, self.queues, self.draining, self._clock)
-        self.kv_caches = KvCaches(self.workers, self.stores, self.counts, self._clock, settings)
+        self.kv_caches = KvCaches(
+            self.workers, self.stores, self.counts, self._clock, settings=settings
+        )
         self.probes = PairProbes(
             self.workers, lambda: self.settings.generation, self._clock, is_caching=is_caching
         )

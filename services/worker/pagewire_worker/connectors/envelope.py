@@ -1,7 +1,7 @@
 """Packs a block for a store of another project: a header that says what it is, then its payload.
 
-Whatever a store returns for a key is served only if the header has the name and the layout that
-were asked for, and the checksum over header and payload is right.
+An entry is served only if its header has the name and the layout that were asked for, and if the
+checksum over header and payload is right.
 """
 
 import hashlib

@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from pagewire_shared.errors import UnavailableError, WireError
-from pagewire_worker.connectors.lmcache_wire import ANSWER_BYTES, Answer, Command, decode, encode
+from pagewire_worker.connectors.lmcache_wire import (
+    ANSWER_BYTES,
+    EntryAnswer,
+    EntryCommand,
+    decode,
+    encode,
+)
 
 CONNECT_SECONDS: Final = 2.0
 _QUICK_ACK: Final[int | None] = getattr(socket, "TCP_QUICKACK", None)
@@ -31,18 +37,18 @@ class LmcacheLink:
 
     async def exist(self, keys: Sequence[str]) -> list[bool]:
         """Return whether the server has each key. Raises UnavailableError or WireError."""
-        self._writer.write(b"".join(encode(Command.EXIST, key) for key in keys))
+        self._writer.write(b"".join(encode(EntryCommand.EXIST, key) for key in keys))
         answers = [await self._answer() for _ in keys]
         if any(answer.num_bytes for answer in answers):
-            raise WireError("the LMCache server sends bytes with an answer that has none")
+            raise WireError("the LMCache server sends bytes with an answer without any")
         return [answer.is_there for answer in answers]
 
     def begin_get(self, keys: Sequence[str]) -> None:
         """Ask for the bytes under keys; `get` returns them, one by one and in this order."""
-        self._writer.write(b"".join(encode(Command.GET, key) for key in keys))
+        self._writer.write(b"".join(encode(EntryCommand.GET, key) for key in keys))
 
     async def get(self, num_bytes: int) -> bytes | None:
-        """Return the next bytes asked for, or None where there are none. Raises as `exist`."""
+        """Return the next bytes asked for, or None for a missing entry. Raises as `exist`."""
         answer = await self._answer()
         if not answer.is_there:
             return None
@@ -53,7 +59,7 @@ class LmcacheLink:
 
     async def put(self, key: str, data: memoryview) -> None:
         """Send bytes; whether the server has them is known after `exist`."""
-        self._writer.write(encode(Command.PUT, key, len(data)))
+        self._writer.write(encode(EntryCommand.PUT, key, len(data)))
         self._writer.write(data)
         try:
             await self._writer.drain()
@@ -78,7 +84,7 @@ class LmcacheLink:
         if _QUICK_ACK is not None:
             self._writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, _QUICK_ACK, 1)
 
-    async def _answer(self) -> Answer:
+    async def _answer(self) -> EntryAnswer:
         self._acknowledge_at_once()
         return decode(await self._read(ANSWER_BYTES))
 

@@ -23,7 +23,7 @@ _FOUND: Final = 200
 _NOT_FOUND: Final = 400
 
 
-class Command(IntEnum):
+class EntryCommand(IntEnum):
     """What the server is asked for."""
 
     PUT = 1
@@ -32,7 +32,7 @@ class Command(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class EntryAnswer:
     """Answer to GET or EXIST; `num_bytes` follow it."""
 
     is_there: bool
@@ -44,7 +44,7 @@ def key_of(layout: bytes, name: bytes) -> str:
     return f"pagewire-{layout.hex()}@1@0@{name.hex()}@uint8"
 
 
-def encode(command: Command, key: str, num_bytes: int = 0) -> bytes:
+def encode(command: EntryCommand, key: str, num_bytes: int = 0) -> bytes:
     """Return a command; the bytes of a put follow it."""
     text = key.encode()
     assert len(text) <= KEY_BYTES, "a key fits its field"
@@ -53,9 +53,9 @@ def encode(command: Command, key: str, num_bytes: int = 0) -> bytes:
     return _COMMAND.pack(*head, text.ljust(KEY_BYTES))
 
 
-def decode(data: bytes) -> Answer:
+def decode(data: bytes) -> EntryAnswer:
     """Return an answer. Raises WireError for what the server never says."""
     code, num_bytes, *_ = _ANSWER.unpack(data)
     if code not in (_FOUND, _NOT_FOUND) or num_bytes < 0:
         raise WireError(f"the LMCache server answers {code} with {num_bytes} bytes")
-    return Answer(code == _FOUND, num_bytes if code == _FOUND else 0)
+    return EntryAnswer(code == _FOUND, num_bytes if code == _FOUND else 0)

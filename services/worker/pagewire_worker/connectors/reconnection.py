@@ -14,7 +14,7 @@ from pagewire_worker.connectors.blocking_calls import BlockingCalls
 _logger = logging.getLogger(__name__)
 
 
-class Closable(Protocol):
+class ClosableClient(Protocol):
     """A client that lets go of its resources."""
 
     def close(self) -> None:
@@ -22,7 +22,7 @@ class Closable(Protocol):
         ...
 
 
-Client = TypeVar("Client", bound=Closable)
+Client = TypeVar("Client", bound=ClosableClient)
 
 
 class Reconnection(Generic[Client]):
@@ -55,7 +55,7 @@ class Reconnection(Generic[Client]):
         """Return the client.
 
         Raises:
-            UnavailableError: There is none, and none within `seconds`.
+            UnavailableError: The store takes no client within `seconds`.
         """
         self.begin()
         if self._opening is None:

@@ -12,7 +12,7 @@ import pytest
 from pagewire_shared.errors import DeadlineError, PagewireError, UnavailableError, WireError
 from pagewire_worker.connectors.lmcache import MAX_LINKS, LmcacheConnector
 from pagewire_worker.connectors.lmcache_settings import LmcacheSettings
-from pagewire_worker.connectors.lmcache_wire import KEY_BYTES, Command, decode, encode, key_of
+from pagewire_worker.connectors.lmcache_wire import KEY_BYTES, EntryCommand, decode, encode, key_of
 from pagewire_worker.offload.connector import OutgoingBlock
 from support.fakes.damaged_entries import CORRUPTIONS, LAYOUT, Block, random_block
 from support.fakes.scripted_lmcache import ScriptedLmcache
@@ -139,7 +139,7 @@ def test_a_key_fits_its_field_and_names_layout_and_block() -> None:
     assert (model, world_size, rank, dtype) == ("pagewire-" + "01" * 16, "1", "0", "uint8")
     assert int(hash_text, 16) == 2**128 - 1
     assert len(key) <= KEY_BYTES
-    assert len(encode(Command.PUT, key, 5)) == 186
+    assert len(encode(EntryCommand.PUT, key, 5)) == 186
 
 
 def test_an_answer_is_decoded_as_the_server_sends_it() -> None:
