@@ -143,14 +143,14 @@ class LmcacheServer(_Server):
 class MooncakeLender(_Process):
     """A client of a Mooncake master that only lends memory: blocks outlive all workers in it."""
 
-    def __init__(self, master: MooncakeMaster) -> None:
+    def __init__(self, master: MooncakeMaster, num_bytes: int = LENT_BYTES) -> None:
         given = master.transfer_config["kv_connector_extra_config"]
         lines = (
             "import sys, threading",
             "from mooncake.store import MooncakeDistributedStore",
             "store = MooncakeDistributedStore()",
             f"status = store.setup('127.0.0.1', {given['metadata_server']!r},"
-            f" {LENT_BYTES}, 1 << 24, 'tcp', '', {master.address!r})",
+            f" {num_bytes}, 1 << 24, 'tcp', '', {master.address!r})",
             "print('status', status, flush=True)",
             "threading.Event().wait()",
         )

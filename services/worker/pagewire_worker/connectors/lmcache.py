@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 from pagewire_shared.errors import DeadlineError, PagewireError, WireError
@@ -21,14 +22,15 @@ ASK_SECONDS: Final = 0.25
 
 ASK_NAMES: Final = 64
 PUT_SECONDS: Final = 10.0
-MAX_LINKS: Final = 4
-"""Connections at once; further loads and puts wait for one."""
+MAX_LOADS: Final = 4
+MAX_PUTS: Final = 3
+"""At once, each with a connection; further ones wait."""
 
 WINDOW_BYTES: Final = 4 * 1024 * 1024
 """Asked for at once, but for a block that is larger."""
 
 INLINE_BYTES: Final = 256 * 1024
-"""Verified in less time than another thread takes to start."""
+"""Copied and verified in less time than another thread takes to start."""
 
 
 class LmcacheConnector:
@@ -46,7 +48,8 @@ class LmcacheConnector:
         self._layout = b""
         self._num_bytes = 0
         self._idle: list[LmcacheLink] = []
-        self._turns = asyncio.Semaphore(MAX_LINKS)
+        self._put_turns = asyncio.Semaphore(MAX_PUTS)
+        self._load_turns = asyncio.Semaphore(MAX_LOADS)
         self._num_losses = 0
 
     @property
@@ -65,14 +68,20 @@ class LmcacheConnector:
         wanted = [block for block in blocks if block.name not in stored]
         for start in range(0, len(wanted), ASK_NAMES):
             some = wanted[start : start + ASK_NAMES]
-            async with self._link(PUT_SECONDS) as link:
+            async with self._link(self._put_turns, PUT_SECONDS) as link:
                 for block in some:
-                    # Copied here, in the event loop, so that a payload cannot change meanwhile.
-                    data = memoryview(bytearray(self._num_bytes))
-                    pack(self._layout, block.name, block.payload, data)
-                    await link.put(key_of(self._layout, block.name), data)
+                    await link.put(key_of(self._layout, block.name), await self._packed(block))
                 stored |= await self._ask(link, [block.name for block in some])
         return frozenset(stored)
+
+    async def _packed(self, block: OutgoingBlock) -> memoryview:
+        data = memoryview(bytearray(self._num_bytes))
+        copy = partial(pack, self._layout, block.name, block.payload, data)
+        if len(data) <= INLINE_BYTES:
+            copy()
+        else:
+            await asyncio.to_thread(copy)  # if that is cancelled, `data` is not sent
+        return data
 
     async def get(
         self, address: str, names: Sequence[bytes], timeout_seconds: float
@@ -92,7 +101,7 @@ class LmcacheConnector:
     async def _get_some(self, names: Sequence[bytes], seconds: float) -> list[LoadedBlock]:
         """Return blocks up to the first that is missing, damaged or another one."""
         blocks: list[LoadedBlock] = []
-        async with self._link(seconds) as link:
+        async with self._link(self._load_turns, seconds) as link:
             link.begin_get([key_of(self._layout, name) for name in names])
             for name in names:
                 try:
@@ -131,7 +140,7 @@ class LmcacheConnector:
         end = time.monotonic() + seconds
         num_there, is_missing = self._presence.num_there(names)
         while num_there < len(names) and not is_missing:
-            async with self._link(end - time.monotonic()) as link:
+            async with self._link(self._load_turns, end - time.monotonic()) as link:
                 await self._ask(link, names[num_there : num_there + ASK_NAMES])
             num_there, is_missing = self._presence.num_there(names)
         return num_there
@@ -144,10 +153,10 @@ class LmcacheConnector:
         return there
 
     @asynccontextmanager
-    async def _link(self, seconds: float) -> AsyncIterator[LmcacheLink]:
+    async def _link(self, turns: asyncio.Semaphore, seconds: float) -> AsyncIterator[LmcacheLink]:
         """Yield a connection for at most `seconds`; it is kept only if all went well."""
         try:
-            async with asyncio.timeout(max(0.0, seconds)), self._turns:
+            async with asyncio.timeout(max(0.0, seconds)), turns:
                 link = self._idle_link() or await self._connect()
                 try:
                     yield link

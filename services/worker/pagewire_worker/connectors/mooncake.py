@@ -7,10 +7,11 @@ blocks: its calls run in threads, with deadlines.
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 
-from pagewire_shared.errors import PagewireError, UnavailableError
+from pagewire_shared.errors import DeadlineError, PagewireError, UnavailableError
 from pagewire_worker.connectors.blocking_calls import BlockingCalls
 from pagewire_worker.connectors.damage import DamageLog
 from pagewire_worker.connectors.envelope import HEADER_BYTES, layout_digest, pack, unpack
@@ -71,7 +72,8 @@ class MooncakeConnector:
         self._damage = DamageLog(settings.store_name)
         self._layout = b""
         self._slot = 0
-        self._free: list[int] = []
+        self._loop: asyncio.AbstractEventLoop
+        self._free: asyncio.Queue[int] = asyncio.Queue()
 
     @property
     def store_id(self) -> bytes:
@@ -83,6 +85,7 @@ class MooncakeConnector:
         self._layout = layout_digest(layout)
         size = HEADER_BYTES + layout.bytes_per_block
         self._slot = -(-size // _SLOT_ALIGNMENT) * _SLOT_ALIGNMENT
+        self._loop = asyncio.get_running_loop()
         self._link.begin()
 
     async def put(self, blocks: Sequence[OutgoingBlock]) -> frozenset[bytes]:
@@ -111,13 +114,13 @@ class MooncakeConnector:
     async def _put_piece(
         self, client: MooncakeClient, piece: Sequence[OutgoingBlock]
     ) -> Sequence[int]:
-        buffer = self._take_buffer()
+        buffer = await self._take_buffer(PUT_SECONDS)
         # Payloads may change once `put` has ended, so nothing is sent of a copy that was cut off.
         copied = self._calls.begin(partial(self._copy, client, buffer, piece))
         try:
             sizes = await asyncio.shield(copied)
         except BaseException:
-            copied.add_done_callback(lambda _: self._free.append(buffer))
+            copied.add_done_callback(lambda _: self._free.put_nowait(buffer))
             raise
         keys = [self._key(block.name) for block in piece]
         call = partial(client.put, buffer, keys, self._slot, sizes)
@@ -161,20 +164,21 @@ class MooncakeConnector:
         finally:
             for task in ahead:
                 task.cancel()
+            await asyncio.gather(*ahead, return_exceptions=True)
 
     async def _get_piece(
         self, client: MooncakeClient, names: Sequence[bytes], end: float
     ) -> _Piece:
-        buffer = self._take_buffer()
-        call = partial(self._read, client, buffer, names)
-        seconds = end - time.monotonic()
-        piece, damaged = await self._calls.run(self._giving_back(buffer, call), seconds)
+        buffer = await self._take_buffer(end - time.monotonic())
+        call = self._giving_back(buffer, partial(self._read, client, buffer, names))
+        piece, damaged = await self._calls.run(call, end - time.monotonic())
         if damaged:
             self._presence.note(damaged, is_there=False)
             self._damage.note(damaged)
             keys = [self._key(name) for name in damaged]
             # A key keeps its first value: without this no good block would take its place.
-            self._calls.begin(partial(client.remove, keys))
+            with suppress(UnavailableError):
+                self._calls.begin(partial(client.remove, keys))
         self._presence.note([n for n, payload in piece if payload is None], is_there=False)
         return piece
 
@@ -218,7 +222,8 @@ class MooncakeConnector:
 
     def _open(self) -> MooncakeClient:
         client = self._make_client(self._settings, max(BUFFER_BYTES, self._slot))
-        self._free = list(range(len(client.buffers)))
+        for buffer in range(len(client.buffers)):
+            self._loop.call_soon_threadsafe(self._free.put_nowait, buffer)
         return client
 
     def _lost(self) -> None:
@@ -233,10 +238,12 @@ class MooncakeConnector:
         for start in range(0, len(items), step):
             yield items[start : start + step]
 
-    def _take_buffer(self) -> int:
-        if not self._free:
-            raise UnavailableError("the Mooncake store is slow: all buffers are in use")
-        return self._free.pop()
+    async def _take_buffer(self, seconds: float) -> int:
+        try:
+            async with asyncio.timeout(max(0.0, seconds)):
+                return await self._free.get()
+        except TimeoutError as error:
+            raise DeadlineError("the Mooncake store is slow: all buffers are in use") from error
 
     def _giving_back(self, buffer: int, call: Callable[[], Result]) -> Callable[[], Result]:
         """Return `call` so that the buffer is free when it has ended, however late."""
@@ -247,7 +254,7 @@ class MooncakeConnector:
                 return call()
             finally:
                 if not loop.is_closed():
-                    loop.call_soon_threadsafe(self._free.append, buffer)
+                    loop.call_soon_threadsafe(self._free.put_nowait, buffer)
 
         return wrapped
 

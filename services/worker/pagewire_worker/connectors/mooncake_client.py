@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from pagewire_shared.errors import StartupError, UnavailableError
 from pagewire_worker.connectors.mooncake_settings import MooncakeSettings
 
-NUM_BUFFERS: Final = 6
+NUM_BUFFERS: Final = 8
 LIBRARY: Final = "mooncake.store"
 _FIELD: Final = "kv_connector"
 _ENVIRONMENT: Final = {

@@ -10,7 +10,7 @@ from contextlib import aclosing, asynccontextmanager
 import pytest
 
 from pagewire_shared.errors import DeadlineError, PagewireError, UnavailableError, WireError
-from pagewire_worker.connectors.lmcache import MAX_LINKS, LmcacheConnector
+from pagewire_worker.connectors.lmcache import MAX_LOADS, MAX_PUTS, LmcacheConnector
 from pagewire_worker.connectors.lmcache_settings import LmcacheSettings
 from pagewire_worker.connectors.lmcache_wire import KEY_BYTES, EntryCommand, decode, encode, key_of
 from pagewire_worker.offload.connector import OutgoingBlock
@@ -130,7 +130,7 @@ async def test_connections_are_bounded_and_used_again() -> None:
         await asyncio.gather(*(put(connector, some) for some in blocks))
         loads = await asyncio.gather(*(found(connector, some) for some in blocks))
         assert loads == [right(some) for some in blocks]
-        assert server.num_connections <= MAX_LINKS
+        assert server.num_connections <= MAX_LOADS + MAX_PUTS
 
 
 def test_a_key_fits_its_field_and_names_layout_and_block() -> None:
