@@ -21,6 +21,7 @@ from support.traffic.lost_frontends import (
     SECONDS,
     body_of,
     broken,
+    maker_of,
     shown,
     started,
     undisturbed,
@@ -51,11 +52,10 @@ def test_a_stream_goes_on_where_its_frontend_was_killed(group: Cluster, kind: st
     wait_all(group)
 
 
-def kill_all_but(cluster: Cluster, spared: int) -> None:
-    """Kill frontends. Of two calls with different `spared` one kills the maker of a stream."""
-    pids = list(cluster.local.pids("frontend").values())
-    for pid in pids[:spared] + pids[spared + 1 :]:
-        os.kill(pid, signal.SIGKILL)
+def kill_maker(cluster: Cluster, stream_id: str) -> None:
+    """Kill the frontend that made a stream."""
+    _, pid = maker_of(cluster, stream_id)
+    os.kill(pid, signal.SIGKILL)
 
 
 def test_the_example_reads_on_by_itself(group: Cluster) -> None:
@@ -73,19 +73,24 @@ def test_the_example_reads_on_by_itself(group: Cluster) -> None:
         "extra_body": {"ignore_eos": True},
     }
 
-    def text(spared: int | None = None) -> list[str]:
-        client = openai.OpenAI(base_url=f"{group.http_url}/v1", api_key="none", max_retries=4)
-        parts = []
+    def text(*, is_killed: bool) -> list[str]:
+        names: list[str] = []
+
+        def note(response: httpx.Response) -> None:
+            names.append(response.headers["x-pagewire-stream"])
+
+        http = httpx.Client(event_hooks={"response": [note]}, timeout=SECONDS)
+        url = f"{group.http_url}/v1"
+        client = openai.OpenAI(base_url=url, api_key="none", http_client=http)
+        parts: list[str] = []
         for chunk in example.resumed(client, **asked):
             parts += [choice.delta.content or "" for choice in chunk.choices]
-            if spared is not None and len(parts) == 12:
-                kill_all_but(group, spared)
+            if is_killed and len(parts) == 12:
+                kill_maker(group, names[0])
         return parts
 
-    whole = text()
-    for spared in (0, 1):
-        assert text(spared) == whole
-        wait_all(group)
+    assert text(is_killed=True) == text(is_killed=False)
+    wait_all(group)
 
 
 def test_a_client_of_grpc_reads_on_by_itself(group: Cluster) -> None:
@@ -93,22 +98,22 @@ def test_a_client_of_grpc_reads_on_by_itself(group: Cluster) -> None:
         n=2, temperature=1.0, seed=9, max_tokens=40, ignore_eos=True, logprobs=2
     )
 
-    async def events(spared: int | None = None) -> list[Event]:
+    async def events(*, is_killed: bool) -> list[Event]:
         found: list[Event] = []
         async with AsyncClient(group.local.grpc_address, resume_seconds=20) as client:
             async for event in client.complete([5, 7, 11] * 9, params):
                 found.append(event)
-                if spared is not None and len(found) == 20:
-                    kill_all_but(group, spared)
+                if is_killed and len(found) == 20:
+                    assert isinstance(found[0], Opened)
+                    kill_maker(group, found[0].stream_id)
         return found
 
-    whole = asyncio.run(events())
-    for spared in (0, 1):
-        found = asyncio.run(events(spared))
-        first, last = found[0], found[-1]
-        assert isinstance(first, Opened)
-        assert replace(first, request_id="") == replace(whole[0], request_id="")
-        assert found[1:-1] == whole[1:-1]
-        assert isinstance(last, Closed)
-        assert last.usage.completion_tokens == 80
-        wait_all(group)
+    killed, whole = (asyncio.run(events(is_killed=one)) for one in (True, False))
+    assert isinstance(killed[0], Opened)
+    assert killed[0] == replace(
+        whole[0], request_id=killed[0].request_id, stream_id=killed[0].stream_id
+    )
+    assert killed[1:-1] == whole[1:-1]
+    assert isinstance(killed[-1], Closed)
+    assert killed[-1].usage.completion_tokens == 80
+    wait_all(group)
