@@ -34,3 +34,11 @@ class StreamDirectory(Protocol):
             StreamNotFoundError: The stream is not kept, or is another tenant's.
         """
         ...
+
+    async def forget(self, stream_id: str, tenant: str | None) -> None:
+        """End a stream, if it runs, and forget it.
+
+        Raises:
+            StreamNotFoundError: The stream is not kept, or is another tenant's.
+        """
+        ...

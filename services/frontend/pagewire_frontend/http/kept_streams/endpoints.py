@@ -8,6 +8,7 @@ from pagewire_frontend.access.api_keys import current_tenant
 from pagewire_frontend.http.kept_streams.directory import StreamDirectory, StreamReading
 from pagewire_frontend.http.kept_streams.headers import LAST_EVENT_ID
 from pagewire_frontend.http.kept_streams.ids import SSE_KIND, parse_event_id, require_kind
+from pagewire_frontend.http.server.errors import json_response
 from pagewire_frontend.http.server.query import whole_number
 from pagewire_frontend.http.server.request_id import STREAM_ID
 from pagewire_frontend.http.streaming.event_stream import EventStream
@@ -47,6 +48,13 @@ def make_router(directory: StreamDirectory) -> APIRouter:
         require_kind(stream_id, SSE_KIND)
         reading = await directory.read(stream_id, current_tenant(), first or 0)
         return stream_response(request, reading, stream_id, rounds)
+
+    @router.delete("/v1/streams/{stream_id}")
+    async def cancel_stream(request: Request, stream_id: str) -> Response:
+        """End a kept stream, and forget it."""
+        require_kind(stream_id, SSE_KIND)
+        await directory.forget(stream_id, current_tenant())
+        return json_response({"id": stream_id, "object": "stream.deleted", "deleted": True})
 
     return router
 

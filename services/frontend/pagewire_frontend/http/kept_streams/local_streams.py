@@ -123,6 +123,13 @@ class LocalStreams:
         Raises:
             UnavailableError: This process ends, and others make its streams again.
         """
+        return self.reading(self._found(stream_id, tenant), first)
+
+    async def forget(self, stream_id: str, tenant: str | None) -> None:
+        """End a stream and forget it; see StreamDirectory. Raises as `read`."""
+        self.drop(self._found(stream_id, tenant))
+
+    def _found(self, stream_id: str, tenant: str | None) -> KeptStream:
         stream = self._streams.get(stream_id)
         if stream is None and self._is_ending:
             raise UnavailableError("this frontend ends; ask again", retry_after_ms=0)
@@ -131,7 +138,7 @@ class LocalStreams:
             raise stream_elsewhere(stream_id)
         if stream is None or stream.tenant != tenant:
             raise stream_not_found(stream_id)
-        return self.reading(stream, first)
+        return stream
 
     def reading(self, stream: KeptStream, first: int) -> StreamReading:
         """Begin to read a stream from event number `first` on."""
