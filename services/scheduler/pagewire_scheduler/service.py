@@ -203,6 +203,8 @@ def create_loop(config: SchedulerConfig) -> StepLoop:
         is_sharing_between_tenants=config.share_prefixes_between_tenants,
         is_load_forced=config.kv_load == "always",
         handoff=cast(HandoffPolicy, config.handoff),
+        num_stores=len(config.kvstore),
+        num_copies=config.kvstore_copies,
         lease_seconds=config.lease_seconds,
         cell=config.cell,
         # The event loop's own clock may stand still for a turn and count whole milliseconds.

@@ -68,6 +68,7 @@ def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
         held=_held(hello, capacity.num_blocks),
         bytes_per_block=group.bytes_per_block,
         loads_blocks=hello.loads_blocks,
+        places_copies=hello.loads_blocks and hello.places_copies,
         roles=roles_from_message(hello.roles),
         kv_endpoint=_kv_endpoint(hello),
         kv_transports=transports_from_message(hello.kv_transports),

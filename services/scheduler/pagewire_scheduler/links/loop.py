@@ -57,6 +57,8 @@ class StepLoop:
         is_sharing_between_tenants: bool = False,
         is_load_forced: bool = False,
         handoff: HandoffPolicy = "auto",
+        num_stores: int = 0,
+        num_copies: int = 1,
         cell: str = DEFAULT_CELL,
     ) -> None:
         self.generation = Generation(cell)
@@ -70,6 +72,8 @@ class StepLoop:
             is_sharing_between_tenants=is_sharing_between_tenants,
             is_load_forced=is_load_forced,
             handoff=handoff,
+            num_stores=num_stores,
+            num_copies=num_copies,
         )
         self.clock = clock
         self.frontends: dict[bytes, FrontendPeer] = {}

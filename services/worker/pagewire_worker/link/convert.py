@@ -89,6 +89,7 @@ def hello_to_message(
         held_names=b"".join(held.values()),
         held_blocks=pack_u32(held.keys()),
         loads_blocks=info.loads_blocks,
+        places_copies=info.places_copies,
         kv_transports=map(transport_to_message, info.kv_transports),
         pull_transports=map(transport_to_message, info.pull_transports),
         host_id=info.host_id,

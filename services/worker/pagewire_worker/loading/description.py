@@ -15,6 +15,7 @@ from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.loading.replica_shape import ReplicaShape
 from pagewire_worker.loading.speculation import most_drafts
 from pagewire_worker.loading.token_budget import StepTokens
+from pagewire_worker.offload.kv_store_client import places_copies
 from pagewire_worker.plan.roles import parse_roles
 
 TRANSPORTS = {
@@ -64,6 +65,7 @@ def describe(
         num_labels=model.head.num_labels if model.head is not None else 0,
         is_encoder=shape.model.is_encoder,
         loads_blocks=config.kv_offload != "off",
+        places_copies=places_copies(config),
         roles=parse_roles(config.roles),
         kv_transports=TRANSPORTS[config.kv_transport] if hands_out(config) else (),
         pull_transports=TRANSPORTS[config.kv_transport],

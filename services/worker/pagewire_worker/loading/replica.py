@@ -15,7 +15,8 @@ class ReplicaInfo:
 
     `embedding_size` is the length of its vectors, 0 if it cannot pool. `num_labels` is the number
     of its class scores. An encoder computes prompts whole and generates nothing. `loads_blocks` is
-    set if it loads blocks from KV stores. `shared_step_tokens` limits steps that several sequences
+    set if it loads blocks from KV stores, and `places_copies` if it places them on several ones.
+    `shared_step_tokens` limits steps that several sequences
     share.
     `kv_transports` are the ways to send blocks to other workers, `pull_transports` the ways to
     receive theirs. `host_id` is the boot id of its host, "" if unknown. `max_adapters` are the
@@ -43,6 +44,7 @@ class ReplicaInfo:
     is_encoder: bool = False
     kv_endpoints: tuple[str, ...] = ()
     loads_blocks: bool = False
+    places_copies: bool = False
     roles: tuple[WorkerRole, ...] = ALL_ROLES
     kv_transports: tuple[KvTransport, ...] = ()
     pull_transports: tuple[KvTransport, ...] = ()

@@ -71,6 +71,8 @@ class WorkerInfo:
         held: (name, block) of blocks that are VALID on the worker from before.
         bytes_per_block: Bytes of a block in all layers of a group, alike for all groups.
         loads_blocks: Whether it can load blocks from KV stores.
+        places_copies: Whether it places blocks by their stripes, and loads a prefix from several
+            stores.
         roles: Its roles when it attaches.
         kv_endpoint: Address to pull its blocks from; empty when they cannot be pulled.
         kv_transports: Transports by which others pull its blocks.
@@ -102,6 +104,7 @@ class WorkerInfo:
     held: tuple[tuple[BlockName, int], ...] = ()
     bytes_per_block: int = 0
     loads_blocks: bool = False
+    places_copies: bool = False
     roles: frozenset[Role] = ALL_ROLES
     kv_endpoint: str = ""
     kv_transports: tuple[KvTransport, ...] = ()

@@ -115,7 +115,8 @@ class Loads:
         for name in load.order.names:
             if self._by_name.get(name) is load:
                 del self._by_name[name]
-        self.link(load.order.store).num_bytes_under_way -= load.num_bytes
+        for store, (num_bytes, _) in load.shares.items():
+            self.link(store).num_bytes_under_way -= num_bytes
         load.table.release()
 
     def cancel(self, load: KvLoad) -> None:
