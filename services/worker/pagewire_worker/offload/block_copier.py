@@ -20,7 +20,7 @@ from pagewire_worker.offload.unsent_blocks import UnsentBlock
 
 MAX_LOADS = 16
 """Loads whose blocks may wait to be looked at."""
-AGAIN_SECONDS = 60.0
+AGAIN_SECONDS = 10.0
 """A block is not copied again before: the scheduler hears of a copy a little later."""
 
 _logger = logging.getLogger(__name__)
