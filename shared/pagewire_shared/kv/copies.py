@@ -1,5 +1,5 @@
 """Ranks the KV stores for a stripe of blocks, and divides a load among the stores that have its
-blocks. What is alive, and what a store has, is decided elsewhere."""
+blocks. The callers know which stores are alive, and what they have."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence

@@ -37,15 +37,13 @@ def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
     """Return the hello as plain data. Raises PeerRefusedError for a layout not supported yet."""
     groups = cache_groups(hello.layout)
     group, capacity = hello.layout.groups[0], hello.capacity
+    # A longer sequence would not fit in one plan.
+    longest = StreamLimits().longest_sequence(group.block_size, len(groups))
     model = ModelInfo(
         name=hello.model,
         model_fingerprint=hello.layout.model_fingerprint,
         tokenizer_fingerprint=hello.tokenizer_fingerprint,
-        # A longer sequence would not fit in one plan.
-        max_model_len=min(
-            capacity.max_model_len,
-            StreamLimits().longest_sequence(group.block_size, len(groups)),
-        ),
+        max_model_len=min(capacity.max_model_len, longest),
         vocab_size=capacity.vocab_size,
         block_size=group.block_size,
         embedding_size=capacity.embedding_size,

@@ -14,7 +14,7 @@ from pagewire_shared.kv.load import LoadOrder
 from pagewire_worker.kv.block_holder import BlockHolder
 from pagewire_worker.offload import metrics
 from pagewire_worker.offload.block_offloader import BlockOffloader, KnownNames
-from pagewire_worker.offload.connector import CopyingConnector, Placement
+from pagewire_worker.offload.connector import BlockPlacement, CopyingConnector
 from pagewire_worker.offload.load_run import Submit
 from pagewire_worker.offload.unsent_blocks import UnsentBlock
 
@@ -106,7 +106,7 @@ class BlockCopier:
             num_lacking = self.num_copies - count_copies(copies.holders[at])
             name = order.names[at]
             if num_lacking > 0 and not self._copied.holds(name, now):
-                placement = Placement(copies.stripes[at], num_lacking, copies.holding(at))
+                placement = BlockPlacement(copies.stripes[at], num_lacking, copies.holding(at))
                 tenant = copies.tenant or None
                 entries.append(UnsentBlock(order.blocks[at], name, tenant, -1, placement))
         return entries

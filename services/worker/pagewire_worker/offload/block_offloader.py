@@ -22,7 +22,7 @@ from pagewire_worker.kv.block_observer import BlockObserver
 from pagewire_worker.kv.device_copies import DeviceCopies, ImmediateCopies
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.offload import metrics
-from pagewire_worker.offload.connector import Placement
+from pagewire_worker.offload.connector import BlockPlacement
 from pagewire_worker.offload.put_batch import PutBatch, PutOutlet
 from pagewire_worker.offload.unsent_blocks import UnsentBlock, UnsentBlocks
 
@@ -200,7 +200,7 @@ class BlockOffloader(BlockObserver):
             if owner != NO_SLOT and owner in self._tenant_of:
                 placement = None
                 if len(plan.named_stripes):
-                    placement = Placement(int(plan.named_stripes[place]))
+                    placement = BlockPlacement(int(plan.named_stripes[place]))
                 entry = UnsentBlock(int(block), name, self._tenant_of[owner], owner, placement)
                 self._unsent.add(entry)
 

@@ -40,7 +40,7 @@ class BlockLayout:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class BlockPlacement:
     """Which stores a block goes to.
 
     Attributes:
@@ -68,7 +68,7 @@ class OutgoingBlock:
     name: bytes
     tenant: str | None
     payload: memoryview
-    placement: Placement | None = None
+    placement: BlockPlacement | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class KvConnector(Protocol):
 class CopyingConnector(KvConnector, Protocol):
     """A connector to several stores, among which it places blocks and their copies."""
 
-    async def missing(self, blocks: Sequence[tuple[bytes, Placement]]) -> frozenset[bytes]:
+    async def missing(self, blocks: Sequence[tuple[bytes, BlockPlacement]]) -> frozenset[bytes]:
         """Return the names of these blocks that a store which they would go to lacks.
 
         Those of a store that does not answer count as missing.

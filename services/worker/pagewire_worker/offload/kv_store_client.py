@@ -12,10 +12,10 @@ from typing import Protocol
 from pagewire_shared.errors import StartupError, WireError
 from pagewire_worker.offload.connector import (
     BlockLayout,
+    BlockPlacement,
     KvConnector,
     LoadedBlock,
     OutgoingBlock,
-    Placement,
 )
 from pagewire_worker.offload.kv_store_link import KvStoreLink
 from pagewire_worker.offload.layout_convert import layout_to_message
@@ -74,7 +74,7 @@ class KvStoreConnector:
             names |= await self._link(self._put_links, self._addresses[0]).put(others)
         return names
 
-    async def missing(self, blocks: Sequence[tuple[bytes, Placement]]) -> frozenset[bytes]:
+    async def missing(self, blocks: Sequence[tuple[bytes, BlockPlacement]]) -> frozenset[bytes]:
         """See CopyingConnector."""
         return await self._placed.missing(blocks)
 

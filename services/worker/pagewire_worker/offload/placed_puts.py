@@ -9,7 +9,7 @@ from pagewire_shared.kv.copies import first_targets, rank_stores
 from pagewire_shared.process.cancellation import is_cancelled
 from pagewire_shared.process.circuit import CircuitBreaker
 from pagewire_worker.offload import metrics
-from pagewire_worker.offload.connector import OutgoingBlock, Placement
+from pagewire_worker.offload.connector import BlockPlacement, OutgoingBlock
 from pagewire_worker.offload.kv_store_link import KvStoreLink
 
 FIRST_PAUSE_SECONDS = 1.0
@@ -78,7 +78,7 @@ class PlacedPuts:
             raise error
         return frozenset(held)
 
-    async def missing(self, blocks: Sequence[tuple[bytes, Placement]]) -> frozenset[bytes]:
+    async def missing(self, blocks: Sequence[tuple[bytes, BlockPlacement]]) -> frozenset[bytes]:
         """See CopyingConnector."""
         groups: dict[str, list[bytes]] = {}
         alive = self._alive()
@@ -127,7 +127,7 @@ class PlacedPuts:
         return rank_stores(stripe, frozenset(self._links))[0]
 
     def _targets(
-        self, placement: Placement, alive: Collection[str], tried: Collection[str]
+        self, placement: BlockPlacement, alive: Collection[str], tried: Collection[str]
     ) -> list[str]:
         left_out = placement.held_by.union(tried)
         return first_targets(placement.stripe, self._links, alive, left_out, placement.num_copies)

@@ -21,11 +21,11 @@ from pagewire_shared.identity.ids import short
 from pagewire_worker.offload import metrics
 from pagewire_worker.offload.connector import (
     BlockLayout,
+    BlockPlacement,
     CopyingConnector,
     KvConnector,
     LoadedBlock,
     OutgoingBlock,
-    Placement,
 )
 from pagewire_worker.offload.layout_convert import layout_to_message
 from pagewire_worker.offload.seal_log import SealLog
@@ -68,7 +68,7 @@ class SealedConnector:
         """Seal blocks and put them."""
         return await self._inner.put(await asyncio.to_thread(self._sealed, blocks))
 
-    async def missing(self, blocks: Sequence[tuple[bytes, Placement]]) -> frozenset[bytes]:
+    async def missing(self, blocks: Sequence[tuple[bytes, BlockPlacement]]) -> frozenset[bytes]:
         """As the inner connector, which has to place blocks."""
         return await cast(CopyingConnector, self._inner).missing(blocks)
 

@@ -1,5 +1,5 @@
-"""Reads the blocks of one load from several KV stores, and goes on with another copy where a store
-fails, does not answer, or has no good copy of a block."""
+"""Reads the blocks of one load from several KV stores. A load goes on with another copy where a
+store fails, does not answer, or has no good copy of a block."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ MAX_MISSES = 2
 
 @dataclass(slots=True)
 class _Part:
-    """What one store has done so far; `outcome` is None while it is being read from."""
+    """What one store has done so far; it has no `outcome` while it is being read from."""
 
     num_bytes: int = 0
     seconds: float = 0.0

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pagewire_worker.offload.connector import Placement
+from pagewire_worker.offload.connector import BlockPlacement
 
 MAX_COPIES = 1024
 """Copies of loaded blocks that may wait: new blocks are sent before them."""
@@ -29,7 +29,7 @@ class UnsentBlock:
     name: bytes
     tenant: str | None
     slot: int
-    placement: Placement | None = None
+    placement: BlockPlacement | None = None
 
     @property
     def is_copy(self) -> bool:

@@ -222,7 +222,7 @@ class PlanBuilder:
             plan.named_blocks.append(block)
             plan.names.append(name)
             plan.named_slots.append(slot)
-            if self.worker.places_copies:
+            if self.worker.loads.places_copies:
                 stripe = stripe_of(chain, index, tokens, sequence.num_prompt)
                 plan.named_stripes.append(stripe)
 

@@ -141,7 +141,6 @@ class WorkerState:
         num_running_of: Running sequences of each tenant that has any.
         waiting: Sequences placed here that wait for slots and blocks.
         aside: Sequences placed here that do not compete for slots.
-        places_copies: Whether it places blocks by stripes, and there are several stores.
         is_blocked: Whether waiting sequences lacked slots or blocks in the newest plan that looked
             at them.
         grammars: The grammars that the worker has compiled.
@@ -184,8 +183,10 @@ class WorkerState:
         self.aside = WaitingAside(waiting.sums)
         self.grammars = WorkerGrammars(self.limits)
         self.adapters = WorkerAdapters(info.max_adapters, info.warm_adapters)
-        self.loads = Loads(is_forced=settings.is_load_forced)
-        self.places_copies = info.places_copies and settings.num_stores > 1
+        self.loads = Loads(
+            is_forced=settings.is_load_forced,
+            places_copies=info.places_copies and settings.num_stores > 1,
+        )
         self.handoffs = Handoffs()
         self.reservations = BlockReservations()
         self.branched: dict[Request, None] = {}

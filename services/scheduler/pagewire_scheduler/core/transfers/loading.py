@@ -227,9 +227,7 @@ def _consider(
     sequence.remote.num_loads_left = 0
     if not plan.choice.verdict.is_load:
         return False
-    find_copies = None
-    if plan.stores:
-        find_copies = partial(_copies, sequence, chain, index, plan.stores)
+    find_copies = partial(_copies, sequence, chain, index, plan.stores) if plan.stores else None
     load = order_load(
         worker,
         sequence,

@@ -31,7 +31,7 @@ class LoadSpread:
 
 def is_spread(worker: WorkerState, index: RemoteIndex) -> bool:
     """Return whether loads of `worker` name the copies of blocks: only where there may be any."""
-    return worker.places_copies and index.num_live > 1
+    return worker.loads.places_copies and index.num_live > 1
 
 
 def find_spread(
