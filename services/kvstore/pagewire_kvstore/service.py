@@ -24,7 +24,7 @@ from pagewire_kvstore.streams.convert import (
 )
 from pagewire_kvstore.streams.get_stream import GetStream
 from pagewire_kvstore.streams.limits import ByteBudget, StoreStreamLimits
-from pagewire_kvstore.streams.metrics import EXIST_NAMES
+from pagewire_kvstore.streams.metrics import EXIST_NAMES, PINNED
 from pagewire_kvstore.streams.open_streams import OpenStreams
 from pagewire_kvstore.streams.put_session import PutSession, check_block_size
 from pagewire_kvstore.streams.put_stream import WINDOW_CHUNKS, PutStream
@@ -189,6 +189,7 @@ class KvStoreService(kv_store_pb2_grpc.KvStoreServiceServicer):
         """
         now = time.monotonic()
         self._leases.expire(now)
+        PINNED.set(self._leases.num_pinned)
         if self._expiry is not None:
             self._expiry.cancel()
         next_end = self._leases.next_end()
@@ -202,6 +203,7 @@ class KvStoreService(kv_store_pb2_grpc.KvStoreServiceServicer):
     ) -> kv_store_pb2.ReleaseResponse:
         """End a lease; a lease that is over is not an error."""
         self._leases.release(request.lease_id)
+        PINNED.set(self._leases.num_pinned)
         return kv_store_pb2.ReleaseResponse()
 
     async def Delete(

@@ -10,16 +10,20 @@ import argparse
 import asyncio
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from support.cells.clusters import Cluster
 from support.cells.kv_cells import PATIENCE_SECONDS, prompt_of, running
 from support.checkpoints.checkpoints import make_checkpoint
 from support.processes.kv_stores import KvStore, listed_names
+from support.processes.processes import free_port
 from support.processes.slow_links import SlowLink
 from support.traffic.kv_waves import Waves, make_waves
 
@@ -33,6 +37,15 @@ LEAST = 0.95
 AT_A_TIME = 3
 POOL_BYTES = 800 * 1024
 """400 blocks: room for the prompts of a wave, and for no others."""
+HEAD = (
+    "a store is",
+    "hit rate before",
+    "from then on, the worst store",
+    "ratio",
+    "loads that another copy took over, 3 stores",
+    "slowest wave before",
+    "from then on",
+)
 FAULTS = ("killed", "restarted", "hung", "cut off")
 
 
@@ -66,11 +79,13 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class HitRate:
-    """Prompt tokens of some waves that were not computed, of all of them."""
+    """Prompt tokens of some waves that were not computed, of all of them, and the seconds of the
+    slowest wave."""
 
     num_cached: int
     num_loaded: int
     num_tokens: int
+    slowest: float
 
     @property
     def cached(self) -> float:
@@ -117,12 +132,15 @@ async def hit_rate(waves: Waves, prompts_tokens: int, num_waves: int) -> HitRate
     """Send waves and return what of their prompts was cached. Raises AssertionError for a wrong
     token."""
     num_cached = num_loaded = num_tokens = 0
+    slowest = 0.0
     for _ in range(num_waves):
+        began = time.monotonic()
         for answer in await waves.run_one():
             num_cached += sum(answer.cached.values())
             num_loaded += answer.num_loaded
             num_tokens += prompts_tokens
-    return HitRate(num_cached, num_loaded, num_tokens)
+        slowest = max(slowest, time.monotonic() - began)
+    return HitRate(num_cached, num_loaded, num_tokens, slowest)
 
 
 async def under_load(
@@ -135,7 +153,9 @@ async def under_load(
     return await measuring
 
 
-async def copied(waves: Waves, members: Sequence[Member], num_waves: int) -> int:
+async def copied(
+    waves: Waves, members: Sequence[Member], num_waves: int, num_copies: int = NUM_COPIES
+) -> int:
     """Send waves until most blocks have all their copies; return how many blocks the stores have
     together. The last blocks of answers are not loaded, and have one."""
     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -145,15 +165,20 @@ async def copied(waves: Waves, members: Sequence[Member], num_waves: int) -> int
                 await asyncio.sleep(0.1)  # copies are put when nothing else is to do
             held = [await listed_names(member.store.address) for member in members]
             count, names = sum(map(len, held)), set[bytes]().union(*held)
-            if count >= NUM_COPIES * 0.9 * len(names) and all(held):
+            if count >= num_copies * 0.9 * len(names) and all(held):
                 return count
 
 
 async def fall(
-    waves: Waves, members: Sequence[Member], fault: str, number: int, num_waves: int
+    waves: Waves,
+    members: Sequence[Member],
+    fault: str,
+    number: int,
+    num_waves: int,
+    num_copies: int = NUM_COPIES,
 ) -> tuple[HitRate, HitRate]:
     """Return the hit rate before a store is lost, and from then on; the store comes back."""
-    await copied(waves, members, num_waves)
+    await copied(waves, members, num_waves, num_copies)
     before = await hit_rate(waves, PROMPT_TOKENS, num_waves)
     lost = members[number]
     during = await under_load(waves, PROMPT_TOKENS, num_waves, lambda: lost.take_away(fault))
@@ -161,29 +186,43 @@ async def fall(
     return before, during
 
 
+def num_failovers(port: int) -> int:
+    """Return how many loads of the worker went on with another copy."""
+    text = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_SECONDS).text
+    name = "pagewire_kv_load_failovers_total{"
+    lines = [line for line in text.splitlines() if line.startswith(name)]
+    return sum(int(float(line.split()[-1])) for line in lines)
+
+
 def main() -> None:
     """Print a table; the status is that of the verdict."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--prefixes", type=int, default=12)
-    parser.add_argument("--waves", type=int, default=10)
+    parser.add_argument("--waves", type=int, default=8)
     parser.add_argument("--copies", type=int, default=NUM_COPIES)
     given = parser.parse_args()
     is_good = True
     with tempfile.TemporaryDirectory() as folder, stores(Path(folder)) as members:
         checkpoint = make_checkpoint(Path(folder) / "tiny")
         waves = shared_waves(checkpoint, given.prefixes)
-        with cell(checkpoint, members, kvstore_copies=given.copies) as waves.cluster:
-            print("| a store is | hit rate before | from then on | ratio, the worst store |")
-            print("| --- | --- | --- | --- |")
+        first = free_port()
+        settings = {"kvstore_copies": given.copies, "metrics_port": first}
+        with cell(checkpoint, members, **settings) as waves.cluster:
+            print(f"| {' | '.join(HEAD)} |\n|{' --- |' * len(HEAD)}")
             for fault in FAULTS:
+                count = num_failovers(first + 2)
                 rates = [
-                    asyncio.run(fall(waves, members, fault, number, given.waves))
+                    asyncio.run(fall(waves, members, fault, number, given.waves, given.copies))
                     for number in range(len(members))
                 ]
                 before, during = min(rates, key=lambda pair: pair[1].cached / pair[0].cached)
                 ratio = during.cached / before.cached
                 is_good &= ratio >= LEAST
-                print(f"| {fault} | {before.cached:.3f} | {during.cached:.3f} | {ratio:.3f} |")
+                count = num_failovers(first + 2) - count
+                times = [max(rate[which].slowest for rate in rates) for which in range(2)]
+                cells = (fault, f"{before.cached:.3f}", f"{during.cached:.3f}", f"{ratio:.3f}")
+                cells += (str(count), f"{times[0]:.2f} s", f"{times[1]:.2f} s")
+                print(f"| {' | '.join(cells)} |", flush=True)
     sys.exit(not is_good)
 
 

@@ -13,6 +13,7 @@ MISSING = Counter("pagewire_kvstore_missing_blocks", "Blocks asked for that are 
 EXIST_NAMES = Counter(
     "pagewire_kvstore_exist_names", "Blocks asked after by Exist, by what was answered", ["answer"]
 )
+PINNED = Gauge("pagewire_kvstore_pinned_blocks", "Blocks that a lease keeps from eviction")
 
 _BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10)
 PUT_SECONDS = Histogram(

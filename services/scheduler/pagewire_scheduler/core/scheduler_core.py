@@ -162,7 +162,7 @@ class SchedulerCore:
 
     def topology(self) -> Topology:
         """Return the workers and which pairs of them exchange blocks."""
-        return topology_of(self.workers, self.queues, self.settings)
+        return topology_of(self.workers, self.queues, self.settings, self.stores)
 
     def models(self) -> list[tuple[ModelInfo, int]]:
         """Return the models of attached workers, with the number of workers."""

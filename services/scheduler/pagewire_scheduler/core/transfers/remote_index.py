@@ -59,6 +59,13 @@ class RemoteIndex:
         store = self._stores.get(address)
         return len(store.names) if store is not None else 0
 
+    def facts(self) -> list[tuple[str, bool, int]]:
+        """Return address, whether it can be reached, and number of names of every store."""
+        return [
+            (address, store.is_up, len(store.names))
+            for address, store in sorted(self._stores.items())
+        ]
+
     def has(self, address: str, name: BlockName) -> bool:
         """Return whether a store has `name`."""
         store = self._stores.get(address)
