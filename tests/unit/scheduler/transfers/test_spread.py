@@ -3,6 +3,7 @@
 import pytest
 from unit.scheduler.loading_cell import PROMPT, STORE, LoadingCell
 
+from pagewire_scheduler.convert.topology import cell_topology
 from pagewire_scheduler.core.blocks.prefix_cache import NameChain
 from pagewire_scheduler.core.blocks.stripes import stripe_of
 from pagewire_scheduler.core.data.settings import CoreSettings
@@ -192,3 +193,23 @@ def test_prompts_that_differ_behind_a_common_beginning_have_other_stripes() -> N
         chain = NameChain(BlockName(bytes(16)), 1)
         stripes.add(stripe_of(chain, 50, tokens, len(tokens)))
     assert len(stripes) == 50
+
+
+def test_the_topology_shows_the_stores_and_what_they_have() -> None:
+    cell = spread_cell()
+    stored(cell, OTHER, 0, 1, 2)
+    cell.core.stores.set_up(THIRD, is_up=False)
+    topology = cell.core.topology()
+    assert topology.num_copies == 2
+    assert [(one.address, one.is_up, one.num_blocks) for one in topology.stores] == [
+        (STORE, True, 0),
+        (OTHER, True, 3),
+        (THIRD, False, 0),
+    ]
+    message = cell_topology(topology, 3)
+    assert message.kvstore_copies == 2
+    assert [(one.address, one.is_up, one.num_blocks) for one in message.stores] == [
+        (STORE, True, 0),
+        (OTHER, True, 3),
+        (THIRD, False, 0),
+    ]
