@@ -37,14 +37,6 @@ class Pair:
             ]
         )
 
-    async def put_both(self):
-        """Put to both stores, also on a busy machine."""
-        for _ in range(3):
-            await self.put()
-            if all(len(store.blocks) == NUM_BLOCKS for store in self.stores):
-                return
-        raise AssertionError("a store does not take the blocks")
-
     async def load(self, seconds=4.0):
         """Return what came, and how each store ended."""
         copies = BlockCopies(tuple(self.addresses), (0b11,) * NUM_BLOCKS)
@@ -68,16 +60,17 @@ async def pair(request, tmp_path):
         connector = SealedConnector(connector, [b"k" * 32])
     addresses = [f"unix:{tmp_path}/{number}" for number in range(2)]
     made = Pair(connector, addresses)
-    await connector.register(layout_of(4096), addresses)
     async with AsyncExitStack() as stack:
         for store, address in zip(made.stores, addresses, strict=True):
             await stack.enter_async_context(storing(store, address))
+        await connector.register(layout_of(4096), addresses)
         yield made
         await connector.close()
 
 
 async def test_copies_are_put_and_loaded_from_the_first_store(pair):
-    await pair.put_both()
+    assert await pair.put() == set(pair.payloads)
+    assert [len(store.blocks) for store in pair.stores] == [NUM_BLOCKS] * 2
     came, outcomes = await pair.load()
     assert came == pair.payloads
     assert outcomes == [LoadOutcome.COMPLETE]
@@ -86,7 +79,7 @@ async def test_copies_are_put_and_loaded_from_the_first_store(pair):
 
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_the_other_store_brings_what_one_does_not(pair, fault):
-    await pair.put_both()
+    await pair.put()
     pair.stores[0].fault = fault
     came, outcomes = await pair.load()
     assert came == pair.payloads
@@ -95,7 +88,7 @@ async def test_the_other_store_brings_what_one_does_not(pair, fault):
 
 
 async def test_one_damaged_block_costs_one_call_to_the_other_store(pair):
-    await pair.put_both()
+    await pair.put()
     name = list(pair.payloads)[3]
     payload = pair.stores[0].blocks[name]
     pair.stores[0].blocks[name] = bytes([payload[0] ^ 1]) + payload[1:]
