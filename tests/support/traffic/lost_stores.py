@@ -186,6 +186,12 @@ async def fall(
     return before, during
 
 
+def ratio_of(rates: tuple[HitRate, HitRate]) -> float:
+    """Return the hit rate from the loss on as a part of that before; 0 where there was none."""
+    before, during = rates
+    return during.cached / before.cached if before.cached else 0.0
+
+
 def num_failovers(port: int) -> int:
     """Return how many loads of the worker went on with another copy."""
     text = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_SECONDS).text
@@ -215,13 +221,13 @@ def main() -> None:
                     asyncio.run(fall(waves, members, fault, number, given.waves, given.copies))
                     for number in range(len(members))
                 ]
-                before, during = min(rates, key=lambda pair: pair[1].cached / pair[0].cached)
-                ratio = during.cached / before.cached
+                before, during = min(rates, key=ratio_of)
+                ratio = ratio_of((before, during))
                 is_good &= ratio >= LEAST
                 count = num_failovers(first + 2) - count
                 times = [max(rate[which].slowest for rate in rates) for which in range(2)]
-                cells = (fault, f"{before.cached:.3f}", f"{during.cached:.3f}", f"{ratio:.3f}")
-                cells += (str(count), f"{times[0]:.2f} s", f"{times[1]:.2f} s")
+                cells = [fault, f"{before.cached:.3f}", f"{during.cached:.3f}", f"{ratio:.3f}"]
+                cells += [str(count), f"{times[0]:.2f} s", f"{times[1]:.2f} s"]
                 print(f"| {' | '.join(cells)} |", flush=True)
     sys.exit(not is_good)
 

@@ -106,6 +106,12 @@ class KvStoreLink:
         self._arena: SharedArena | None = None
         self._touching: asyncio.Task[None] | None = None
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether the store can be reached, as far as the connection shows."""
+        channel = self._channel
+        return channel is not None and channel.get_state() is grpc.ChannelConnectivity.READY
+
     def prepare(self) -> "asyncio.Task[grpc.aio.Channel]":
         """Dial and greet ahead of the first load; return the task to wait for."""
         if self._is_closed:

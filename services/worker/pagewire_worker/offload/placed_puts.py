@@ -41,9 +41,9 @@ class PlacedPuts:
 
     @property
     def store_id(self) -> bytes:
-        """Changes when a store is another one than before, fails, or works again."""
+        """Changes when a store is another one than before, is lost, fails, or works again."""
         states = (
-            link.store_id + bytes([self._breakers[address].is_closed])
+            link.store_id + bytes([link.is_connected, self._breakers[address].is_closed])
             for address, link in self._links.items()
         )
         return b"/".join(states)

@@ -19,6 +19,7 @@ class Link:
         self.store_id = b"one"
         self.names = set()
         self.num_calls = 0
+        self.is_connected = True
         self.error = None
         self.declined = set()
 
@@ -92,6 +93,15 @@ async def test_what_a_store_does_not_take_goes_to_the_next_one_at_once(links):
     await puts.put(blocks)
     assert links["a:1"].num_calls == 2
     assert puts.store_id == before
+
+
+async def test_a_store_that_is_lost_makes_known_blocks_unknown(links):
+    puts = PlacedPuts(links)
+    before = puts.store_id
+    links["b:1"].is_connected = False
+    assert puts.store_id != before, "what only that store had may be put to another one"
+    links["b:1"].store_id, links["b:1"].is_connected = b"two", True
+    assert puts.store_id not in (before, b"")
 
 
 async def test_no_store_is_an_error(links):
