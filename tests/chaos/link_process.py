@@ -38,8 +38,8 @@ class Link:
         self._dice = random.Random(listen)
         self.turn("pass", 0.0)
 
-    async def start(self) -> None:
-        await asyncio.start_unix_server(self._connect, self._listen)
+    async def start(self) -> asyncio.Server:
+        return await asyncio.start_unix_server(self._connect, self._listen)
 
     def turn(self, mode: str, value: float) -> None:
         """Do this from now on, to connections that are there and to new ones."""
