@@ -64,6 +64,7 @@ def _tenant_weight(text: str) -> str:
 _PORT = integer(0, 65535)
 _COUNT = integer(1)
 _NUM_WORKERS: Final = 1
+_NUM_STORES: Final = 1
 
 ROLE_CONFIGS: Final = {
     "frontend": FrontendConfig,
@@ -200,11 +201,15 @@ class ServeConfig:
     kvstore: tuple[str, ...] = setting(
         (), "Addresses of KV stores; one is started here if none is given and blocks are offloaded"
     )
+    num_kvstores: int = setting(1, "KV stores that are started here", parse=_COUNT)
+    kvstore_copies: int | None = forwarded(
+        SchedulerConfig, "kvstore_copies", default=None, parse=_COUNT
+    )
     kvstore_memory: int | None = forwarded(
         KvStoreConfig,
         "memory_size",
         default=None,
-        help="Memory of the KV store that is started here, such as 2GiB",
+        help="Memory of each KV store that is started here, such as 2GiB",
     )
     kvstore_disk_path: str | None = forwarded(
         KvStoreConfig,
@@ -261,7 +266,10 @@ class ServeConfig:
     def __post_init__(self) -> None:
         for item in fields(self):
             name = item.name
-            if item.metadata.get("owner") is not KvStoreConfig or getattr(self, name) is None:
+            is_of_store = item.metadata.get("owner") is KvStoreConfig
+            if name == "num_kvstores":
+                is_of_store = self.num_kvstores != _NUM_STORES
+            if not is_of_store or getattr(self, name) is None:
                 continue
             if self.kvstore:
                 reason = "is for the KV store that is started here; --kvstore names others"

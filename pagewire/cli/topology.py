@@ -25,6 +25,7 @@ from pagewire_shared.sleep.state import LEVELS, MemoryTag, SleepMode, parse_tags
 
 _WORKER_HEAD = ("worker", "model", "roles", "running", "waiting", "layout", "KV endpoint", "")
 _PAIR_HEAD = ("prefill", "decode", "transport", "MB/s", "transfers", "failures", "")
+_STORE_HEAD = ("KV store", "state", "blocks", "share", "")
 _PROBE_HEAD = ("prefill", "decode", "transport", "blocks", "bytes", "seconds", "")
 
 
@@ -135,8 +136,24 @@ def describe_topology(cell: CellTopology) -> str:
         refusal = "" if pair.refusal is None else f"refused: {pair.refusal}"
         pairs.append((*ends, pair.transport or "-", speed, *counts, refusal))
     lines += _table(_PAIR_HEAD, pairs)
+    lines += _table(_STORE_HEAD, _store_rows(cell))
     lines += [f"WARNING: {warning}" for warning in cell.warnings]
     return "\n".join(lines)
+
+
+def _store_rows(cell: CellTopology) -> list[tuple[str, ...]]:
+    """Return the rows of the KV stores, with the share of the blocks that each has."""
+    total = sum(store.num_blocks for store in cell.stores) or 1
+    return [
+        (
+            store.address,
+            "up" if store.is_up else "out of reach",
+            str(store.num_blocks),
+            f"{100 * store.num_blocks / total:.0f} %",
+            "",
+        )
+        for store in cell.stores
+    ]
 
 
 def describe_self_test(cell: CellSelfTest) -> str:

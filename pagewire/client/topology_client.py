@@ -56,6 +56,15 @@ class PairFacts:
     num_failures: int
 
 
+@dataclass(frozen=True, slots=True)
+class StoreFacts:
+    """One KV store; see StoreTopology in admin.proto."""
+
+    address: str
+    is_up: bool
+    num_blocks: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellTopology:
     """One cell; see CellTopology in admin.proto."""
@@ -65,6 +74,8 @@ class CellTopology:
     workers: tuple[WorkerFacts, ...]
     pairs: tuple[PairFacts, ...]
     warnings: tuple[str, ...]
+    stores: tuple[StoreFacts, ...] = ()
+    kvstore_copies: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +168,10 @@ def _cell(cell: admin_pb2.CellTopology) -> CellTopology:
         workers=tuple(map(worker_facts, cell.workers)),
         pairs=tuple(map(_pair, cell.pairs)),
         warnings=tuple(cell.warnings),
+        stores=tuple(
+            StoreFacts(store.address, store.is_up, store.num_blocks) for store in cell.stores
+        ),
+        kvstore_copies=cell.kvstore_copies,
     )
 
 

@@ -81,8 +81,8 @@ def plan_children(
     stores = config.kvstore
     children = []
     if config.starts_store:
-        stores = (f"unix:{folder / 'kvstore.sock'}",)
-        children.append(_child(config, "kvstore", "kvstore", ["--listen", stores[0]]))
+        children = _stores(config, folder)
+        stores = tuple(f"unix:{folder / child.name}.sock" for child in children)
     for name, address in schedulers.items():
         arguments = ["--listen", address]
         if len(schedulers) > 1:
@@ -113,6 +113,19 @@ def plan_children(
         arguments = [*frontend, *membership]
         children.append(_child(config, name, "frontend", arguments, starts_after=fetched_by))
     return _with_metrics(children, config.metrics_port, config.metrics_host or config.host)
+
+
+def _stores(config: ServeConfig, folder: Path) -> list[ChildSpec]:
+    """Return the KV stores; each of several ones has a folder of its own on disk."""
+    children = []
+    for number in range(config.num_kvstores):
+        name = f"kvstore-{number}" if number else "kvstore"
+        own = config
+        if config.kvstore_disk_path is not None and config.num_kvstores > 1:
+            own = replace(config, kvstore_disk_path=str(Path(config.kvstore_disk_path) / name))
+        listen = ["--listen", f"unix:{folder / name}.sock"]
+        children.append(_child(own, name, "kvstore", listen))
+    return children
 
 
 def scheduler_addresses(config: ServeConfig, folder: Path) -> dict[str, str]:

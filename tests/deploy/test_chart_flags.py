@@ -119,6 +119,8 @@ def test_addresses_are_those_of_services(objects):
         assert frontend.kvstore == (stores if frontend.enable_lora else ())
     replicas = [pods.owner["spec"]["replicas"] for pods in pods_of(objects, "kvstore")]
     assert len(stores) == sum(replicas)
+    copies = [arg for arg in scheduler.container["args"] if arg.startswith("--kvstore-copies=")]
+    assert copies == (["--kvstore-copies=2"] if len(stores) > 1 else [])
 
 
 def test_frontends_know_the_models_of_the_workers(objects):

@@ -42,6 +42,7 @@ class Configuration:
     further_windows: str = ""
     max_adapters: int = 0
     max_drafts: int = 0
+    num_copies: int = 0
 
     @property
     def groups(self) -> CacheGroups:
@@ -102,11 +103,16 @@ def draw(seed: int) -> Configuration:
         min_prefix_tokens=dice.choice([256, 1, 6]),
     )
     configuration = _grouped(configuration, dice)
-    return replace(
+    configuration = replace(
         configuration,
         max_adapters=dice.choice([0, 0, 1, 2, 3]),
         max_drafts=dice.choice([0, 1, 4]),
     )
+    num_copies = dice.choice([0, 1, 2, 2])
+    if not num_copies or not configuration.num_stores:
+        return configuration
+    # Without copies, workers know one store: those of an older version.
+    return replace(configuration, num_copies=num_copies, num_stores=configuration.num_stores + 1)
 
 
 def _grouped(configuration: Configuration, dice: random.Random) -> Configuration:

@@ -87,6 +87,8 @@ class World:
             "policy": configuration.policy,
             "tenant_weights": TENANT_WEIGHTS,
             "handoff": configuration.handoff,
+            "num_stores": configuration.num_stores,
+            "num_copies": max(1, configuration.num_copies),
         }
 
     # Stores.
@@ -146,6 +148,7 @@ class World:
             groups=configuration.groups,
             bytes_per_block=BYTES_PER_BLOCK,
             loads_blocks=configuration.num_stores > 0 and number % 5 > 0,
+            places_copies=configuration.num_copies > 0 and number % 4 > 0,
             roles=roles_of(configuration.roles, number),
             kv_endpoint=f"unix:/w{number}" if number % 7 else "",
             kv_transports=(KvTransport.GRPC,),

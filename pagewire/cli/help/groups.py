@@ -52,7 +52,8 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
         *("cpu_backend", "cpu_isa", "attention_backend", "linear_backend", "enforce_eager"),
     ),
     "KV store": (
-        *("kvstore", "kvstore_memory", "kvstore_disk_path", "kvstore_disk_size"),
+        *("kvstore", "num_kvstores", "kvstore_copies"),
+        *("kvstore_memory", "kvstore_disk_path", "kvstore_disk_size"),
         *("kvstore_redis", "kvstore_adapter_bytes", "kv_offload", "kv_load", "kv_key_file"),
         *("kv_connector", "kv_transfer_config"),
     ),

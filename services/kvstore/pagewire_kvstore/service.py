@@ -15,6 +15,7 @@ from pagewire_kvstore.blocks.tenants import DEFAULT_TENANT, Tenants
 from pagewire_kvstore.blocks.types import BlockKey
 from pagewire_kvstore.store.block_store import BlockStore
 from pagewire_kvstore.streams.convert import (
+    join_bits,
     join_names,
     shared_memory,
     split_names,
@@ -23,13 +24,15 @@ from pagewire_kvstore.streams.convert import (
 )
 from pagewire_kvstore.streams.get_stream import GetStream
 from pagewire_kvstore.streams.limits import ByteBudget, StoreStreamLimits
+from pagewire_kvstore.streams.metrics import EXIST_NAMES, PINNED
 from pagewire_kvstore.streams.open_streams import OpenStreams
 from pagewire_kvstore.streams.put_session import PutSession, check_block_size
 from pagewire_kvstore.streams.put_stream import WINDOW_CHUNKS, PutStream
 from pagewire_kvstore.streams.watch_stream import WatchStream
 from pagewire_protos.kvstore.v1 import kv_store_pb2, kv_store_pb2_grpc
 from pagewire_shared.convert import agree_protocol
-from pagewire_shared.identity.ids import mint_id
+from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.identity.ids import ID_BYTES, mint_id
 from pagewire_shared.kv import streams as kv_streams
 from pagewire_shared.kv.arena import ArenaFacts
 
@@ -144,6 +147,22 @@ class KvStoreService(kv_store_pb2_grpc.KvStoreServiceServicer):
         for response in _NOTHING:
             yield response
 
+    async def Exist(
+        self, request: kv_store_pb2.ExistRequest, context: Context
+    ) -> kv_store_pb2.ExistResponse:
+        """Return which blocks are there. Raises InvalidRequestError."""
+        layout = store_layout(request.layout)
+        names = split_names(request.names)
+        if len(names) * ID_BYTES != len(request.names):
+            raise InvalidRequestError("a name is there twice", field="names")
+        groups = range(len(layout.group_bytes))
+        blocks = [[BlockKey(layout.layout_id, group, name) for group in groups] for name in names]
+        found = await self._store.find([key for block in blocks for key in block])
+        bits = [found.issuperset(block) for block in blocks]
+        EXIST_NAMES.labels("held").inc(sum(bits))
+        EXIST_NAMES.labels("missing").inc(len(bits) - sum(bits))
+        return kv_store_pb2.ExistResponse(is_there=join_bits(bits))
+
     async def Pin(
         self, request: kv_store_pb2.PinRequest, context: Context
     ) -> kv_store_pb2.PinResponse:
@@ -170,6 +189,7 @@ class KvStoreService(kv_store_pb2_grpc.KvStoreServiceServicer):
         """
         now = time.monotonic()
         self._leases.expire(now)
+        PINNED.set(self._leases.num_pinned)
         if self._expiry is not None:
             self._expiry.cancel()
         next_end = self._leases.next_end()
@@ -183,6 +203,7 @@ class KvStoreService(kv_store_pb2_grpc.KvStoreServiceServicer):
     ) -> kv_store_pb2.ReleaseResponse:
         """End a lease; a lease that is over is not an error."""
         self._leases.release(request.lease_id)
+        PINNED.set(self._leases.num_pinned)
         return kv_store_pb2.ReleaseResponse()
 
     async def Delete(

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.ids import DEFAULT_CELL, check_cell_name, parse_tenant_weight
+from pagewire_shared.kv.copies import MAX_STORES
 from pagewire_shared.process.settings import ProcessConfig, setting
 from pagewire_shared.rpc.address import parse_address
 
@@ -25,6 +26,10 @@ class SchedulerConfig(ProcessConfig):
     )
     kvstore: tuple[str, ...] = setting(
         (), "KV store that is watched and told to workers: host:port, unix:path; repeatable"
+    )
+    kvstore_copies: int = setting(
+        2,
+        "KV stores that keep a block once it was loaded from one of them, where there are so many",
     )
     kv_load: str = setting(
         "auto",
@@ -71,7 +76,10 @@ class SchedulerConfig(ProcessConfig):
             parse_address(address, setting="--kvstore")
         if len(set(self.kvstore)) < len(self.kvstore):
             raise StartupError("--kvstore: an address is there twice", field="kvstore")
+        if len(self.kvstore) > MAX_STORES:
+            raise StartupError(f"--kvstore: at most {MAX_STORES} stores", field="kvstore")
         for name, low in (
+            ("kvstore_copies", 1),
             ("max_num_waiting", 1),
             ("max_waiting_tokens", 1),
             ("max_request_bytes", 1),

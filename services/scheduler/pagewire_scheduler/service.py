@@ -174,6 +174,8 @@ def watch_stores(config: SchedulerConfig, loop: StepLoop) -> list[asyncio.Task[N
     """Return running tasks that watch the KV stores and show the counts of the core. No task ends
     by itself."""
     stores = () if config.kv_load == "never" else config.kvstore
+    for store in stores:
+        loop.driven.set_store(store, is_up=False)  # known before it is reached
     watches = [KvStoreLink(store, loop.driven).run() for store in stores]
     return [asyncio.create_task(watch) for watch in (*watches, _show_counts(loop))]
 
@@ -184,7 +186,8 @@ async def _show_counts(loop: StepLoop) -> None:
         cell.show_load(loop.driven.newest_load, len(loop.frontends))
         cell.show_totals(loop.core.counts)
         counts = loop.core.counts
-        meter.show(counts.loads.verdicts, counts.loads.num_overdue)
+        loads = counts.loads
+        meter.show(loads.verdicts, loads.num_overdue, loads.num_uncopied)
         meter.show_handoffs(counts.handoffs.verdicts, counts.handoffs.num_moves)
         await asyncio.sleep(METRICS_SECONDS)
 
@@ -204,6 +207,8 @@ def create_loop(config: SchedulerConfig) -> StepLoop:
         is_load_forced=config.kv_load == "always",
         asks_outside_stores=config.kv_load != "never",
         handoff=cast(HandoffPolicy, config.handoff),
+        num_stores=len(config.kvstore),
+        num_copies=config.kvstore_copies,
         lease_seconds=config.lease_seconds,
         cell=config.cell,
         # The event loop's own clock may stand still for a turn and count whole milliseconds.

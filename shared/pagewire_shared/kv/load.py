@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pagewire_shared.identity.ids import BlockName
+from pagewire_shared.kv.copies import BlockCopies
 from pagewire_shared.kv.transport import KvTransport
 
 
@@ -29,6 +30,7 @@ class LoadOrder:
         blocks: Destination blocks of the pool; nothing else uses them until the answer.
         timeout_ms: When the worker gives up and answers with the blocks it has.
         worker: The worker that has the blocks, or computes them right now; None for a store.
+        copies: The stores that have the blocks, where several can be reached; else None.
     """
 
     load_id: int
@@ -37,6 +39,7 @@ class LoadOrder:
     blocks: Sequence[int]
     timeout_ms: int
     worker: WorkerSource | None = None
+    copies: BlockCopies | None = None
 
     @property
     def timeout_seconds(self) -> float:
@@ -55,6 +58,23 @@ class LoadOutcome(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class StorePart:
+    """What one store has done for a load from several.
+
+    Attributes:
+        store: Index in the stores of the order.
+        num_bytes: Verified bytes that came from it, in `seconds`.
+        missing: Indices of blocks that it did not have, or had damaged.
+    """
+
+    store: int
+    num_bytes: int
+    seconds: float
+    outcome: LoadOutcome
+    missing: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class LoadAnswer:
     """The answer to an order.
 
@@ -64,6 +84,7 @@ class LoadAnswer:
         tiers: (tier, number of the first blocks that came from it).
         transport: How the blocks came from another worker; None for a store, or if it refused.
         transfer_seconds: From the first byte to the last, of another worker.
+        parts: What each store has done, each store once; empty for an order without copies.
     """
 
     load_id: int
@@ -74,3 +95,4 @@ class LoadAnswer:
     tiers: tuple[tuple[str, int], ...] = ()
     transport: KvTransport | None = None
     transfer_seconds: float = 0.0
+    parts: tuple[StorePart, ...] = ()

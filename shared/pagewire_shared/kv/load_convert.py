@@ -4,7 +4,14 @@ from pagewire_protos.scheduler.v1 import worker_attach_pb2 as pb
 from pagewire_shared.errors import WireError
 from pagewire_shared.identity.ids import BlockName
 from pagewire_shared.kv.arrays import pack_names, pack_u32, unpack_names, unpack_u32
-from pagewire_shared.kv.load import LoadAnswer, LoadOrder, LoadOutcome, WorkerSource
+from pagewire_shared.kv.copies import MAX_STORES, BlockCopies
+from pagewire_shared.kv.load import (
+    LoadAnswer,
+    LoadOrder,
+    LoadOutcome,
+    StorePart,
+    WorkerSource,
+)
 from pagewire_shared.kv.tier import MAX_TIERS, RULE, is_tier_name
 from pagewire_shared.kv.transport_convert import transport_from_message, transport_to_message
 
@@ -30,11 +37,13 @@ def load_to_message(order: LoadOrder) -> pb.LoadBlocks:
         worker=(
             pb.WorkerSource(address=source.address, worker_id=source.worker_id) if source else None
         ),
+        copies=None if order.copies is None else _copies_to_message(order.copies),
     )
 
 
 def load_from_message(message: pb.LoadBlocks) -> LoadOrder:
-    """Return the order in `message`. Raises WireError for torn arrays or no time at all."""
+    """Return the order in `message`. Raises WireError for arrays that contradict each other, or no
+    time at all."""
     if message.timeout_ms == 0:
         raise WireError("timeout_ms: a load needs time", field="timeout_ms")
     source = message.worker
@@ -47,7 +56,30 @@ def load_from_message(message: pb.LoadBlocks) -> LoadOrder:
         worker=(
             WorkerSource(source.address, source.worker_id) if message.HasField("worker") else None
         ),
+        copies=_copies_from_message(message) if message.HasField("copies") else None,
     )
+
+
+def _copies_to_message(copies: BlockCopies) -> pb.BlockCopies:
+    return pb.BlockCopies(
+        stores=copies.stores,
+        holders=pack_u32(copies.holders),
+        stripes=pack_u32(copies.stripes),
+        tenant=copies.tenant or None,
+    )
+
+
+def _copies_from_message(message: pb.LoadBlocks) -> BlockCopies:
+    copies, num_blocks = message.copies, len(message.names) // 16
+    stores, holders = tuple(copies.stores), tuple(unpack_u32(copies.holders))
+    stripes = tuple(unpack_u32(copies.stripes))
+    if not 1 <= len(stores) <= MAX_STORES or len(set(stores)) < len(stores):
+        raise WireError(f"1 to {MAX_STORES} stores, each once", field="copies.stores")
+    if len(holders) != num_blocks or len(stripes) not in (0, num_blocks):
+        raise WireError(f"holders and stripes of {num_blocks} blocks", field="copies.holders")
+    if not all(0 < mask < 1 << len(stores) for mask in holders):
+        raise WireError("each block is in one of the stores", field="copies.holders")
+    return BlockCopies(stores, holders, stripes, copies.tenant)
 
 
 def loaded_to_message(answer: LoadAnswer) -> pb.BlocksLoaded:
@@ -60,6 +92,7 @@ def loaded_to_message(answer: LoadAnswer) -> pb.BlocksLoaded:
         time_us=int(answer.seconds * 1e6),
         tiers=[pb.LoadedFromTier(tier=tier, num_blocks=count) for tier, count in answer.tiers],
         transfer_us=int(answer.transfer_seconds * 1e6),
+        parts=map(_part_to_message, answer.parts),
     )
     if answer.transport is not None:
         loaded.transport = transport_to_message(answer.transport)
@@ -87,4 +120,25 @@ def loaded_from_message(message: pb.BlocksLoaded) -> LoadAnswer:
             transport_from_message(message.transport) if message.HasField("transport") else None
         ),
         transfer_seconds=message.transfer_us / 1e6,
+        parts=tuple(map(_part_from_message, message.parts)),
+    )
+
+
+def _part_to_message(part: StorePart) -> pb.StorePart:
+    return pb.StorePart(
+        store=part.store,
+        num_bytes=part.num_bytes,
+        time_us=int(part.seconds * 1e6),
+        outcome=_TO_WIRE[part.outcome],
+        missing=pack_u32(part.missing),
+    )
+
+
+def _part_from_message(message: pb.StorePart) -> StorePart:
+    return StorePart(
+        store=message.store,
+        num_bytes=message.num_bytes,
+        seconds=message.time_us / 1e6,
+        outcome=_FROM_WIRE.get(message.outcome, LoadOutcome.FAILED),
+        missing=tuple(unpack_u32(message.missing)),
     )

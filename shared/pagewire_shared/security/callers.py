@@ -33,6 +33,7 @@ CALLERS: Final[Mapping[str, frozenset[LinkRole]]] = {
     f"{_STORES}/Hello": frozenset({_FRONTEND, _SCHEDULER, _WORKER}),
     f"{_STORES}/Put": frozenset({_WORKER}),
     f"{_STORES}/Get": frozenset({_WORKER}),
+    f"{_STORES}/Exist": frozenset({_WORKER}),
     f"{_STORES}/Pin": frozenset({_SCHEDULER, _WORKER}),
     f"{_STORES}/Release": frozenset({_SCHEDULER, _WORKER}),
     f"{_STORES}/Delete": frozenset({_SCHEDULER, LinkRole.OPERATOR}),

@@ -39,6 +39,8 @@ def plan_from_message(message: wire.StepPlan) -> StepPlan:
     _PLAN.check_lengths(plan)
     if len(plan.named_slots):
         require_one_length(named_blocks=plan.named_blocks, named_slots=plan.named_slots)
+    if len(plan.named_stripes):
+        require_one_length(named_blocks=plan.named_blocks, named_stripes=plan.named_stripes)
     if len(plan.num_drafts):
         require_one_length(slots=plan.slots, num_drafts=plan.num_drafts)
     return plan

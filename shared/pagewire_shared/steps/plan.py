@@ -104,6 +104,8 @@ class StepPlan(Generic[IntsT]):
         named_blocks: Blocks that get a name with this step.
         names: Their names.
         named_slots: Slots of their sequences, or NO_SLOT; empty when unknown.
+        named_stripes: Stripes of the named blocks, which rank the KV stores; empty where a block
+            goes to the first store.
         num_drafts: Drafts that may be verified behind the last position computed, per scheduled
             slot; empty for none at all.
     """
@@ -132,4 +134,5 @@ class StepPlan(Generic[IntsT]):
     named_blocks: IntsT = column(U32, group="names")
     names: list[bytes] = column(NAMES, group="names")
     named_slots: IntsT = column(U32)
+    named_stripes: IntsT = column(U32)
     num_drafts: IntsT = column(U8)

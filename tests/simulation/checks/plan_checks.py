@@ -96,7 +96,10 @@ class PlanChecks:
         self.loading.pop(load_id, None)
 
     def _check_names(self, plan: StepPlan) -> None:
-        """Every name says whose it is."""
+        """Every name says whose it is, and where its block goes if there are several stores."""
+        num_stripes = len(plan.named_blocks) if self.info.places_copies else 0
+        is_placed = len(plan.named_stripes) == num_stripes
+        self._need(is_placed, "names_say_content", "blocks have no stripes, or needless ones")
         rows = zip(plan.named_blocks, plan.named_slots, strict=True)
         for block, slot in rows:
             is_there = slot == NO_SLOT or any(block in one for one in self.tables[slot])

@@ -2,13 +2,14 @@
 and damage blocks without a word, so that what schedulers know is a hint."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from simulation.model.naive import Cell
 
-from pagewire_shared.kv.load import LoadAnswer, LoadOrder, LoadOutcome
+from pagewire_shared.kv.copies import BlockCopies
+from pagewire_shared.kv.load import LoadAnswer, LoadOrder, LoadOutcome, StorePart
 from pagewire_shared.kv.transport import KvTransport
 
 News = tuple[str, str, tuple[bytes, ...]]
@@ -132,12 +133,15 @@ class StorePort:
         ready = [load for load in self.pending if self._is_ready(load, now)] or list(self.pending)
         load = ready[dice(len(ready))]
         self.pending.remove(load)
-        order, blocks = load.order, self._blocks_of(load.order)
-        came: list[list[Cell]] = []
-        for name in order.names if blocks is not None else ():
-            if name not in blocks:
-                break
-            came.append(blocks[name])
+        order = load.order
+        parts: tuple[StorePart, ...] = ()
+        if order.copies is None:
+            blocks = self._blocks_of(order)
+            came = _first_of(order, blocks)
+        else:
+            blocks, parts = self._blocks_of_copies(order, order.copies)
+            came = _first_of(order, blocks)
+            self._put_copies(order, order.copies, came)
         outcome = LoadOutcome.COMPLETE if len(came) == len(order.names) else LoadOutcome.MISSING
         if blocks is None:
             outcome = LoadOutcome.FAILED
@@ -162,10 +166,56 @@ class StorePort:
             num_bytes=num * BYTES_PER_BLOCK,
             seconds=seconds,
             tiers=tuple((tier, count) for tier, count in tiers if count),
+            parts=parts if forced is None else (),
             transport=KvTransport.GRPC if order.worker is not None else None,
             transfer_seconds=seconds if order.worker is not None else 0.0,
         )
         return order, answer, came
+
+    def _blocks_of_copies(
+        self, order: LoadOrder, copies: BlockCopies
+    ) -> tuple[dict[bytes, list[Cell]] | None, tuple[StorePart, ...]]:
+        """What can come from any store, and what each has done: the first that has a block
+        brings it, all that lack it say so."""
+        stores = [self.find(address) for address in copies.stores]
+        blocks: dict[bytes, list[Cell]] = {}
+        asked: dict[int, list[int]] = {}
+        for at, (name, mask) in enumerate(zip(order.names, copies.holders, strict=True)):
+            for bit, store in enumerate(stores):
+                if not mask >> bit & 1:
+                    continue
+                missing = asked.setdefault(bit, [])
+                if store is None or not store.is_up:
+                    continue
+                if name in store.blocks and name not in store.damaged:
+                    blocks[name] = store.blocks[name]
+                    break
+                missing.append(at)
+            if name not in blocks:
+                break
+        parts = []
+        for bit, missing in asked.items():
+            store = stores[bit]
+            is_up = store is not None and store.is_up
+            outcome = LoadOutcome.MISSING if missing else LoadOutcome.COMPLETE
+            num_bytes = BYTES_PER_BLOCK if is_up and blocks else 0
+            if not is_up:
+                outcome = LoadOutcome.FAILED
+            parts.append(StorePart(bit, num_bytes, 0.004, outcome, tuple(missing)))
+        is_any_up = any(store is not None and store.is_up for store in stores)
+        return blocks if is_any_up else None, tuple(parts)
+
+    def _put_copies(
+        self, order: LoadOrder, copies: BlockCopies, came: Sequence[list[Cell]]
+    ) -> None:
+        """Put blocks that have too few copies to one more store."""
+        if not copies.stripes:
+            return
+        for name, mask, cells in zip(order.names, copies.holders, came, strict=False):
+            others = [store for bit, store in enumerate(copies.stores) if not mask >> bit & 1]
+            found = self.find(others[0]) if others else None
+            if found is not None:
+                found.put(name, cells)
 
     def _blocks_of(self, order: LoadOrder) -> dict[bytes, list[Cell]] | None:
         """What can come; None when its source does not answer."""
@@ -175,3 +225,13 @@ class StorePort:
         if store is None or not store.is_up:
             return None
         return {name: cells for name, cells in store.blocks.items() if name not in store.damaged}
+
+
+def _first_of(order: LoadOrder, blocks: dict[bytes, list[Cell]] | None) -> list[list[Cell]]:
+    """The first blocks of an order, up to one that is not there."""
+    came: list[list[Cell]] = []
+    for name in order.names if blocks is not None else ():
+        if name not in blocks:
+            break
+        came.append(blocks[name])
+    return came

@@ -1,5 +1,6 @@
 """A link to a KV store whose rate a test changes: a proxy process between two Unix sockets."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,16 @@ class SlowLink:
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == "listening\n"
+
+    def cut(self) -> None:
+        """Let nothing through, as a network that drops all packets; connections stay."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def mend(self) -> None:
+        """Let everything through that came meanwhile."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def _stop(self) -> None:
         if self._process is None:

@@ -89,6 +89,35 @@ async def test_an_invalid_pin_is_refused(request_, field):
         assert server.leases.num_leases == 0
 
 
+async def test_exist_has_a_bit_per_name():
+    async with store_server() as server:
+        await server.put(SHAPE, 1, 3, 9)
+        names = b"".join(map(name_of, range(1, 11)))
+        request = kv_store_pb2.ExistRequest(layout=SHAPE, names=names)
+        assert (await server.stub.Exist(request)).is_there == bytes([0b101, 0b1])
+        assert (await server.stub.Exist(kv_store_pb2.ExistRequest(layout=SHAPE))).is_there == b""
+        other = kv_store_pb2.ExistRequest(layout=layout(4096), names=names)
+        assert (await server.stub.Exist(other)).is_there == bytes(2), "of another layout"
+        before = (await server.stub.Stats(kv_store_pb2.StatsRequest())).tiers[0]
+        assert (before.num_hits, before.num_misses) == (0, 0), "nothing was loaded"
+
+
+@pytest.mark.parametrize(
+    ("names", "shape", "field"),
+    [
+        (name_of(1) * 2, SHAPE, "names"),
+        (b"123", SHAPE, "names"),
+        (b"".join(map(name_of, range(4097))), SHAPE, "names"),
+        (name_of(1), None, "layout.model_fingerprint"),
+    ],
+)
+async def test_an_invalid_exist_is_refused(names, shape, field):
+    async with store_server() as server:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await server.stub.Exist(kv_store_pb2.ExistRequest(layout=shape, names=names))
+        assert from_rpc_error(caught.value).field == field
+
+
 async def test_stats():
     async with store_server() as server:
         await server.put(SHAPE, 1, 2)

@@ -100,6 +100,20 @@ def test_the_started_store_gets_its_settings(tmp_path: Path) -> None:
     assert "secret" not in repr(list(specs.values())) + repr(config) + " ".join(store.command)
 
 
+def test_several_stores_have_folders_of_their_own(tmp_path: Path) -> None:
+    given = {"num_kvstores": "3", "kvstore_copies": "3", "kvstore_disk_path": str(tmp_path / "kv")}
+    specs = plan(config_from_keywords(given, {}).config, str(tmp_path))
+    stores = [spec for spec in specs.values() if spec.role == "kvstore"]
+    assert [store.name for store in stores] == ["kvstore", "kvstore-1", "kvstore-2"]
+    arguments = specs["scheduler"].arguments
+    assert [arguments[i + 1] for i, word in enumerate(arguments) if word == "--kvstore"] == [
+        value(store, "--listen") for store in stores
+    ]
+    assert value(specs["scheduler"], "--kvstore-copies") == "3"
+    folders = [value(store, "--disk-path") for store in stores]
+    assert folders == [str(tmp_path / "kv" / store.name) for store in stores]
+
+
 def test_forwarded_settings_have_the_types_of_their_roles() -> None:
     hints = get_type_hints(ServeConfig)
     for item in dataclasses.fields(ServeConfig):
@@ -113,6 +127,7 @@ def test_forwarded_settings_have_the_types_of_their_roles() -> None:
     ("given", "message"),
     [
         ({"kvstore_memory": "1GiB", "kvstore": ["a:1"]}, "^--kvstore-memory: .*--kvstore names"),
+        ({"num_kvstores": 2, "kvstore": ["a:1"]}, "^--num-kvstores: .*--kvstore names"),
         ({"kvstore_redis": "redis://h", "kvstore": ["a:1"]}, "^--kvstore-redis: "),
         ({"kvstore_disk_path": "/x", "kv_offload": "off"}, "^--kvstore-disk-path: .*off"),
         ({"kvstore_disk_size": "1GiB"}, "^--kvstore-disk-size: needs --kvstore-disk-path"),

@@ -77,6 +77,7 @@ class TierState:
     """State of one tier; see TierStats in kv_store.proto.
 
     Attributes:
+        num_evicted: Blocks removed to make room for others.
         fault: Reason why the tier does not work at the moment; None when it works.
     """
 
@@ -88,4 +89,5 @@ class TierState:
     num_misses: int
     num_corrupt: int = 0
     num_faults: int = 0
+    num_evicted: int = 0
     fault: str | None = None

@@ -24,6 +24,7 @@ _COUNTERS = {
     "num_hits": ("pagewire_kvstore_hits", "Loads answered"),
     "num_misses": ("pagewire_kvstore_misses", "Loads not answered"),
     "num_corrupt": ("pagewire_kvstore_corrupt", "Blocks found damaged, and never served"),
+    "num_evicted": ("pagewire_kvstore_evicted_blocks", "Blocks removed to make room for others"),
     "num_faults": ("pagewire_kvstore_faults", "Times that the tier could not do its work"),
 }
 

@@ -1,7 +1,7 @@
 """Converts layouts, names, tier states and the place of the arena between messages and values."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pagewire_kvstore.blocks.types import StoreLayout, TierState
 from pagewire_protos.common.v1 import layout_pb2
@@ -80,6 +80,14 @@ def split_names(data: bytes) -> list[BlockName]:
         )
     starts = range(0, len(data), ID_BYTES)
     return list(dict.fromkeys(BlockName(data[start : start + ID_BYTES]) for start in starts))
+
+
+def join_bits(bits: Sequence[bool]) -> bytes:
+    """Return the field with a bit per value, the lowest of the first byte first."""
+    field = bytearray(-(-len(bits) // 8))
+    for place, bit in enumerate(bits):
+        field[place // 8] |= bit << place % 8
+    return bytes(field)
 
 
 def join_names(names: Iterable[BlockName]) -> bytes:

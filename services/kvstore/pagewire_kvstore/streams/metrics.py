@@ -10,6 +10,10 @@ NO_ROOM = Counter("pagewire_kvstore_no_room_blocks", "Announced blocks left out 
 PUT_BYTES = Counter("pagewire_kvstore_put_bytes", "Payload bytes taken in", ["transport"])
 GET_BYTES = Counter("pagewire_kvstore_get_bytes", "Payload bytes given", ["tier", "transport"])
 MISSING = Counter("pagewire_kvstore_missing_blocks", "Blocks asked for that are not there")
+EXIST_NAMES = Counter(
+    "pagewire_kvstore_exist_names", "Blocks asked after by Exist, by what was answered", ["answer"]
+)
+PINNED = Gauge("pagewire_kvstore_pinned_blocks", "Blocks that a lease keeps from eviction")
 
 _BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10)
 PUT_SECONDS = Histogram(
@@ -20,6 +24,8 @@ GET_SECONDS = Histogram("pagewire_kvstore_get_seconds", "Whole loads", buckets=_
 GRPC = "grpc"
 SHARED_MEMORY = "shared_memory"
 
+for _answer in ("held", "missing"):
+    EXIST_NAMES.labels(_answer)
 # Created at the start, because rate() ignores a counter's first sample.
 for _transport in (GRPC, SHARED_MEMORY):
     PUT_BYTES.labels(_transport)

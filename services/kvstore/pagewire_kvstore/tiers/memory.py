@@ -87,6 +87,7 @@ class MemoryTier:
         self._num_tickets = 0
         self._num_hits = 0
         self._num_misses = 0
+        self._num_evicted = 0
         self._arena = Arena(capacity_bytes, path)
 
     def __contains__(self, key: BlockKey) -> bool:
@@ -186,6 +187,7 @@ class MemoryTier:
             )
         for other in evicted:
             self.remove(other)
+        self._num_evicted += len(evicted)
         offset = self._extents.allocate(size)
         assert offset is not None, "chosen blocks made no room"
         return offset, evicted
@@ -300,6 +302,7 @@ class MemoryTier:
             capacity_bytes=capacity_bytes,
             num_hits=self._num_hits,
             num_misses=self._num_misses,
+            num_evicted=self._num_evicted,
         )
 
     def close(self) -> None:

@@ -22,6 +22,13 @@ def cell_topology(topology: Topology, generation: int) -> admin_pb2.CellTopology
         workers=[worker_topology(worker) for worker in topology.workers],
         pairs=[_pair(pair) for pair in topology.pairs],
         warnings=topology.warnings,
+        stores=[
+            admin_pb2.StoreTopology(
+                address=store.address, is_up=store.is_up, num_blocks=store.num_blocks
+            )
+            for store in topology.stores
+        ],
+        kvstore_copies=topology.num_copies,
     )
 
 

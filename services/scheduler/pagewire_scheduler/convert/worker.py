@@ -69,6 +69,7 @@ def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
         bytes_per_block=group.bytes_per_block,
         loads_blocks=hello.loads_blocks,
         outside_store=_outside_store(hello.outside_store),
+        places_copies=hello.loads_blocks and hello.places_copies,
         roles=roles_from_message(hello.roles),
         kv_endpoint=_kv_endpoint(hello),
         kv_transports=transports_from_message(hello.kv_transports),

@@ -80,7 +80,11 @@ class KvCaches:
             self._counts.num_dropped_results += 1
             return
         finish_load(worker, load, answer, self._counts, self._now())
-        if answer.outcome is LoadOutcome.MISSING and not load.is_pull:
+        if load.order.copies is not None:
+            for part in answer.parts:
+                lacked = [load.order.names[at] for at in part.missing]
+                self._stores.removed(load.order.copies.stores[part.store], lacked)
+        elif answer.outcome is LoadOutcome.MISSING and not load.is_pull:
             # Else it would be asked for again by all who want it.
             missing = load.order.names[answer.num_blocks : answer.num_blocks + 1]
             if load.order.store == worker.info.outside_store:

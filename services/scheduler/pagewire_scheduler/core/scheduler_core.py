@@ -81,7 +81,7 @@ class SchedulerCore:
         self.counts = CoreCounts()
         self.workers: dict[bytes, WorkerState] = {}
         self.due = DueWorkers(self.workers)
-        self.stores = RemoteIndex()
+        self.stores = RemoteIndex(num_copies=settings.num_copies)
         self.policy = create_policy(settings.policy, settings.tenant_weights)
         self.preemption: PreemptionPolicy = YoungestFirst()
         is_caching, moves = settings.is_caching, self.counts.handoffs
@@ -162,7 +162,7 @@ class SchedulerCore:
 
     def topology(self) -> Topology:
         """Return the workers and which pairs of them exchange blocks."""
-        return topology_of(self.workers, self.queues, self.settings)
+        return topology_of(self.workers, self.queues, self.settings, self.stores)
 
     def models(self) -> list[tuple[ModelInfo, int]]:
         """Return the models of attached workers, with the number of workers."""

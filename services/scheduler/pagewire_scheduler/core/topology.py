@@ -3,17 +3,21 @@
 from collections.abc import Iterator, Mapping
 
 from pagewire_scheduler.core.data.settings import CoreSettings
-from pagewire_scheduler.core.data.topology import PairEntry, Topology, WorkerEntry
+from pagewire_scheduler.core.data.topology import PairEntry, StoreEntry, Topology, WorkerEntry
 from pagewire_scheduler.core.data.worker_info import Role
 from pagewire_scheduler.core.routing.queues import ModelQueues
 from pagewire_scheduler.core.state.pairs import PairFacts, refusal_of
 from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_scheduler.core.transfers.remote_index import RemoteIndex
 
 
 def topology_of(
-    workers: Mapping[bytes, WorkerState], queues: ModelQueues, settings: CoreSettings
+    workers: Mapping[bytes, WorkerState],
+    queues: ModelQueues,
+    settings: CoreSettings,
+    stores: RemoteIndex,
 ) -> Topology:
-    """Return the attached workers and which pairs of them exchange blocks."""
+    """Return the attached workers, which pairs of them exchange blocks, and the KV stores."""
     entries = list(workers.values())
     return Topology(
         handoff=settings.handoff,
@@ -25,6 +29,8 @@ def topology_of(
             if _is_pair(source, receiver)
         ),
         warnings=tuple(_warnings(queues, settings)),
+        stores=tuple(StoreEntry(*facts) for facts in stores.facts()),
+        num_copies=settings.num_copies,
     )
 
 

@@ -58,6 +58,8 @@ class StepLoop:
         is_load_forced: bool = False,
         asks_outside_stores: bool = True,
         handoff: HandoffPolicy = "auto",
+        num_stores: int = 0,
+        num_copies: int = 1,
         cell: str = DEFAULT_CELL,
     ) -> None:
         self.generation = Generation(cell)
@@ -72,6 +74,8 @@ class StepLoop:
             is_load_forced=is_load_forced,
             asks_outside_stores=asks_outside_stores,
             handoff=handoff,
+            num_stores=num_stores,
+            num_copies=num_copies,
         )
         self.clock = clock
         self.frontends: dict[bytes, FrontendPeer] = {}

@@ -94,6 +94,7 @@ class WorkerLink:
             generation=generation,
             kvstore_addresses=kvstores,
             cell=self._loop.generation.cell,
+            kvstore_copies=self._loop.core.settings.num_copies,
         )
         self._outbox.put(pb.AttachWorkerResponse(welcome=welcome))
         async for message in run_stream(self._outbox, requests, self._receive, self.close):

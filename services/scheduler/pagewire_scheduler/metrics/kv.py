@@ -23,6 +23,10 @@ _TOKENS = Counter(
     "pagewire_scheduler_kv_loaded_tokens", "Tokens of blocks loaded", ["model", "tier"]
 )
 _BYTES = Counter("pagewire_scheduler_kv_loaded_bytes", "Bytes of blocks that came", ["model"])
+_UNCOPIED = Counter(
+    "pagewire_scheduler_kv_uncopied_blocks",
+    "Blocks ordered that fewer stores had than --kvstore-copies",
+)
 _OVERDUE = Counter("pagewire_scheduler_kv_overdue_loads", "Loads that nobody waited for any longer")
 _DECISIONS = Counter(
     "pagewire_scheduler_kv_decisions",
@@ -163,11 +167,16 @@ class DecisionMeter:
         self._loads = _Totals(_DECISIONS)
         self._handoffs = _Totals(_HANDOFF_DECISIONS)
         self._num_overdue = 0
+        self._num_uncopied = 0
         self._num_moves = 0
 
-    def show(self, verdicts: Mapping[LoadReason, int], num_overdue: int) -> None:
+    def show(
+        self, verdicts: Mapping[LoadReason, int], num_overdue: int, num_uncopied: int = 0
+    ) -> None:
         """Show decisions about loads."""
         self._loads.show(verdicts)
+        _UNCOPIED.inc(num_uncopied - self._num_uncopied)
+        self._num_uncopied = num_uncopied
         _OVERDUE.inc(num_overdue - self._num_overdue)
         self._num_overdue = num_overdue
 

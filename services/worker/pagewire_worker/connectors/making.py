@@ -58,6 +58,11 @@ def outside_store_of(settings: OffloadSettings) -> str:
     return "" if choice.name == OWN else outside_store(_class_of(choice.name))
 
 
+def places_copies(settings: OffloadSettings) -> bool:
+    """Return whether a worker places blocks on several stores; other connectors do not."""
+    return settings.kv_offload != "off" and choice_of(settings).name == OWN
+
+
 def outside_store(connector: object) -> str:
     """Return the name of the outside store of a connector or of its class; "" for none."""
     name = getattr(connector, "outside_store", "")

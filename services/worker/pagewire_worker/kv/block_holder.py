@@ -85,6 +85,10 @@ class BlockHolder:
         """Return the names of VALID blocks by block id."""
         return self._names.held()
 
+    def is_named(self, block: int, name: bytes) -> bool:
+        """Return whether `block` is VALID under that name."""
+        return self._names.has(block, name)
+
     def overwrite(self, blocks: Sequence[int]) -> None:
         """Forget the names of blocks that are about to be written anew."""
         self._observer.overwrite(blocks)

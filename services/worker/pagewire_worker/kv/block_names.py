@@ -59,6 +59,10 @@ class BlockNames:
         """Return a VALID block of that name, or None."""
         return self._block_of.get(name)
 
+    def has(self, block: int, name: bytes) -> bool:
+        """Return whether `block` is VALID under that name."""
+        return self._name_of.get(block) == name
+
     def clear(self) -> None:
         """Drop all names."""
         self._name_of.clear()

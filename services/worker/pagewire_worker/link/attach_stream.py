@@ -199,7 +199,7 @@ class AttachStream:
         if self._adapters is not None:
             self._adapters.clear()
         if self._offload is not None:
-            await self._offload.attach(self._stores)
+            await self._offload.attach(self._stores, max(1, welcome.kvstore_copies))
         self._attached.set()
         _logger.info("attached to the scheduler, generation %d", welcome.generation)
 

@@ -90,6 +90,7 @@ def hello_to_message(
         held_blocks=pack_u32(held.keys()),
         loads_blocks=info.loads_blocks,
         outside_store=info.outside_store if info.loads_blocks else "",
+        places_copies=info.places_copies,
         kv_transports=map(transport_to_message, info.kv_transports),
         pull_transports=map(transport_to_message, info.pull_transports),
         host_id=info.host_id,

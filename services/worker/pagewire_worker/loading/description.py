@@ -11,7 +11,7 @@ from pagewire_shared.kv.transport import KvTransport
 from pagewire_worker.backend.backend import ModelBackend
 from pagewire_worker.backend.source import LoadedReplicaModel
 from pagewire_worker.config import WorkerConfig
-from pagewire_worker.connectors.making import outside_store_of
+from pagewire_worker.connectors.making import outside_store_of, places_copies
 from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.loading.replica_shape import ReplicaShape
 from pagewire_worker.loading.speculation import most_drafts
@@ -66,6 +66,7 @@ def describe(
         is_encoder=shape.model.is_encoder,
         loads_blocks=config.kv_offload != "off",
         outside_store=outside_store_of(config),
+        places_copies=places_copies(config),
         roles=parse_roles(config.roles),
         kv_transports=TRANSPORTS[config.kv_transport] if hands_out(config) else (),
         pull_transports=TRANSPORTS[config.kv_transport],

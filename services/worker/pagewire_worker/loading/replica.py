@@ -15,8 +15,9 @@ class ReplicaInfo:
 
     `embedding_size` is the length of its vectors, 0 if it cannot pool. `num_labels` is the number
     of its class scores. An encoder computes prompts whole and generates nothing. `loads_blocks` is
-    set if it loads blocks from KV stores, and `outside_store` names one whose content the scheduler
-    does not know. `shared_step_tokens` limits steps that several sequences
+    set if it loads blocks from KV stores, and `places_copies` if it places them on several ones.
+    `outside_store` names a store whose content the scheduler does not know.
+    `shared_step_tokens` limits steps that several sequences
     share.
     `kv_transports` are the ways to send blocks to other workers, `pull_transports` the ways to
     receive theirs. `host_id` is the boot id of its host, "" if unknown. `max_adapters` are the
@@ -45,6 +46,7 @@ class ReplicaInfo:
     kv_endpoints: tuple[str, ...] = ()
     loads_blocks: bool = False
     outside_store: str = ""
+    places_copies: bool = False
     roles: tuple[WorkerRole, ...] = ALL_ROLES
     kv_transports: tuple[KvTransport, ...] = ()
     pull_transports: tuple[KvTransport, ...] = ()

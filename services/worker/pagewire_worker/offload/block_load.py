@@ -10,6 +10,7 @@ from pagewire_shared.kv.load import LoadAnswer, LoadOrder, LoadOutcome
 from pagewire_shared.kv.tier import MAX_TIERS, RULE, is_tier_name
 from pagewire_worker.offload.connector import KvConnector, LoadedBlock
 from pagewire_worker.offload.load_run import LoadRun, Submit
+from pagewire_worker.offload.spread_reader import SpreadReader
 
 MAX_UNWRITTEN_BYTES = 8 * 1024 * 1024
 
@@ -46,7 +47,15 @@ class BlockLoad(LoadRun):
         self._tiers: list[str] = []
         self._tier_names: set[str] = set()
         self.connector_fault: str | None = None
+        self._reader: SpreadReader | None = None
+        if order.copies is not None:
+            self._reader = SpreadReader(order, order.copies, connector)
         self._has_room = asyncio.Event()
+
+    @property
+    def order(self) -> LoadOrder:
+        """The order."""
+        return self._order
 
     @property
     def _has_arrived(self) -> bool:
@@ -60,11 +69,15 @@ class BlockLoad(LoadRun):
             num_bytes=self._num_bytes,
             seconds=self._seconds,
             tiers=tuple(Counter(self._tiers[: self._num_written]).items()),
+            parts=() if self._reader is None else self._reader.parts(outcome),
         )
 
     async def _read(self) -> None:
         order = self._order
-        blocks = self._connector.get(order.store, order.names, order.timeout_seconds)
+        if self._reader is not None:
+            blocks = self._reader.blocks()
+        else:
+            blocks = self._connector.get(order.store, order.names, order.timeout_seconds)
         async with aclosing(blocks):
             async for block in blocks:
                 num_read = len(self._tiers)

@@ -22,6 +22,7 @@ from pagewire_worker.kv.block_observer import BlockObserver
 from pagewire_worker.kv.device_copies import DeviceCopies, ImmediateCopies
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.offload import metrics
+from pagewire_worker.offload.connector import BlockPlacement
 from pagewire_worker.offload.put_batch import PutBatch, PutOutlet
 from pagewire_worker.offload.unsent_blocks import UnsentBlock, UnsentBlocks
 
@@ -164,8 +165,21 @@ class BlockOffloader(BlockObserver):
         for slot, tenant in zip(plan.fork_slots, sources, strict=True):
             self._tenant_of[int(slot)] = tenant
 
+    def offer_copies(
+        self, entries: Iterable[UnsentBlock], is_named: Callable[[int, bytes], bool]
+    ) -> None:
+        """Put loaded blocks to further stores, after all new blocks.
+
+        Args:
+            is_named: Whether a block still has a name.
+        """
+        for entry in entries:
+            if not is_named(entry.block, entry.name) or not self._unsent.add_copy(entry):
+                metrics.COPIES.labels("dropped").inc()
+
     def overwrite(self, blocks: Sequence[int]) -> None:
         """See BlockObserver: one buffer of unsent blocks is sent now, the rest is dropped."""
+        metrics.COPIES.labels("dropped").inc(self._unsent.drop_copies(blocks))
         entries = self._unknown(self._unsent.pop(blocks))
         if not entries:
             return
@@ -180,10 +194,14 @@ class BlockOffloader(BlockObserver):
     def named(self, plan: StepPlan) -> None:
         if self._outlet is None or len(plan.named_slots) == 0:
             return
-        for block, name, slot in zip(plan.named_blocks, plan.names, plan.named_slots, strict=True):
+        rows = zip(plan.named_blocks, plan.names, plan.named_slots, strict=True)
+        for place, (block, name, slot) in enumerate(rows):
             owner = int(slot)
             if owner != NO_SLOT and owner in self._tenant_of:
-                entry = UnsentBlock(int(block), name, self._tenant_of[owner], owner)
+                placement = None
+                if len(plan.named_stripes):
+                    placement = BlockPlacement(int(plan.named_stripes[place]))
+                entry = UnsentBlock(int(block), name, self._tenant_of[owner], owner, placement)
                 self._unsent.add(entry)
 
     def drop_slots(self) -> None:
@@ -204,7 +222,8 @@ class BlockOffloader(BlockObserver):
 
     def _unknown(self, entries: list[UnsentBlock]) -> list[UnsentBlock]:
         now = self._clock()
-        return [entry for entry in entries if not self._known.holds(entry.name, now)]
+        known = self._known
+        return [entry for entry in entries if entry.is_copy or not known.holds(entry.name, now)]
 
     def _send(self, entries: list[UnsentBlock]) -> int:
         """Copy out `entries`, at most a buffer, and send them once they are copied.

@@ -40,6 +40,21 @@ class BlockLayout:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockPlacement:
+    """Which stores a block goes to.
+
+    Attributes:
+        stripe: Ranks the stores; see `pagewire_shared.kv.copies`.
+        num_copies: How many stores are to take it.
+        held_by: Stores that have it already, and get no other copy.
+    """
+
+    stripe: int
+    num_copies: int = 1
+    held_by: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class OutgoingBlock:
     """A block to store.
 
@@ -47,11 +62,13 @@ class OutgoingBlock:
         name: Hash of its content, 16 bytes.
         tenant: Its tenant; None for the default tenant.
         payload: Its bytes; they may change as soon as `put` has returned or raised.
+        placement: Where it goes; None for the first store.
     """
 
     name: bytes
     tenant: str | None
     payload: memoryview
+    placement: BlockPlacement | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +101,7 @@ class KvConnector(Protocol):
     async def register(self, layout: BlockLayout, addresses: Sequence[str]) -> None:
         """Take the addresses that a scheduler names at an attach. Must not wait for a store.
 
-        `put` uses the first of `addresses`, `get` any of them.
+        `put` uses the first of `addresses` for blocks without a placement, `get` any of them.
         """
         ...
 
@@ -116,4 +133,15 @@ class KvConnector(Protocol):
 
     async def close(self) -> None:
         """Release all resources."""
+        ...
+
+
+class CopyingConnector(KvConnector, Protocol):
+    """A connector to several stores, among which it places blocks and their copies."""
+
+    async def missing(self, blocks: Sequence[tuple[bytes, BlockPlacement]]) -> frozenset[bytes]:
+        """Return the names of these blocks that a store which they would go to lacks.
+
+        Those of a store that does not answer count as missing.
+        """
         ...

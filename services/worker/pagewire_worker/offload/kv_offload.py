@@ -3,14 +3,16 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from typing import cast
 
 from pagewire_shared.errors import WireError
 from pagewire_shared.kv.load import LoadAnswer, LoadOrder
 from pagewire_shared.kv.tier import tier_label
 from pagewire_worker.offload import metrics
+from pagewire_worker.offload.block_copier import BlockCopier
 from pagewire_worker.offload.block_load import BlockLoad
 from pagewire_worker.offload.block_offloader import BlockOffloader
-from pagewire_worker.offload.connector import BlockLayout, KvConnector
+from pagewire_worker.offload.connector import BlockLayout, CopyingConnector, KvConnector
 from pagewire_worker.offload.open_loads import OpenLoads
 from pagewire_worker.offload.put_sender import PutSender
 from pagewire_worker.runner.model_runner import ModelRunner
@@ -55,17 +57,26 @@ class KvOffload:
         self._is_registered = True
         self._logged_faults: set[str] = set()
         self._sender = PutSender(connector, offloader.finish_put, thread.nudge)
+        self._copier = BlockCopier(
+            connector=cast(CopyingConnector, connector),
+            offloader=offloader,
+            blocks=model_runner.blocks,
+            submit=thread.submit,
+        )
         thread.add_low_priority(offloader.turn)
 
     async def run(self) -> None:
         """Send blocks for ever."""
         try:
-            await self._sender.run()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._sender.run())
+                tasks.create_task(self._copier.run())
         finally:
             await self._connector.close()
 
-    async def attach(self, addresses: Sequence[str]) -> None:
+    async def attach(self, addresses: Sequence[str], num_copies: int = 1) -> None:
         """Use the stores of a welcome, or the connector's own; without any, offload nothing."""
+        self._copier.num_copies = num_copies
         if self._outside_store:
             addresses = (self._outside_store,)
         if self._is_registered and tuple(addresses) == self._addresses:
@@ -93,11 +104,12 @@ class KvOffload:
         Raises:
             WireError: The order contradicts the contract.
         """
-        if order.store not in self._addresses:
-            raise WireError(
-                f"kvstore_address: {order.store!r} was not in the welcome",
-                field="kvstore_address",
-            )
+        stores = (order.store,) if order.copies is None else order.copies.stores
+        for store in stores:
+            if store not in self._addresses:
+                raise WireError(
+                    f"kvstore_address: {store!r} was not in the welcome", field="kvstore_address"
+                )
         self.loads.check(order)
         return self.loads.begin(order, lambda: self._make_load(order), self._note)
 
@@ -114,6 +126,7 @@ class KvOffload:
         metrics.LOADS.labels(answer.outcome.value).inc()
         if load is None:
             return
+        self._copier.take(load.order, answer.num_blocks)
         metrics.LOAD_SECONDS.observe(answer.seconds)
         metrics.LOADED_BYTES.inc(answer.num_bytes)
         for tier, num_blocks in answer.tiers:

@@ -8,11 +8,19 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 from pagewire_shared.errors import WireError
-from pagewire_worker.offload.connector import BlockLayout, LoadedBlock, OutgoingBlock
+from pagewire_worker.offload.connector import (
+    BlockLayout,
+    BlockPlacement,
+    LoadedBlock,
+    OutgoingBlock,
+)
 from pagewire_worker.offload.kv_store_link import KvStoreLink
 from pagewire_worker.offload.layout_convert import layout_to_message
+from pagewire_worker.offload.placed_puts import PlacedPuts
 
 STALL_SECONDS = 5.0
+COPY_STALL_SECONDS = 2.0
+"""Where there are several stores: what one does not take soon goes to another one."""
 
 
 class KvStoreConnector:
@@ -28,9 +36,12 @@ class KvStoreConnector:
         # Separate links, so that outgoing blocks do not delay incoming ones.
         self._put_links: dict[str, KvStoreLink] = {}
         self._get_links: dict[str, KvStoreLink] = {}
+        self._placed = PlacedPuts({})
 
     @property
     def store_id(self) -> bytes:
+        if len(self._addresses) > 1:
+            return self._placed.store_id
         link = self._put_links.get(self._addresses[0]) if self._addresses else None
         return b"" if link is None else link.store_id
 
@@ -40,13 +51,28 @@ class KvStoreConnector:
         await self.close()
         self._addresses = tuple(addresses)
         message = layout_to_message(layout.of_one_group)
+        stall_seconds = self._stall_seconds
+        if len(self._addresses) > 1:
+            stall_seconds = min(stall_seconds, COPY_STALL_SECONDS)
         for links in (self._put_links, self._get_links):
             for address in self._addresses:
-                links[address] = KvStoreLink(address, message, self._stall_seconds)
+                links[address] = KvStoreLink(address, message, stall_seconds)
                 links[address].prepare()
+        self._placed = PlacedPuts(self._put_links)
 
     async def put(self, blocks: Sequence[OutgoingBlock]) -> frozenset[bytes]:
-        return await self._link(self._put_links, self._addresses[0]).put(blocks)
+        placed = [block for block in blocks if block.placement is not None]
+        names: frozenset[bytes] = frozenset()
+        if placed:
+            names = await self._placed.put(placed)
+        if len(placed) < len(blocks):
+            others = [block for block in blocks if block.placement is None]
+            names |= await self._link(self._put_links, self._addresses[0]).put(others)
+        return names
+
+    async def missing(self, blocks: Sequence[tuple[bytes, BlockPlacement]]) -> frozenset[bytes]:
+        """See CopyingConnector."""
+        return await self._placed.missing(blocks)
 
     async def get(
         self, address: str, names: Sequence[bytes], timeout_seconds: float

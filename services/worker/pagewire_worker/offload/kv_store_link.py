@@ -8,6 +8,7 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import grpc.aio
+import numpy as np
 
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.kvstore.v1 import kv_store_pb2 as wire
@@ -22,6 +23,7 @@ from pagewire_shared.errors import (
     WireError,
 )
 from pagewire_shared.kv.arena import ArenaFacts
+from pagewire_shared.kv.arrays import pack_names
 from pagewire_shared.kv.streams import deserializer, serializer
 from pagewire_shared.process.cancellation import is_cancelled
 from pagewire_shared.rpc.errors import from_rpc_error
@@ -104,6 +106,12 @@ class KvStoreLink:
         self._arena: SharedArena | None = None
         self._touching: asyncio.Task[None] | None = None
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether the store can be reached, as far as the connection shows."""
+        channel = self._channel
+        return channel is not None and channel.get_state() is grpc.ChannelConnectivity.READY
+
     def prepare(self) -> "asyncio.Task[grpc.aio.Channel]":
         """Dial and greet ahead of the first load; return the task to wait for."""
         if self._is_closed:
@@ -124,6 +132,21 @@ class KvStoreLink:
             if not was_used:
                 raise
         return await self._put(blocks)
+
+    async def exist(self, names: Sequence[bytes]) -> frozenset[bytes]:
+        """Return those of at most 4096 `names` that the store has in any tier.
+
+        Raises:
+            PagewireError: The store cannot be reached, is too slow or broke the contract.
+        """
+        request = wire.ExistRequest(layout=self._layout, names=pack_names(names))
+        async with self._dialled() as channel:
+            stub: Any = kv_store_pb2_grpc.KvStoreServiceStub(channel)
+            answer = await stub.Exist(request, timeout=self._stall_seconds)
+        if answer is None or len(answer.is_there) != -(-len(names) // 8):
+            raise WireError("the store's answer has another number of bits", field="is_there")
+        bits = np.unpackbits(np.frombuffer(answer.is_there, np.uint8), bitorder="little")
+        return frozenset(name for name, bit in zip(names, bits, strict=False) if bit)
 
     async def get(
         self, names: Sequence[bytes], timeout_seconds: float

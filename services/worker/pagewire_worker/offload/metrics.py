@@ -27,6 +27,19 @@ DAMAGED_BLOCKS = Counter(
     "pagewire_kv_damaged_blocks", "Blocks that came damaged and were not used, by why", ["reason"]
 )
 
+FAILOVERS = Counter(
+    "pagewire_kv_load_failovers",
+    "Loads that went on with another copy, by why the first store did not bring it",
+    ["reason"],
+)
+COPIES = Counter(
+    "pagewire_kv_copies", "Loaded blocks with too few copies, by what was done", ["outcome"]
+)
+MOVED_BLOCKS = Counter(
+    "pagewire_kv_moved_blocks",
+    "New blocks put to another store than the first of their rank, which did not take them",
+)
+
 # rate() ignores a counter's first sample, so every label exists from the start.
 for _reason in ("chunk_checksum", "shared_checksum", "payload_checksum", "seal", "outside_store"):
     DAMAGED_BLOCKS.labels(_reason)
@@ -34,5 +47,9 @@ for _reason in ("queue_full", "store_down", "no_room", "copy_failed"):
     DROPPED_BLOCKS.labels(_reason)
 for _tier in STORE_TIERS:
     LOADED_BLOCKS.labels(_tier)
+for _reason in ("missing", "late", "failed"):
+    FAILOVERS.labels(_reason)
+for _done in ("put", "held", "dropped"):
+    COPIES.labels(_done)
 for _outcome in LoadOutcome:
     LOADS.labels(_outcome.value)

@@ -53,7 +53,7 @@ class PutBatch:
         """Return the blocks for a connector; nothing is copied."""
         rows = self.payloads.numpy()
         return [
-            OutgoingBlock(entry.name, entry.tenant, memoryview(row))
+            OutgoingBlock(entry.name, entry.tenant, memoryview(row), entry.placement)
             for entry, row in zip(self.entries, rows, strict=True)
         ]
 

@@ -140,6 +140,8 @@ class PutSender:
     def _succeed(self, batches: Sequence[PutBatch], names: frozenset[bytes]) -> None:
         for batch in batches:
             stored = sum(entry.name in names for entry in batch.entries)
+            copies = sum(entry.is_copy and entry.name in names for entry in batch.entries)
+            metrics.COPIES.labels("put").inc(copies)
             metrics.OFFLOADED_BLOCKS.inc(stored)
             metrics.OFFLOADED_BYTES.inc(batch.payloads.numel())
             metrics.DROPPED_BLOCKS.labels("no_room").inc(len(batch.entries) - stored)

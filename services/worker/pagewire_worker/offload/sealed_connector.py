@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from blake3 import blake3
 
@@ -21,6 +21,8 @@ from pagewire_shared.identity.ids import short
 from pagewire_worker.offload import metrics
 from pagewire_worker.offload.connector import (
     BlockLayout,
+    BlockPlacement,
+    CopyingConnector,
     KvConnector,
     LoadedBlock,
     OutgoingBlock,
@@ -70,6 +72,10 @@ class SealedConnector:
     async def put(self, blocks: Sequence[OutgoingBlock]) -> frozenset[bytes]:
         """Seal blocks and put them."""
         return await self._inner.put(await asyncio.to_thread(self._sealed, blocks))
+
+    async def missing(self, blocks: Sequence[tuple[bytes, BlockPlacement]]) -> frozenset[bytes]:
+        """As the inner connector, which has to place blocks."""
+        return await cast(CopyingConnector, self._inner).missing(blocks)
 
     def _sealed(self, blocks: Sequence[OutgoingBlock]) -> list[OutgoingBlock]:
         made = []

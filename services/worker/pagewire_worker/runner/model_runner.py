@@ -341,6 +341,9 @@ class ModelRunner:
                 named_slots=[
                     int(plan.named_slots[place]) for place in kept if len(plan.named_slots)
                 ],
+                named_stripes=[
+                    int(plan.named_stripes[place]) for place in kept if len(plan.named_stripes)
+                ],
             )
         self._observer.named(plan)
 

@@ -6,7 +6,8 @@ from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
 from pagewire_shared.errors import WireError
 from pagewire_shared.identity.ids import BlockName
 from pagewire_shared.kv.arrays import pack_names, pack_u32
-from pagewire_shared.kv.load import LoadAnswer, LoadOrder, LoadOutcome, WorkerSource
+from pagewire_shared.kv.copies import BlockCopies
+from pagewire_shared.kv.load import LoadAnswer, LoadOrder, LoadOutcome, StorePart, WorkerSource
 from pagewire_shared.kv.load_convert import (
     load_from_message,
     load_to_message,
@@ -34,6 +35,43 @@ def test_an_order_for_a_worker_leaves_out_the_name_of_the_pair():
     worker = wire.WorkerSource(address="host:1", worker_id=b"w" * 16)
     assert message == wire.LoadBlocks(worker=worker, **ON_WIRE)
     assert load_from_message(message) == LoadOrder(store="", worker=source, **FIELDS)
+
+
+def test_an_order_with_copies():
+    for copies in (
+        BlockCopies(("a:1", "b:1"), (0b01, 0b11)),
+        BlockCopies(("a:1", "b:1"), (0b10, 0b11), (2**32 - 1, 7), "tenant"),
+    ):
+        order = LoadOrder(store="a:1", copies=copies, **FIELDS)
+        assert load_from_message(load_to_message(order)) == order
+
+
+@pytest.mark.parametrize(
+    ("stores", "holders", "stripes", "field"),
+    [
+        ([], [1, 1], [], "copies.stores"),
+        (["a:1", "a:1"], [1, 1], [], "copies.stores"),
+        ([f"a:{number}" for number in range(33)], [1, 1], [], "copies.stores"),
+        (["a:1"], [1], [], "copies.holders"),
+        (["a:1"], [1, 0], [], "copies.holders"),
+        (["a:1"], [1, 2], [], "copies.holders"),
+        (["a:1"], [1, 1], [7], "copies.holders"),
+    ],
+)
+def test_copies_that_contradict_themselves_are_refused(stores, holders, stripes, field):
+    copies = wire.BlockCopies(stores=stores, holders=pack_u32(holders), stripes=pack_u32(stripes))
+    with pytest.raises(WireError) as caught:
+        load_from_message(wire.LoadBlocks(copies=copies, **ON_WIRE))
+    assert caught.value.field == field
+
+
+def test_an_answer_with_parts():
+    parts = (
+        StorePart(0, 640, 0.25, LoadOutcome.LATE, (1, 4)),
+        StorePart(2, 0, 0.0, LoadOutcome.FAILED),
+    )
+    answer = LoadAnswer(1, 5, LoadOutcome.MISSING, 640, 0.25, parts=parts)
+    assert loaded_from_message(loaded_to_message(answer)) == answer
 
 
 def test_an_order_without_time_is_refused():

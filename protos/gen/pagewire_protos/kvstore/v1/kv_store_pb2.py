@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from pagewire_protos.common.v1 import layout_pb2 as pagewire_dot_common_dot_v1_dot_layout__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"pagewire/kvstore/v1/kv_store.proto\x12\x13pagewire.kvstore.v1\x1a\x1fpagewire/common/v1/layout.proto\"q\n\x0cHelloRequest\x12\x33\n\x08protocol\x18\x01 \x01(\x0b\x32!.pagewire.common.v1.ProtocolRange\x12,\n\x06layout\x18\x02 \x01(\x0b\x32\x1c.pagewire.common.v1.KvLayout\"m\n\rHelloResponse\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x10\n\x08store_id\x18\x02 \x01(\x0c\x12\x38\n\rshared_memory\x18\x03 \x01(\x0b\x32!.pagewire.kvstore.v1.SharedMemory\"_\n\x0cSharedMemory\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x03 \x01(\x04\x12\r\n\x05inode\x18\x04 \x01(\x04\x12\x11\n\tnum_bytes\x18\x05 \x01(\x04\"\xaf\x01\n\nPutRequest\x12\x34\n\x08\x61nnounce\x18\x01 \x01(\x0b\x32 .pagewire.kvstore.v1.PutAnnounceH\x00\x12,\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x1b.pagewire.common.v1.KvChunkH\x00\x12\x32\n\x07publish\x18\x03 \x01(\x0b\x32\x1f.pagewire.kvstore.v1.PutPublishH\x00\x42\t\n\x07message\"\x85\x01\n\x0bPutAnnounce\x12,\n\x06layout\x18\x01 \x01(\x0b\x32\x1c.pagewire.common.v1.KvLayout\x12\r\n\x05names\x18\x02 \x01(\x0c\x12\x13\n\x06tenant\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x19\n\x11use_shared_memory\x18\x04 \x01(\x08\x42\t\n\x07_tenant\".\n\nPutPublish\x12\r\n\x05names\x18\x01 \x01(\x0c\x12\x11\n\tchecksums\x18\x02 \x01(\x0c\"\xb4\x01\n\x0bPutResponse\x12\x30\n\x06wanted\x18\x01 \x01(\x0b\x32\x1e.pagewire.kvstore.v1.PutWantedH\x00\x12\x36\n\tpublished\x18\x02 \x01(\x0b\x32!.pagewire.kvstore.v1.PutPublishedH\x00\x12\x30\n\x06\x63redit\x18\x03 \x01(\x0b\x32\x1e.pagewire.kvstore.v1.PutCreditH\x00\x42\t\n\x07message\"=\n\tPutWanted\x12\r\n\x05names\x18\x01 \x01(\x0c\x12\x0f\n\x07offsets\x18\x02 \x01(\x0c\x12\x10\n\x08\x64\x65\x63lined\x18\x03 \x01(\x0c\"\x1d\n\x0cPutPublished\x12\r\n\x05names\x18\x01 \x01(\x0c\"\x1f\n\tPutCredit\x12\x12\n\nnum_chunks\x18\x01 \x01(\r\"\xab\x01\n\nGetRequest\x12,\n\x04open\x18\x01 \x01(\x0b\x32\x1c.pagewire.kvstore.v1.GetOpenH\x00\x12\x30\n\x06\x63redit\x18\x02 \x01(\x0b\x32\x1e.pagewire.kvstore.v1.GetCreditH\x00\x12\x32\n\x07release\x18\x03 \x01(\x0b\x32\x1f.pagewire.kvstore.v1.GetReleaseH\x00\x42\t\n\x07message\"a\n\x07GetOpen\x12,\n\x06layout\x18\x01 \x01(\x0b\x32\x1c.pagewire.common.v1.KvLayout\x12\r\n\x05names\x18\x02 \x01(\x0c\x12\x19\n\x11use_shared_memory\x18\x03 \x01(\x08\"\x1f\n\tGetCredit\x12\x12\n\nnum_chunks\x18\x01 \x01(\r\"\xde\x01\n\x0bGetResponse\x12,\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x1b.pagewire.common.v1.KvChunkH\x00\x12\x32\n\x07missing\x18\x02 \x01(\x0b\x32\x1f.pagewire.kvstore.v1.GetMissingH\x00\x12\x30\n\x06source\x18\x03 \x01(\x0b\x32\x1e.pagewire.kvstore.v1.GetSourceH\x00\x12\x30\n\x06shared\x18\x04 \x01(\x0b\x32\x1e.pagewire.kvstore.v1.GetSharedH\x00\x42\t\n\x07message\"\x19\n\tGetSource\x12\x0c\n\x04tier\x18\x01 \x01(\t\">\n\tGetShared\x12\r\n\x05names\x18\x01 \x01(\x0c\x12\x0f\n\x07offsets\x18\x02 \x01(\x0c\x12\x11\n\tchecksums\x18\x03 \x01(\x0c\"\x1b\n\nGetRelease\x12\r\n\x05names\x18\x01 \x01(\x0c\"\x1b\n\nGetMissing\x12\r\n\x05names\x18\x01 \x01(\x0c\"[\n\nPinRequest\x12\r\n\x05names\x18\x01 \x01(\x0c\x12\x10\n\x08lease_ms\x18\x02 \x01(\r\x12,\n\x06layout\x18\x03 \x01(\x0b\x32\x1c.pagewire.common.v1.KvLayout\"6\n\x0bPinResponse\x12\x10\n\x08lease_id\x18\x01 \x01(\x04\x12\x15\n\rmissing_names\x18\x02 \x01(\x0c\"\"\n\x0eReleaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\x04\"\x11\n\x0fReleaseResponse\"/\n\rDeleteRequest\x12\x13\n\x06tenant\x18\x01 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"$\n\x0e\x44\x65leteResponse\x12\x12\n\nnum_blocks\x18\x01 \x01(\x04\"\x0e\n\x0cStatsRequest\">\n\rStatsResponse\x12-\n\x05tiers\x18\x01 \x03(\x0b\x32\x1e.pagewire.kvstore.v1.TierStats\"\xc6\x01\n\tTierStats\x12\x0c\n\x04tier\x18\x01 \x01(\t\x12\x12\n\nnum_blocks\x18\x02 \x01(\x04\x12\x12\n\nused_bytes\x18\x03 \x01(\x04\x12\x16\n\x0e\x63\x61pacity_bytes\x18\x04 \x01(\x04\x12\x10\n\x08num_hits\x18\x05 \x01(\x04\x12\x12\n\nnum_misses\x18\x06 \x01(\x04\x12\x13\n\x0bnum_corrupt\x18\x07 \x01(\x04\x12\x12\n\nnum_faults\x18\x08 \x01(\x04\x12\x12\n\x05\x66\x61ult\x18\t \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_fault\"T\n\x12WatchBlocksRequest\x12\x1a\n\rfrom_sequence\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x10\n\x08store_id\x18\x02 \x01(\x0c\x42\x10\n\x0e_from_sequence\"\xd3\x01\n\x13WatchBlocksResponse\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x33\n\x06stored\x18\x02 \x01(\x0b\x32!.pagewire.kvstore.v1.BlocksStoredH\x00\x12\x35\n\x07removed\x18\x03 \x01(\x0b\x32\".pagewire.kvstore.v1.BlocksRemovedH\x00\x12\x35\n\x07\x63leared\x18\x04 \x01(\x0b\x32\".pagewire.kvstore.v1.BlocksClearedH\x00\x42\x07\n\x05\x65vent\"\x1d\n\x0c\x42locksStored\x12\r\n\x05names\x18\x01 \x01(\x0c\"\x1e\n\rBlocksRemoved\x12\r\n\x05names\x18\x01 \x01(\x0c\"\x0f\n\rBlocksCleared2\xa3\x05\n\x0eKvStoreService\x12N\n\x05Hello\x12!.pagewire.kvstore.v1.HelloRequest\x1a\".pagewire.kvstore.v1.HelloResponse\x12L\n\x03Put\x12\x1f.pagewire.kvstore.v1.PutRequest\x1a .pagewire.kvstore.v1.PutResponse(\x01\x30\x01\x12L\n\x03Get\x12\x1f.pagewire.kvstore.v1.GetRequest\x1a .pagewire.kvstore.v1.GetResponse(\x01\x30\x01\x12H\n\x03Pin\x12\x1f.pagewire.kvstore.v1.PinRequest\x1a .pagewire.kvstore.v1.PinResponse\x12T\n\x07Release\x12#.pagewire.kvstore.v1.ReleaseRequest\x1a$.pagewire.kvstore.v1.ReleaseResponse\x12Q\n\x06\x44\x65lete\x12\".pagewire.kvstore.v1.DeleteRequest\x1a#.pagewire.kvstore.v1.DeleteResponse\x12N\n\x05Stats\x12!.pagewire.kvstore.v1.StatsRequest\x1a\".pagewire.kvstore.v1.StatsResponse\x12\x62\n\x0bWatchBlocks\x12\'.pagewire.kvstore.v1.WatchBlocksRequest\x1a(.pagewire.kvstore.v1.WatchBlocksResponse0\x01\x42\x39\n\x16\x61i.pagewire.kvstore.v1P\x01Z\x1dpagewire/kvstore/v1;kvstorev1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"pagewire/kvstore/v1/kv_store.proto\x12\x13pagewire.kvstore.v1\x1a\x1fpagewire/common/v1/layout.proto\"q\n\x0cHelloRequest\x12\x33\n\x08protocol\x18\x01 \x01(\x0b\x32!.pagewire.common.v1.ProtocolRange\x12,\n\x06layout\x18\x02 \x01(\x0b\x32\x1c.pagewire.common.v1.KvLayout\"m\n\rHelloResponse\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x10\n\x08store_id\x18\x02 \x01(\x0c\x12\x38\n\rshared_memory\x18\x03 \x01(\x0b\x32!.pagewire.kvstore.v1.SharedMemory\"_\n\x0cSharedMemory\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x03 \x01(\x04\x12\r\n\x05inode\x18\x04 \x01(\x04\x12\x11\n\tnum_bytes\x18\x05 \x01(\x04\"\xaf\x01\n\nPutRequest\x12\x34\n\x08\x61nnounce\x18\x01 \x01(\x0b\x32 .pagewire.kvstore.v1.PutAnnounceH\x00\x12,\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x1b.pagewire.common.v1.KvChunkH\x00\x12\x32\n\x07publish\x18\x03 \x01(\x0b\x32\x1f.pagewire.kvstore.v1.PutPublishH\x00\x42\t\n\x07message\"\x85\x01\n\x0bPutAnnounce\x12,\n\x06layout\x18\x01 \x01(\x0b\x32\x1c.pagewire.common.v1.KvLayout\x12\r\n\x05names\x18\x02 \x01(\x0c\x12\x13\n\x06tenant\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x19\n\x11use_shared_memory\x18\x04 \x01(\x08\x42\t\n\x07_tenant\".\n\nPutPublish\x12\r\n\x05names\x18\x01 \x01(\x0c\x12\x11\n\tchecksums\x18\x02 \x01(\x0c\"\xb4\x01\n\x0bPutResponse\x12\x30\n\x06wanted\x18\x01 \x01(\x0b\x32\x1e.pagewire.kvstore.v1.PutWantedH\x00\x12\x36\n\tpublished\x18\x02 \x01(\x0b\x32!.pagewire.kvstore.v1.PutPublishedH\x00\x12\x30\n\x06\x63redit\x18\x03 \x01(\x0b\x32\x1e.pagewire.kvstore.v1.PutCreditH\x00\x42\t\n\x07message\"=\n\tPutWanted\x12\r\n\x05names\x18\x01 \x01(\x0c\x12\x0f\n\x07offsets\x18\x02 \x01(\x0c\x12\x10\n\x08\x64\x65\x63lined\x18\x03 \x01(\x0c\"\x1d\n\x0cPutPublished\x12\r\n\x05names\x18\x01 \x01(\x0c\"\x1f\n\tPutCredit\x12\x12\n\nnum_chunks\x18\x01 \x01(\r\"\xab\x01\n\nGetRequest\x12,\n\x04open\x18\x01 \x01(\x0b\x32\x1c.pagewire.kvstore.v1.GetOpenH\x00\x12\x30\n\x06\x63redit\x18\x02 \x01(\x0b\x32\x1e.pagewire.kvstore.v1.GetCreditH\x00\x12\x32\n\x07release\x18\x03 \x01(\x0b\x32\x1f.pagewire.kvstore.v1.GetReleaseH\x00\x42\t\n\x07message\"a\n\x07GetOpen\x12,\n\x06layout\x18\x01 \x01(\x0b\x32\x1c.pagewire.common.v1.KvLayout\x12\r\n\x05names\x18\x02 \x01(\x0c\x12\x19\n\x11use_shared_memory\x18\x03 \x01(\x08\"\x1f\n\tGetCredit\x12\x12\n\nnum_chunks\x18\x01 \x01(\r\"\xde\x01\n\x0bGetResponse\x12,\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x1b.pagewire.common.v1.KvChunkH\x00\x12\x32\n\x07missing\x18\x02 \x01(\x0b\x32\x1f.pagewire.kvstore.v1.GetMissingH\x00\x12\x30\n\x06source\x18\x03 \x01(\x0b\x32\x1e.pagewire.kvstore.v1.GetSourceH\x00\x12\x30\n\x06shared\x18\x04 \x01(\x0b\x32\x1e.pagewire.kvstore.v1.GetSharedH\x00\x42\t\n\x07message\"\x19\n\tGetSource\x12\x0c\n\x04tier\x18\x01 \x01(\t\">\n\tGetShared\x12\r\n\x05names\x18\x01 \x01(\x0c\x12\x0f\n\x07offsets\x18\x02 \x01(\x0c\x12\x11\n\tchecksums\x18\x03 \x01(\x0c\"\x1b\n\nGetRelease\x12\r\n\x05names\x18\x01 \x01(\x0c\"\x1b\n\nGetMissing\x12\r\n\x05names\x18\x01 \x01(\x0c\"K\n\x0c\x45xistRequest\x12,\n\x06layout\x18\x01 \x01(\x0b\x32\x1c.pagewire.common.v1.KvLayout\x12\r\n\x05names\x18\x02 \x01(\x0c\"!\n\rExistResponse\x12\x10\n\x08is_there\x18\x01 \x01(\x0c\"[\n\nPinRequest\x12\r\n\x05names\x18\x01 \x01(\x0c\x12\x10\n\x08lease_ms\x18\x02 \x01(\r\x12,\n\x06layout\x18\x03 \x01(\x0b\x32\x1c.pagewire.common.v1.KvLayout\"6\n\x0bPinResponse\x12\x10\n\x08lease_id\x18\x01 \x01(\x04\x12\x15\n\rmissing_names\x18\x02 \x01(\x0c\"\"\n\x0eReleaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\x04\"\x11\n\x0fReleaseResponse\"/\n\rDeleteRequest\x12\x13\n\x06tenant\x18\x01 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"$\n\x0e\x44\x65leteResponse\x12\x12\n\nnum_blocks\x18\x01 \x01(\x04\"\x0e\n\x0cStatsRequest\">\n\rStatsResponse\x12-\n\x05tiers\x18\x01 \x03(\x0b\x32\x1e.pagewire.kvstore.v1.TierStats\"\xc6\x01\n\tTierStats\x12\x0c\n\x04tier\x18\x01 \x01(\t\x12\x12\n\nnum_blocks\x18\x02 \x01(\x04\x12\x12\n\nused_bytes\x18\x03 \x01(\x04\x12\x16\n\x0e\x63\x61pacity_bytes\x18\x04 \x01(\x04\x12\x10\n\x08num_hits\x18\x05 \x01(\x04\x12\x12\n\nnum_misses\x18\x06 \x01(\x04\x12\x13\n\x0bnum_corrupt\x18\x07 \x01(\x04\x12\x12\n\nnum_faults\x18\x08 \x01(\x04\x12\x12\n\x05\x66\x61ult\x18\t \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_fault\"T\n\x12WatchBlocksRequest\x12\x1a\n\rfrom_sequence\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x10\n\x08store_id\x18\x02 \x01(\x0c\x42\x10\n\x0e_from_sequence\"\xd3\x01\n\x13WatchBlocksResponse\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x33\n\x06stored\x18\x02 \x01(\x0b\x32!.pagewire.kvstore.v1.BlocksStoredH\x00\x12\x35\n\x07removed\x18\x03 \x01(\x0b\x32\".pagewire.kvstore.v1.BlocksRemovedH\x00\x12\x35\n\x07\x63leared\x18\x04 \x01(\x0b\x32\".pagewire.kvstore.v1.BlocksClearedH\x00\x42\x07\n\x05\x65vent\"\x1d\n\x0c\x42locksStored\x12\r\n\x05names\x18\x01 \x01(\x0c\"\x1e\n\rBlocksRemoved\x12\r\n\x05names\x18\x01 \x01(\x0c\"\x0f\n\rBlocksCleared2\xf3\x05\n\x0eKvStoreService\x12N\n\x05Hello\x12!.pagewire.kvstore.v1.HelloRequest\x1a\".pagewire.kvstore.v1.HelloResponse\x12L\n\x03Put\x12\x1f.pagewire.kvstore.v1.PutRequest\x1a .pagewire.kvstore.v1.PutResponse(\x01\x30\x01\x12L\n\x03Get\x12\x1f.pagewire.kvstore.v1.GetRequest\x1a .pagewire.kvstore.v1.GetResponse(\x01\x30\x01\x12N\n\x05\x45xist\x12!.pagewire.kvstore.v1.ExistRequest\x1a\".pagewire.kvstore.v1.ExistResponse\x12H\n\x03Pin\x12\x1f.pagewire.kvstore.v1.PinRequest\x1a .pagewire.kvstore.v1.PinResponse\x12T\n\x07Release\x12#.pagewire.kvstore.v1.ReleaseRequest\x1a$.pagewire.kvstore.v1.ReleaseResponse\x12Q\n\x06\x44\x65lete\x12\".pagewire.kvstore.v1.DeleteRequest\x1a#.pagewire.kvstore.v1.DeleteResponse\x12N\n\x05Stats\x12!.pagewire.kvstore.v1.StatsRequest\x1a\".pagewire.kvstore.v1.StatsResponse\x12\x62\n\x0bWatchBlocks\x12\'.pagewire.kvstore.v1.WatchBlocksRequest\x1a(.pagewire.kvstore.v1.WatchBlocksResponse0\x01\x42\x39\n\x16\x61i.pagewire.kvstore.v1P\x01Z\x1dpagewire/kvstore/v1;kvstorev1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -69,34 +69,38 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETRELEASE']._serialized_end=1736
   _globals['_GETMISSING']._serialized_start=1738
   _globals['_GETMISSING']._serialized_end=1765
-  _globals['_PINREQUEST']._serialized_start=1767
-  _globals['_PINREQUEST']._serialized_end=1858
-  _globals['_PINRESPONSE']._serialized_start=1860
-  _globals['_PINRESPONSE']._serialized_end=1914
-  _globals['_RELEASEREQUEST']._serialized_start=1916
-  _globals['_RELEASEREQUEST']._serialized_end=1950
-  _globals['_RELEASERESPONSE']._serialized_start=1952
-  _globals['_RELEASERESPONSE']._serialized_end=1969
-  _globals['_DELETEREQUEST']._serialized_start=1971
-  _globals['_DELETEREQUEST']._serialized_end=2018
-  _globals['_DELETERESPONSE']._serialized_start=2020
-  _globals['_DELETERESPONSE']._serialized_end=2056
-  _globals['_STATSREQUEST']._serialized_start=2058
-  _globals['_STATSREQUEST']._serialized_end=2072
-  _globals['_STATSRESPONSE']._serialized_start=2074
-  _globals['_STATSRESPONSE']._serialized_end=2136
-  _globals['_TIERSTATS']._serialized_start=2139
-  _globals['_TIERSTATS']._serialized_end=2337
-  _globals['_WATCHBLOCKSREQUEST']._serialized_start=2339
-  _globals['_WATCHBLOCKSREQUEST']._serialized_end=2423
-  _globals['_WATCHBLOCKSRESPONSE']._serialized_start=2426
-  _globals['_WATCHBLOCKSRESPONSE']._serialized_end=2637
-  _globals['_BLOCKSSTORED']._serialized_start=2639
-  _globals['_BLOCKSSTORED']._serialized_end=2668
-  _globals['_BLOCKSREMOVED']._serialized_start=2670
-  _globals['_BLOCKSREMOVED']._serialized_end=2700
-  _globals['_BLOCKSCLEARED']._serialized_start=2702
-  _globals['_BLOCKSCLEARED']._serialized_end=2717
-  _globals['_KVSTORESERVICE']._serialized_start=2720
-  _globals['_KVSTORESERVICE']._serialized_end=3395
+  _globals['_EXISTREQUEST']._serialized_start=1767
+  _globals['_EXISTREQUEST']._serialized_end=1842
+  _globals['_EXISTRESPONSE']._serialized_start=1844
+  _globals['_EXISTRESPONSE']._serialized_end=1877
+  _globals['_PINREQUEST']._serialized_start=1879
+  _globals['_PINREQUEST']._serialized_end=1970
+  _globals['_PINRESPONSE']._serialized_start=1972
+  _globals['_PINRESPONSE']._serialized_end=2026
+  _globals['_RELEASEREQUEST']._serialized_start=2028
+  _globals['_RELEASEREQUEST']._serialized_end=2062
+  _globals['_RELEASERESPONSE']._serialized_start=2064
+  _globals['_RELEASERESPONSE']._serialized_end=2081
+  _globals['_DELETEREQUEST']._serialized_start=2083
+  _globals['_DELETEREQUEST']._serialized_end=2130
+  _globals['_DELETERESPONSE']._serialized_start=2132
+  _globals['_DELETERESPONSE']._serialized_end=2168
+  _globals['_STATSREQUEST']._serialized_start=2170
+  _globals['_STATSREQUEST']._serialized_end=2184
+  _globals['_STATSRESPONSE']._serialized_start=2186
+  _globals['_STATSRESPONSE']._serialized_end=2248
+  _globals['_TIERSTATS']._serialized_start=2251
+  _globals['_TIERSTATS']._serialized_end=2449
+  _globals['_WATCHBLOCKSREQUEST']._serialized_start=2451
+  _globals['_WATCHBLOCKSREQUEST']._serialized_end=2535
+  _globals['_WATCHBLOCKSRESPONSE']._serialized_start=2538
+  _globals['_WATCHBLOCKSRESPONSE']._serialized_end=2749
+  _globals['_BLOCKSSTORED']._serialized_start=2751
+  _globals['_BLOCKSSTORED']._serialized_end=2780
+  _globals['_BLOCKSREMOVED']._serialized_start=2782
+  _globals['_BLOCKSREMOVED']._serialized_end=2812
+  _globals['_BLOCKSCLEARED']._serialized_start=2814
+  _globals['_BLOCKSCLEARED']._serialized_end=2829
+  _globals['_KVSTORESERVICE']._serialized_start=2832
+  _globals['_KVSTORESERVICE']._serialized_end=3587
 # @@protoc_insertion_point(module_scope)

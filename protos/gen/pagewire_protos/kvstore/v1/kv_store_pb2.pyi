@@ -167,6 +167,20 @@ class GetMissing(_message.Message):
     names: bytes
     def __init__(self, names: _Optional[bytes] = ...) -> None: ...
 
+class ExistRequest(_message.Message):
+    __slots__ = ("layout", "names")
+    LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    layout: _layout_pb2.KvLayout
+    names: bytes
+    def __init__(self, layout: _Optional[_Union[_layout_pb2.KvLayout, _Mapping]] = ..., names: _Optional[bytes] = ...) -> None: ...
+
+class ExistResponse(_message.Message):
+    __slots__ = ("is_there",)
+    IS_THERE_FIELD_NUMBER: _ClassVar[int]
+    is_there: bytes
+    def __init__(self, is_there: _Optional[bytes] = ...) -> None: ...
+
 class PinRequest(_message.Message):
     __slots__ = ("names", "lease_ms", "layout")
     NAMES_FIELD_NUMBER: _ClassVar[int]

@@ -50,6 +50,11 @@ class KvStoreServiceStub(object):
                 request_serializer=pagewire_dot_kvstore_dot_v1_dot_kv__store__pb2.GetRequest.SerializeToString,
                 response_deserializer=pagewire_dot_kvstore_dot_v1_dot_kv__store__pb2.GetResponse.FromString,
                 _registered_method=True)
+        self.Exist = channel.unary_unary(
+                '/pagewire.kvstore.v1.KvStoreService/Exist',
+                request_serializer=pagewire_dot_kvstore_dot_v1_dot_kv__store__pb2.ExistRequest.SerializeToString,
+                response_deserializer=pagewire_dot_kvstore_dot_v1_dot_kv__store__pb2.ExistResponse.FromString,
+                _registered_method=True)
         self.Pin = channel.unary_unary(
                 '/pagewire.kvstore.v1.KvStoreService/Pin',
                 request_serializer=pagewire_dot_kvstore_dot_v1_dot_kv__store__pb2.PinRequest.SerializeToString,
@@ -98,6 +103,13 @@ class KvStoreServiceServicer(object):
 
     def Get(self, request_iterator, context):
         """Loads blocks; answers misses.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Exist(self, request, context):
+        """Which of many blocks the store has; loads none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -155,6 +167,11 @@ def add_KvStoreServiceServicer_to_server(servicer, server):
                     servicer.Get,
                     request_deserializer=pagewire_dot_kvstore_dot_v1_dot_kv__store__pb2.GetRequest.FromString,
                     response_serializer=pagewire_dot_kvstore_dot_v1_dot_kv__store__pb2.GetResponse.SerializeToString,
+            ),
+            'Exist': grpc.unary_unary_rpc_method_handler(
+                    servicer.Exist,
+                    request_deserializer=pagewire_dot_kvstore_dot_v1_dot_kv__store__pb2.ExistRequest.FromString,
+                    response_serializer=pagewire_dot_kvstore_dot_v1_dot_kv__store__pb2.ExistResponse.SerializeToString,
             ),
             'Pin': grpc.unary_unary_rpc_method_handler(
                     servicer.Pin,
@@ -264,6 +281,33 @@ class KvStoreService(object):
             '/pagewire.kvstore.v1.KvStoreService/Get',
             pagewire_dot_kvstore_dot_v1_dot_kv__store__pb2.GetRequest.SerializeToString,
             pagewire_dot_kvstore_dot_v1_dot_kv__store__pb2.GetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Exist(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pagewire.kvstore.v1.KvStoreService/Exist',
+            pagewire_dot_kvstore_dot_v1_dot_kv__store__pb2.ExistRequest.SerializeToString,
+            pagewire_dot_kvstore_dot_v1_dot_kv__store__pb2.ExistResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -24,6 +24,8 @@ class KvStoreServiceStub:
     """
     Get: _aio.StreamStreamMultiCallable[_kv_store_pb2.GetRequest, _kv_store_pb2.GetResponse]
     """Loads blocks; answers misses."""
+    Exist: _aio.UnaryUnaryMultiCallable[_kv_store_pb2.ExistRequest, _kv_store_pb2.ExistResponse]
+    """Which of many blocks the store has; loads none."""
     Pin: _aio.UnaryUnaryMultiCallable[_kv_store_pb2.PinRequest, _kv_store_pb2.PinResponse]
     """Keeps blocks from being evicted for a lease."""
     Release: _aio.UnaryUnaryMultiCallable[_kv_store_pb2.ReleaseRequest, _kv_store_pb2.ReleaseResponse]
@@ -63,6 +65,14 @@ class KvStoreServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_kv_store_pb2.GetRequest, _kv_store_pb2.GetResponse],
     ) -> _abc.AsyncIterator[_kv_store_pb2.GetResponse]:
         """Loads blocks; answers misses."""
+
+    @_abc_1.abstractmethod
+    def Exist(
+        self,
+        request: _kv_store_pb2.ExistRequest,
+        context: _aio.ServicerContext[_kv_store_pb2.ExistRequest, _kv_store_pb2.ExistResponse],
+    ) -> _abc.Awaitable[_kv_store_pb2.ExistResponse]:
+        """Which of many blocks the store has; loads none."""
 
     @_abc_1.abstractmethod
     def Pin(

@@ -59,18 +59,32 @@ class TopologyResponse(_message.Message):
     def __init__(self, cells: _Optional[_Iterable[_Union[CellTopology, _Mapping]]] = ...) -> None: ...
 
 class CellTopology(_message.Message):
-    __slots__ = ("generation", "handoff", "workers", "pairs", "warnings")
+    __slots__ = ("generation", "handoff", "workers", "pairs", "warnings", "stores", "kvstore_copies")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     HANDOFF_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     PAIRS_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    STORES_FIELD_NUMBER: _ClassVar[int]
+    KVSTORE_COPIES_FIELD_NUMBER: _ClassVar[int]
     generation: int
     handoff: str
     workers: _containers.RepeatedCompositeFieldContainer[WorkerTopology]
     pairs: _containers.RepeatedCompositeFieldContainer[PairTopology]
     warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, generation: _Optional[int] = ..., handoff: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerTopology, _Mapping]]] = ..., pairs: _Optional[_Iterable[_Union[PairTopology, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+    stores: _containers.RepeatedCompositeFieldContainer[StoreTopology]
+    kvstore_copies: int
+    def __init__(self, generation: _Optional[int] = ..., handoff: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerTopology, _Mapping]]] = ..., pairs: _Optional[_Iterable[_Union[PairTopology, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., stores: _Optional[_Iterable[_Union[StoreTopology, _Mapping]]] = ..., kvstore_copies: _Optional[int] = ...) -> None: ...
+
+class StoreTopology(_message.Message):
+    __slots__ = ("address", "is_up", "num_blocks")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    IS_UP_FIELD_NUMBER: _ClassVar[int]
+    NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    is_up: bool
+    num_blocks: int
+    def __init__(self, address: _Optional[str] = ..., is_up: bool = ..., num_blocks: _Optional[int] = ...) -> None: ...
 
 class WorkerTopology(_message.Message):
     __slots__ = ("worker", "model", "roles", "is_draining", "kv_endpoint", "kv_transports", "layout", "num_running", "num_waiting", "max_num_seqs", "sleep")

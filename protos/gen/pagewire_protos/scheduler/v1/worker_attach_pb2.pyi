@@ -92,7 +92,7 @@ class AttachWorkerResponse(_message.Message):
     def __init__(self, welcome: _Optional[_Union[WorkerWelcome, _Mapping]] = ..., plan: _Optional[_Union[StepPlan, _Mapping]] = ..., audit_query: _Optional[_Union[WorkerAuditQuery, _Mapping]] = ..., drain: _Optional[_Union[WorkerDrain, _Mapping]] = ..., compile_grammar: _Optional[_Union[CompileGrammar, _Mapping]] = ..., load_blocks: _Optional[_Union[LoadBlocks, _Mapping]] = ..., cancel_load: _Optional[_Union[CancelLoad, _Mapping]] = ..., set_roles: _Optional[_Union[SetWorkerRoles, _Mapping]] = ..., block_digest_query: _Optional[_Union[BlockDigestQuery, _Mapping]] = ..., load_adapter: _Optional[_Union[LoadAdapter, _Mapping]] = ..., sleep: _Optional[_Union[SleepOrder, _Mapping]] = ..., wake: _Optional[_Union[WakeOrder, _Mapping]] = ...) -> None: ...
 
 class WorkerHello(_message.Message):
-    __slots__ = ("protocol", "worker_id", "incarnation", "highest_generation", "model", "tokenizer_fingerprint", "layout", "capacity", "roles", "kv_endpoints", "held_names", "held_blocks", "loads_blocks", "kv_transports", "pull_transports", "host_id", "takes_prefixes", "cell", "warm_adapters", "adapter_shapes", "sleep", "can_sleep", "sleep_after_ms", "is_exact", "outside_store")
+    __slots__ = ("protocol", "worker_id", "incarnation", "highest_generation", "model", "tokenizer_fingerprint", "layout", "capacity", "roles", "kv_endpoints", "held_names", "held_blocks", "loads_blocks", "kv_transports", "pull_transports", "host_id", "takes_prefixes", "cell", "warm_adapters", "adapter_shapes", "sleep", "can_sleep", "sleep_after_ms", "is_exact", "places_copies", "outside_store")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -117,6 +117,7 @@ class WorkerHello(_message.Message):
     CAN_SLEEP_FIELD_NUMBER: _ClassVar[int]
     SLEEP_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
     IS_EXACT_FIELD_NUMBER: _ClassVar[int]
+    PLACES_COPIES_FIELD_NUMBER: _ClassVar[int]
     OUTSIDE_STORE_FIELD_NUMBER: _ClassVar[int]
     protocol: _layout_pb2.ProtocolRange
     worker_id: bytes
@@ -142,8 +143,9 @@ class WorkerHello(_message.Message):
     can_sleep: bool
     sleep_after_ms: int
     is_exact: bool
+    places_copies: bool
     outside_store: str
-    def __init__(self, protocol: _Optional[_Union[_layout_pb2.ProtocolRange, _Mapping]] = ..., worker_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., highest_generation: _Optional[int] = ..., model: _Optional[str] = ..., tokenizer_fingerprint: _Optional[bytes] = ..., layout: _Optional[_Union[_layout_pb2.KvLayout, _Mapping]] = ..., capacity: _Optional[_Union[WorkerCapacity, _Mapping]] = ..., roles: _Optional[_Iterable[_Union[WorkerRole, str]]] = ..., kv_endpoints: _Optional[_Iterable[str]] = ..., held_names: _Optional[bytes] = ..., held_blocks: _Optional[bytes] = ..., loads_blocks: bool = ..., kv_transports: _Optional[_Iterable[_Union[_layout_pb2.KvTransport, str]]] = ..., pull_transports: _Optional[_Iterable[_Union[_layout_pb2.KvTransport, str]]] = ..., host_id: _Optional[str] = ..., takes_prefixes: bool = ..., cell: _Optional[str] = ..., warm_adapters: _Optional[bytes] = ..., adapter_shapes: _Optional[_Union[_adapter_shapes_pb2.AdapterShapes, _Mapping]] = ..., sleep: _Optional[_Union[_sleep_pb2.WorkerSleep, _Mapping]] = ..., can_sleep: bool = ..., sleep_after_ms: _Optional[int] = ..., is_exact: bool = ..., outside_store: _Optional[str] = ...) -> None: ...
+    def __init__(self, protocol: _Optional[_Union[_layout_pb2.ProtocolRange, _Mapping]] = ..., worker_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., highest_generation: _Optional[int] = ..., model: _Optional[str] = ..., tokenizer_fingerprint: _Optional[bytes] = ..., layout: _Optional[_Union[_layout_pb2.KvLayout, _Mapping]] = ..., capacity: _Optional[_Union[WorkerCapacity, _Mapping]] = ..., roles: _Optional[_Iterable[_Union[WorkerRole, str]]] = ..., kv_endpoints: _Optional[_Iterable[str]] = ..., held_names: _Optional[bytes] = ..., held_blocks: _Optional[bytes] = ..., loads_blocks: bool = ..., kv_transports: _Optional[_Iterable[_Union[_layout_pb2.KvTransport, str]]] = ..., pull_transports: _Optional[_Iterable[_Union[_layout_pb2.KvTransport, str]]] = ..., host_id: _Optional[str] = ..., takes_prefixes: bool = ..., cell: _Optional[str] = ..., warm_adapters: _Optional[bytes] = ..., adapter_shapes: _Optional[_Union[_adapter_shapes_pb2.AdapterShapes, _Mapping]] = ..., sleep: _Optional[_Union[_sleep_pb2.WorkerSleep, _Mapping]] = ..., can_sleep: bool = ..., sleep_after_ms: _Optional[int] = ..., is_exact: bool = ..., places_copies: bool = ..., outside_store: _Optional[str] = ...) -> None: ...
 
 class WorkerCapacity(_message.Message):
     __slots__ = ("num_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "steps_in_flight", "vocab_size", "embedding_size", "shared_step_tokens", "num_labels", "is_encoder", "max_adapters", "max_adapter_rank", "max_drafts")
@@ -176,19 +178,21 @@ class WorkerCapacity(_message.Message):
     def __init__(self, num_blocks: _Optional[int] = ..., max_num_seqs: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., max_model_len: _Optional[int] = ..., steps_in_flight: _Optional[int] = ..., vocab_size: _Optional[int] = ..., embedding_size: _Optional[int] = ..., shared_step_tokens: _Optional[int] = ..., num_labels: _Optional[int] = ..., is_encoder: bool = ..., max_adapters: _Optional[int] = ..., max_adapter_rank: _Optional[int] = ..., max_drafts: _Optional[int] = ...) -> None: ...
 
 class WorkerWelcome(_message.Message):
-    __slots__ = ("protocol", "generation", "kvstore_addresses", "cell")
+    __slots__ = ("protocol", "generation", "kvstore_addresses", "cell", "kvstore_copies")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     KVSTORE_ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     CELL_FIELD_NUMBER: _ClassVar[int]
+    KVSTORE_COPIES_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     generation: int
     kvstore_addresses: _containers.RepeatedScalarFieldContainer[str]
     cell: str
-    def __init__(self, protocol: _Optional[int] = ..., generation: _Optional[int] = ..., kvstore_addresses: _Optional[_Iterable[str]] = ..., cell: _Optional[str] = ...) -> None: ...
+    kvstore_copies: int
+    def __init__(self, protocol: _Optional[int] = ..., generation: _Optional[int] = ..., kvstore_addresses: _Optional[_Iterable[str]] = ..., cell: _Optional[str] = ..., kvstore_copies: _Optional[int] = ...) -> None: ...
 
 class StepPlan(_message.Message):
-    __slots__ = ("generation", "incarnation", "step_id", "freed_slots", "new_requests", "slots", "starts", "num_new_tokens", "samples", "num_new_blocks", "new_block_ids", "copy_sources", "copy_destinations", "named_blocks", "names", "fork_slots", "fork_sources", "fork_choices", "appended_slots", "appended_token_ids", "copy_slots", "released_grammars", "named_slots", "num_drafts")
+    __slots__ = ("generation", "incarnation", "step_id", "freed_slots", "new_requests", "slots", "starts", "num_new_tokens", "samples", "num_new_blocks", "new_block_ids", "copy_sources", "copy_destinations", "named_blocks", "names", "fork_slots", "fork_sources", "fork_choices", "appended_slots", "appended_token_ids", "copy_slots", "released_grammars", "named_slots", "num_drafts", "named_stripes")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
@@ -213,6 +217,7 @@ class StepPlan(_message.Message):
     RELEASED_GRAMMARS_FIELD_NUMBER: _ClassVar[int]
     NAMED_SLOTS_FIELD_NUMBER: _ClassVar[int]
     NUM_DRAFTS_FIELD_NUMBER: _ClassVar[int]
+    NAMED_STRIPES_FIELD_NUMBER: _ClassVar[int]
     generation: int
     incarnation: int
     step_id: int
@@ -237,7 +242,8 @@ class StepPlan(_message.Message):
     released_grammars: bytes
     named_slots: bytes
     num_drafts: bytes
-    def __init__(self, generation: _Optional[int] = ..., incarnation: _Optional[int] = ..., step_id: _Optional[int] = ..., freed_slots: _Optional[bytes] = ..., new_requests: _Optional[_Iterable[_Union[NewRequest, _Mapping]]] = ..., slots: _Optional[bytes] = ..., starts: _Optional[bytes] = ..., num_new_tokens: _Optional[bytes] = ..., samples: _Optional[bytes] = ..., num_new_blocks: _Optional[bytes] = ..., new_block_ids: _Optional[bytes] = ..., copy_sources: _Optional[bytes] = ..., copy_destinations: _Optional[bytes] = ..., named_blocks: _Optional[bytes] = ..., names: _Optional[bytes] = ..., fork_slots: _Optional[bytes] = ..., fork_sources: _Optional[bytes] = ..., fork_choices: _Optional[bytes] = ..., appended_slots: _Optional[bytes] = ..., appended_token_ids: _Optional[bytes] = ..., copy_slots: _Optional[bytes] = ..., released_grammars: _Optional[bytes] = ..., named_slots: _Optional[bytes] = ..., num_drafts: _Optional[bytes] = ...) -> None: ...
+    named_stripes: bytes
+    def __init__(self, generation: _Optional[int] = ..., incarnation: _Optional[int] = ..., step_id: _Optional[int] = ..., freed_slots: _Optional[bytes] = ..., new_requests: _Optional[_Iterable[_Union[NewRequest, _Mapping]]] = ..., slots: _Optional[bytes] = ..., starts: _Optional[bytes] = ..., num_new_tokens: _Optional[bytes] = ..., samples: _Optional[bytes] = ..., num_new_blocks: _Optional[bytes] = ..., new_block_ids: _Optional[bytes] = ..., copy_sources: _Optional[bytes] = ..., copy_destinations: _Optional[bytes] = ..., named_blocks: _Optional[bytes] = ..., names: _Optional[bytes] = ..., fork_slots: _Optional[bytes] = ..., fork_sources: _Optional[bytes] = ..., fork_choices: _Optional[bytes] = ..., appended_slots: _Optional[bytes] = ..., appended_token_ids: _Optional[bytes] = ..., copy_slots: _Optional[bytes] = ..., released_grammars: _Optional[bytes] = ..., named_slots: _Optional[bytes] = ..., num_drafts: _Optional[bytes] = ..., named_stripes: _Optional[bytes] = ...) -> None: ...
 
 class NewRequest(_message.Message):
     __slots__ = ("slot", "request_id", "choice", "prompt_token_ids", "emitted_token_ids", "sampling", "block_tables", "eos_token_ids", "is_beam", "grammar_id", "pooling", "tenant", "prefix_slot", "num_prefix_tokens", "adapter_slot", "draft_scope", "predicted_token_ids")
@@ -402,20 +408,34 @@ class AdapterLoaded(_message.Message):
     def __init__(self, load_id: _Optional[int] = ..., error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ..., was_warm: bool = ...) -> None: ...
 
 class LoadBlocks(_message.Message):
-    __slots__ = ("load_id", "kvstore_address", "names", "blocks", "timeout_ms", "worker")
+    __slots__ = ("load_id", "kvstore_address", "names", "blocks", "timeout_ms", "worker", "copies")
     LOAD_ID_FIELD_NUMBER: _ClassVar[int]
     KVSTORE_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
     BLOCKS_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
+    COPIES_FIELD_NUMBER: _ClassVar[int]
     load_id: int
     kvstore_address: str
     names: bytes
     blocks: bytes
     timeout_ms: int
     worker: WorkerSource
-    def __init__(self, load_id: _Optional[int] = ..., kvstore_address: _Optional[str] = ..., names: _Optional[bytes] = ..., blocks: _Optional[bytes] = ..., timeout_ms: _Optional[int] = ..., worker: _Optional[_Union[WorkerSource, _Mapping]] = ...) -> None: ...
+    copies: BlockCopies
+    def __init__(self, load_id: _Optional[int] = ..., kvstore_address: _Optional[str] = ..., names: _Optional[bytes] = ..., blocks: _Optional[bytes] = ..., timeout_ms: _Optional[int] = ..., worker: _Optional[_Union[WorkerSource, _Mapping]] = ..., copies: _Optional[_Union[BlockCopies, _Mapping]] = ...) -> None: ...
+
+class BlockCopies(_message.Message):
+    __slots__ = ("stores", "holders", "stripes", "tenant")
+    STORES_FIELD_NUMBER: _ClassVar[int]
+    HOLDERS_FIELD_NUMBER: _ClassVar[int]
+    STRIPES_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    stores: _containers.RepeatedScalarFieldContainer[str]
+    holders: bytes
+    stripes: bytes
+    tenant: str
+    def __init__(self, stores: _Optional[_Iterable[str]] = ..., holders: _Optional[bytes] = ..., stripes: _Optional[bytes] = ..., tenant: _Optional[str] = ...) -> None: ...
 
 class WorkerSource(_message.Message):
     __slots__ = ("address", "worker_id")
@@ -432,7 +452,7 @@ class CancelLoad(_message.Message):
     def __init__(self, load_id: _Optional[int] = ...) -> None: ...
 
 class BlocksLoaded(_message.Message):
-    __slots__ = ("load_id", "num_blocks", "outcome", "num_bytes", "time_us", "tiers", "transport", "transfer_us")
+    __slots__ = ("load_id", "num_blocks", "outcome", "num_bytes", "time_us", "tiers", "transport", "transfer_us", "parts")
     LOAD_ID_FIELD_NUMBER: _ClassVar[int]
     NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
@@ -441,6 +461,7 @@ class BlocksLoaded(_message.Message):
     TIERS_FIELD_NUMBER: _ClassVar[int]
     TRANSPORT_FIELD_NUMBER: _ClassVar[int]
     TRANSFER_US_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
     load_id: int
     num_blocks: int
     outcome: LoadOutcome
@@ -449,7 +470,22 @@ class BlocksLoaded(_message.Message):
     tiers: _containers.RepeatedCompositeFieldContainer[LoadedFromTier]
     transport: _layout_pb2.KvTransport
     transfer_us: int
-    def __init__(self, load_id: _Optional[int] = ..., num_blocks: _Optional[int] = ..., outcome: _Optional[_Union[LoadOutcome, str]] = ..., num_bytes: _Optional[int] = ..., time_us: _Optional[int] = ..., tiers: _Optional[_Iterable[_Union[LoadedFromTier, _Mapping]]] = ..., transport: _Optional[_Union[_layout_pb2.KvTransport, str]] = ..., transfer_us: _Optional[int] = ...) -> None: ...
+    parts: _containers.RepeatedCompositeFieldContainer[StorePart]
+    def __init__(self, load_id: _Optional[int] = ..., num_blocks: _Optional[int] = ..., outcome: _Optional[_Union[LoadOutcome, str]] = ..., num_bytes: _Optional[int] = ..., time_us: _Optional[int] = ..., tiers: _Optional[_Iterable[_Union[LoadedFromTier, _Mapping]]] = ..., transport: _Optional[_Union[_layout_pb2.KvTransport, str]] = ..., transfer_us: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[StorePart, _Mapping]]] = ...) -> None: ...
+
+class StorePart(_message.Message):
+    __slots__ = ("store", "num_bytes", "time_us", "outcome", "missing")
+    STORE_FIELD_NUMBER: _ClassVar[int]
+    NUM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TIME_US_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    store: int
+    num_bytes: int
+    time_us: int
+    outcome: LoadOutcome
+    missing: bytes
+    def __init__(self, store: _Optional[int] = ..., num_bytes: _Optional[int] = ..., time_us: _Optional[int] = ..., outcome: _Optional[_Union[LoadOutcome, str]] = ..., missing: _Optional[bytes] = ...) -> None: ...
 
 class LoadedFromTier(_message.Message):
     __slots__ = ("tier", "num_blocks")

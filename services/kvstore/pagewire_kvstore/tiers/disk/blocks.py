@@ -38,6 +38,7 @@ class DiskBlocks:
     Attributes:
         num_ignored: Entries of the folder that were not block files at the start.
         num_partial: Partial files dropped at the start.
+        num_evicted: Blocks removed to make room for others.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class DiskBlocks:
         self._names_lock = threading.Lock()
         self._index = DiskIndex(capacity_bytes, quota, is_pinned)
         self.log = FaultLog("disk")
+        self.num_evicted = 0
         with self._disk_errors("start"):
             self._files = DiskFiles(folder)
             try:
@@ -228,6 +230,7 @@ class DiskBlocks:
             self._files.try_write(num_bytes)
 
     def _evict(self, keys: list[BlockKey]) -> None:
+        self.num_evicted += len(keys)
         for key in keys:
             self._drop(key, self._files.remove)
 

@@ -134,6 +134,7 @@ class DiskTier:
             num_misses=disk.num_misses,
             num_corrupt=disk.num_corrupt,
             num_faults=disk.num_faults,
+            num_evicted=disk.num_evicted,
             fault=self._write_health.fault or self._read_health.fault,
         )
 

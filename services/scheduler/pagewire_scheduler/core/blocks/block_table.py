@@ -119,19 +119,20 @@ class BlockTable:
 
     def name_until(
         self, end: int, chain: NameChain, tokens: Sequence[int], step_id: int
-    ) -> list[tuple[int, BlockName]]:
-        """Name the blocks before position `end` by the plan `step_id`; return them and the names.
+    ) -> list[tuple[int, BlockName, int]]:
+        """Name the blocks before position `end` by the plan `step_id`; return each with its name
+        and its index.
 
         All ids before `end` must be known. A block whose content exists under that name already
         stays nameless and private.
         """
-        named: list[tuple[int, BlockName]] = []
+        named: list[tuple[int, BlockName, int]] = []
         for index in range(self.num_named, end // chain.block_size):
             name = chain.name(index, tokens)
             for group, blocks in enumerate(self.groups):
                 block, own = blocks[index], group_name(name, group) if group else name
                 if block != RELEASED and self._pool.name(block, own, step_id):
-                    named.append((block, own))
+                    named.append((block, own, index))
             self.num_named = index + 1
         return named
 

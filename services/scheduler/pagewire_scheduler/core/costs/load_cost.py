@@ -6,8 +6,9 @@ or a fresh worker would never use a store.
 """
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from pagewire_scheduler.core.costs.link_speed import OVERHEAD_SECONDS, LinkSpeed
 from pagewire_shared.process.circuit import CircuitBreaker
@@ -135,6 +136,10 @@ class StoreLink:
         """Whether a load may be tried although its estimate is too slow."""
         return now >= self._next_probe
 
+    def allows_attempt(self, now: float) -> bool:
+        """Whether the store works, as far as is known, or is to be tried again."""
+        return self.breaker.allows_attempt(now)
+
     def begin(self, verdict: LoadReason, num_bytes: int, now: float) -> None:
         """Note a load that is ordered."""
         self.breaker.begin(now)
@@ -147,13 +152,51 @@ class StoreLink:
             self._probe_seconds = MIN_PROBE_SECONDS
 
 
+class LoadLink(Protocol):
+    """The way that a load takes."""
+
+    def allows_attempt(self, now: float) -> bool: ...
+    def seconds(self, num_bytes: int) -> float | None: ...
+    def is_far(self, num_bytes: int) -> bool: ...
+    def is_probe_due(self, now: float) -> bool: ...
+
+
+class SpreadLink:
+    """The way of a load whose parts come from several stores, one after the other.
+
+    Args:
+        shares: (link, its share of the bytes), each link once.
+    """
+
+    def __init__(self, shares: Sequence[tuple[StoreLink, float]]) -> None:
+        self._shares = shares
+
+    def allows_attempt(self, now: float) -> bool:
+        """Whether all stores may be asked."""
+        return all(link.allows_attempt(now) for link, _ in self._shares)
+
+    def seconds(self, num_bytes: int) -> float | None:
+        """Return the seconds of all parts, or None where one is not known."""
+        times = [link.seconds(int(num_bytes * share)) for link, share in self._shares]
+        known = [time for time in times if time is not None]
+        return sum(known) if len(known) == len(times) else None
+
+    def is_far(self, num_bytes: int) -> bool:
+        """Whether a part is far larger than any load from its store before."""
+        return any(link.is_far(int(num_bytes * share)) for link, share in self._shares)
+
+    def is_probe_due(self, now: float) -> bool:
+        """Whether the stores may be tried although the estimate is too slow."""
+        return all(link.is_probe_due(now) for link, _ in self._shares)
+
+
 def choose(
     *,
     num_blocks: int,
     num_tokens: int,
     num_bytes: int,
     prefill: PrefillSpeed,
-    link: StoreLink,
+    link: LoadLink,
     now: float,
     is_forced: bool = False,
 ) -> LoadDecision:
@@ -162,7 +205,7 @@ def choose(
     With `is_forced` they are loaded from any working store at any cost.
     """
     if is_forced:
-        allows_attempt = link.breaker.allows_attempt(now)
+        allows_attempt = link.allows_attempt(now)
         return (
             LoadDecision(LoadReason.FORCED, UNMEASURED_SECONDS)
             if allows_attempt
@@ -171,7 +214,7 @@ def choose(
     recompute, load = prefill.seconds(num_tokens), link.seconds(num_bytes)
     if num_blocks < MIN_BLOCKS or (recompute is not None and recompute / 2 <= OVERHEAD_SECONDS):
         return LoadDecision(LoadReason.SHORT)
-    if not link.breaker.allows_attempt(now):
+    if not link.allows_attempt(now):
         return LoadDecision(LoadReason.BROKEN)
     if recompute is None or load is None:
         return LoadDecision(LoadReason.UNMEASURED, UNMEASURED_SECONDS)

@@ -40,6 +40,8 @@ class CoreSettings:
         is_load_forced: Load from KV stores whatever the cost of computing.
         asks_outside_stores: Order loads from stores whose content is not known.
         handoff: When prompts are computed on other workers: auto, always or never.
+        num_stores: KV stores of the cell.
+        num_copies: Stores that keep a block that was loaded.
         stream_limits: Credits of the stream to a worker.
     """
 
@@ -53,6 +55,8 @@ class CoreSettings:
     is_load_forced: bool = False
     asks_outside_stores: bool = True
     handoff: HandoffPolicy = "auto"
+    num_stores: int = 0
+    num_copies: int = 1
     stream_limits: StreamLimits = field(default_factory=StreamLimits)
 
 
@@ -66,6 +70,7 @@ class LoadCounts:
         blocks: Blocks that came, by the label of their tier.
         tokens: Tokens of those blocks, by tier.
         verdicts: Decisions to load or to compute, where a store had the blocks.
+        num_uncopied: Blocks ordered of which too few stores had a copy.
     """
 
     outcomes: Counter[LoadOutcome] = field(default_factory=Counter)
@@ -73,11 +78,14 @@ class LoadCounts:
     blocks: Counter[str] = field(default_factory=Counter)
     tokens: Counter[str] = field(default_factory=Counter)
     verdicts: Counter[LoadReason] = field(default_factory=Counter)
+    num_uncopied: int = 0
 
     def copy(self) -> "LoadCounts":
         """Return a copy of the present totals."""
         counters = (self.blocks.copy(), self.tokens.copy(), self.verdicts.copy())
-        return LoadCounts(self.outcomes.copy(), self.num_overdue, *counters)
+        return LoadCounts(
+            self.outcomes.copy(), self.num_overdue, *counters, num_uncopied=self.num_uncopied
+        )
 
 
 @dataclass(slots=True)

@@ -62,6 +62,15 @@ class PairEntry:
     num_failures: int
 
 
+@dataclass(frozen=True, slots=True)
+class StoreEntry:
+    """One KV store, and how many blocks it says it has."""
+
+    address: str
+    is_up: bool
+    num_blocks: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
     """One cell; `handoff` is the policy: auto, always or never."""
@@ -70,6 +79,8 @@ class Topology:
     workers: tuple[WorkerEntry, ...]
     pairs: tuple[PairEntry, ...]
     warnings: tuple[str, ...]
+    stores: tuple[StoreEntry, ...] = ()
+    num_copies: int = 1
 
 
 @dataclass(slots=True)

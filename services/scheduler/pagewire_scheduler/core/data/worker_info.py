@@ -73,6 +73,8 @@ class WorkerInfo:
         loads_blocks: Whether it can load blocks from KV stores.
         outside_store: The only store that it loads from, whose content is not known here; empty
             when it loads from KV stores that are watched.
+        places_copies: Whether it places blocks by their stripes, and loads a prefix from several
+            stores.
         roles: Its roles when it attaches.
         kv_endpoint: Address to pull its blocks from; empty when they cannot be pulled.
         kv_transports: Transports by which others pull its blocks.
@@ -105,6 +107,7 @@ class WorkerInfo:
     bytes_per_block: int = 0
     loads_blocks: bool = False
     outside_store: str = ""
+    places_copies: bool = False
     roles: frozenset[Role] = ALL_ROLES
     kv_endpoint: str = ""
     kv_transports: tuple[KvTransport, ...] = ()

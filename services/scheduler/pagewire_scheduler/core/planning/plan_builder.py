@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from pagewire_scheduler.core.blocks.stripes import stripe_of
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.parallel.forks import release_followers
 from pagewire_scheduler.core.planning.preemption import preempt, roll_back
@@ -216,10 +217,14 @@ class PlanBuilder:
         end = min(end, len(sequence.tokens))
         if end < (table.num_named + 1) * chain.block_size:
             return
-        for block, name in table.name_until(end, chain, sequence.tokens, self.plan.step_id):
-            self.plan.named_blocks.append(block)
-            self.plan.names.append(name)
-            self.plan.named_slots.append(slot)
+        tokens, plan = sequence.tokens, self.plan
+        for block, name, index in table.name_until(end, chain, tokens, plan.step_id):
+            plan.named_blocks.append(block)
+            plan.names.append(name)
+            plan.named_slots.append(slot)
+            if self.worker.loads.places_copies:
+                stripe = stripe_of(chain, index, tokens, sequence.num_prompt)
+                plan.named_stripes.append(stripe)
 
     def _fork_followers(self, leader: Sequence, fresh_blocks: list[int]) -> None:
         """Start the other choices from the prompt that this step completes.

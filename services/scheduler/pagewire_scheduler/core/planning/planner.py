@@ -183,4 +183,6 @@ def _complete(builder: PlanBuilder) -> None:
         plan.named_blocks.append(block)
         plan.names.append(name)
         plan.named_slots.append(NO_SLOT)
+        if worker.loads.places_copies:
+            plan.named_stripes.append(0)
     builder.policy.charge_samples(step)

@@ -12,6 +12,8 @@ from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
 from pagewire_scheduler.core.transfers.orders import NEVER, choose_run
 from pagewire_scheduler.core.transfers.remote_index import RemoteIndex
+from pagewire_scheduler.core.transfers.spread import choose_spread, find_spread, is_spread
+from pagewire_shared.identity.ids import BlockName
 
 # What one more sequence in a batch costs its neighbours over its life, in tokens of prefill. Any
 # value well above 1 spreads sequences, and well below a long prompt lets a cached prefix win.
@@ -178,15 +180,27 @@ def num_expected(
     # What an outside store holds is not known, and its workers reach it alike.
     if stores.is_usable and worker.info.loads_blocks and not worker.info.outside_store:
         end = (len(tokens) - 1) // chain.block_size
-        runs = stores.longest_runs(chain.name(at, tokens) for at in range(num_hits, end))
-        num_loadable = _num_loadable(worker, runs, num_hits) * chain.block_size if runs else 0
+        names = (chain.name(at, tokens) for at in range(num_hits, end))
+        num_loadable = _num_loadable(worker, stores, names, num_hits) * chain.block_size
         expected -= num_loadable - num_loadable // LOAD_SHARE
     return expected
 
 
-def _num_loadable(worker: WorkerState, runs: list[tuple[str, int]], start: int) -> int:
+def _num_loadable(
+    worker: WorkerState, stores: RemoteIndex, names: Iterator[BlockName], start: int
+) -> int:
     """Return the blocks that `worker` would load rather than compute, if the load succeeds."""
-    _, length, choice = choose_run(worker, runs, start, NEVER)
+    if is_spread(worker, stores):
+        spread = find_spread(worker, stores, names, NEVER)
+        if spread is None:
+            return 0
+        length = len(spread.holders)
+        choice = choose_spread(worker, spread, start, length, NEVER)
+    else:
+        runs = stores.longest_runs(names)
+        if not runs:
+            return 0
+        _, length, choice = choose_run(worker, runs, start, NEVER)
     return length if choice.verdict.is_load else 0
 
 

@@ -18,7 +18,8 @@ class KvLoad:
         table: The destination blocks, behind the cached blocks that they continue: these must not
             be evicted meanwhile, or the loaded blocks would be of no use.
         num_bytes: Size of all blocks.
-        num_bytes_ahead: Size of the loads under way from that store at the order.
+        shares: Per store that is to be asked, the bytes that come from it, and those of the loads
+            that were under way from it at the order.
         overdue_at: Instant from which no sequence waits for the load.
         ordered_at: Instant of the order.
         is_cancelled: Whether the worker is sent a cancel.
@@ -30,7 +31,7 @@ class KvLoad:
     places: list[tuple[int, int]]
     table: BlockTable
     num_bytes: int
-    num_bytes_ahead: int
+    shares: dict[str, tuple[int, int]]
     overdue_at: float
     ordered_at: float
     is_cancelled: bool = False
@@ -45,6 +46,11 @@ class KvLoad:
     def end(self, num_blocks: int) -> int:
         """Return the index behind the first `num_blocks` blocks."""
         return self.places[num_blocks - 1][0] + 1 if num_blocks else self.first
+
+    @property
+    def num_bytes_ahead(self) -> int:
+        """Bytes that were under way from the first store at the order."""
+        return self.shares[self.order.store][1]
 
     @property
     def is_pull(self) -> bool:

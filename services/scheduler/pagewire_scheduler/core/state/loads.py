@@ -20,6 +20,7 @@ class Loads:
         under_way: Loads by id, also without waiting sequences, because they hold blocks.
         prefill: Measured cost of prompts.
         is_forced: Whether speeds decide nothing.
+        places_copies: Whether the worker places blocks by stripes, and there are several stores.
     """
 
     __slots__ = (
@@ -30,14 +31,16 @@ class Loads:
         "_to_order",
         "_waiting",
         "is_forced",
+        "places_copies",
         "prefill",
         "under_way",
     )
 
-    def __init__(self, *, is_forced: bool) -> None:
+    def __init__(self, *, is_forced: bool, places_copies: bool = False) -> None:
         self.under_way: dict[int, KvLoad] = {}
         self.prefill = PrefillSpeed()
         self.is_forced = is_forced
+        self.places_copies = places_copies
         self._links: dict[str, StoreLink] = {}
         self._by_name: dict[BlockName, KvLoad] = {}
         self._to_order: list[LoadOrder] = []
@@ -115,7 +118,8 @@ class Loads:
         for name in load.order.names:
             if self._by_name.get(name) is load:
                 del self._by_name[name]
-        self.link(load.order.store).num_bytes_under_way -= load.num_bytes
+        for store, (num_bytes, _) in load.shares.items():
+            self.link(store).num_bytes_under_way -= num_bytes
         load.table.release()
 
     def cancel(self, load: KvLoad) -> None:

@@ -183,7 +183,10 @@ class WorkerState:
         self.aside = WaitingAside(waiting.sums)
         self.grammars = WorkerGrammars(self.limits)
         self.adapters = WorkerAdapters(info.max_adapters, info.warm_adapters)
-        self.loads = Loads(is_forced=settings.is_load_forced)
+        self.loads = Loads(
+            is_forced=settings.is_load_forced,
+            places_copies=info.places_copies and settings.num_stores > 1,
+        )
         self.handoffs = Handoffs()
         self.reservations = BlockReservations()
         self.branched: dict[Request, None] = {}

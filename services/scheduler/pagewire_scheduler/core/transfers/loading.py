@@ -7,11 +7,14 @@ the answer the blocks enter the prefix cache, where the sequence finds them when
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
-from pagewire_scheduler.core.blocks.prefix_cache import CachedPrefix
-from pagewire_scheduler.core.costs.load_cost import MIN_BLOCKS
+from pagewire_scheduler.core.blocks.prefix_cache import CachedPrefix, NameChain
+from pagewire_scheduler.core.blocks.stripes import stripe_of
+from pagewire_scheduler.core.costs.load_cost import MIN_BLOCKS, LoadDecision, StoreLink
 from pagewire_scheduler.core.data.settings import CoreCounts, LoadCounts
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.planning.schedule_waiting import MAX_SKIPS
@@ -28,8 +31,17 @@ from pagewire_scheduler.core.transfers.orders import (
     order_load,
 )
 from pagewire_scheduler.core.transfers.pulls import finish_pull
-from pagewire_scheduler.core.transfers.remote_index import BlockIndex
+from pagewire_scheduler.core.transfers.remote_index import BlockIndex, RemoteIndex
+from pagewire_scheduler.core.transfers.spread import (
+    choose_spread,
+    copies_of,
+    count_uncopied,
+    find_spread,
+    is_spread,
+)
 from pagewire_shared.errors import WireError
+from pagewire_shared.identity.ids import BlockName
+from pagewire_shared.kv.copies import BlockCopies
 from pagewire_shared.kv.load import LoadAnswer, LoadOutcome
 from pagewire_shared.kv.tier import MAX_TIERS, is_tier_name, tier_label
 
@@ -86,7 +98,23 @@ def check_answer(worker: WorkerState, answer: LoadAnswer) -> KvLoad | None:
         raise WireError(f"{what} counts {sum(counted)} of {answer.num_blocks} blocks by tier")
     if answer.num_bytes < 0 or not 0 <= answer.seconds < math.inf:
         raise WireError(f"{what} took {answer.seconds} s for {answer.num_bytes} bytes")
+    _check_parts(load, answer)
     return load
+
+
+def _check_parts(load: KvLoad, answer: LoadAnswer) -> None:
+    """Raise WireError where an answer says of stores what cannot be."""
+    stores = () if load.order.copies is None else load.order.copies.stores
+    found, num_blocks = {part.store for part in answer.parts}, len(load.order.blocks)
+    is_known = found <= set(range(len(stores))) and len(found) == len(answer.parts)
+    is_sane = all(
+        part.num_bytes >= 0
+        and 0 <= part.seconds < math.inf
+        and all(0 <= at < num_blocks for at in part.missing)
+        for part in answer.parts
+    )
+    if not is_known or not is_sane:
+        raise WireError(f"the answer to load {answer.load_id} has parts that were not ordered")
 
 
 def finish_load(
@@ -129,7 +157,8 @@ def give_up_overdue(worker: WorkerState, counts: LoadCounts, now: float) -> None
             continue
         load.is_overdue = True
         counts.num_overdue += 1
-        worker.loads.link(load.order.store).breaker.fail(now)
+        for store in load.shares:
+            worker.loads.link(store).breaker.fail(now)
         for sequence in worker.loads.waiting_for(load):
             sequence.remote.num_loads_left = 0
             go_on(worker, sequence, now)
@@ -191,26 +220,106 @@ def _consider(
         chain.name(at, tokens)
         for at in range(len(hits), longest_load(worker, len(hits), end, room))
     )
-    runs = _whole_runs(worker, sequence, len(hits), index, index.longest_runs(names))
-    if not runs:
+    plan = _choose(worker, sequence, len(hits), index, names, now)
+    if plan is None:
         return False
-    store, length, choice = choose_run(worker, runs, len(hits), now)
-    counts.verdicts[choice.verdict] += 1
+    counts.verdicts[plan.choice.verdict] += 1
     sequence.remote.num_loads_left = 0
-    if not choice.verdict.is_load:
+    if not plan.choice.verdict.is_load:
         return False
+    find_copies = None
+    if plan.stores and isinstance(index, RemoteIndex):
+        find_copies = partial(_copies, sequence, chain, index, plan.stores)
     load = order_load(
         worker,
         sequence,
         hits,
-        store=store,
-        length=length,
-        verdict=choice.verdict,
-        timeout=choice.timeout,
+        store=plan.store,
+        length=plan.length,
+        verdict=plan.choice.verdict,
+        timeout=plan.choice.timeout,
         now=now,
+        find_copies=find_copies,
     )
+    copies = load.order.copies
+    if copies is not None and copies.stripes and isinstance(index, RemoteIndex):
+        counts.num_uncopied += count_uncopied(copies, index.num_wanted)
     _wait_for(worker, load, sequence)
     return True
+
+
+@dataclass(frozen=True, slots=True)
+class _LoadPlan:
+    """A decision about the blocks behind a prefix; `stores` are several that may have them."""
+
+    store: str
+    length: int
+    choice: LoadDecision
+    stores: tuple[str, ...] = ()
+
+
+def _choose(
+    worker: WorkerState,
+    sequence: Sequence,
+    start: int,
+    index: BlockIndex,
+    names: Iterator[BlockName],
+    now: float,
+) -> _LoadPlan | None:
+    """Decide about a load behind `start` blocks; None if no store has the next one."""
+    if not isinstance(index, RemoteIndex) or not is_spread(worker, index):
+        runs = _whole_runs(worker, sequence, start, index, index.longest_runs(names))
+        return _LoadPlan(*choose_run(worker, runs, start, now)) if runs else None
+    spread = find_spread(worker, index, names, now)
+    if spread is None:
+        return None
+    length = len(spread.holders)
+    if length:
+
+        def is_there(name: BlockName) -> bool:
+            return any(index.has(store, name) for store in spread.stores)
+
+        length = _whole_length(worker, sequence, start, length, is_there)
+        if not length:
+            return None
+    choice = choose_spread(worker, spread, start, length, now)
+    return _LoadPlan("", length, choice, spread.stores)
+
+
+def _copies(
+    sequence: Sequence,
+    chain: NameChain,
+    index: RemoteIndex,
+    stores: tuple[str, ...],
+    names: Iterable[BlockName],
+    places: Iterable[int],
+) -> BlockCopies:
+    """Return which stores have the blocks of a load, and their stripes where copies are lacking."""
+    copies = copies_of(index, stores, tuple(names), sequence.request.submission.tenant)
+    if not count_uncopied(copies, index.num_wanted):
+        return replace(copies, tenant="")
+    tokens, num_prompt = sequence.tokens, sequence.num_prompt
+    stripes = tuple(stripe_of(chain, at, tokens, num_prompt) for at in places)
+    return replace(copies, stripes=stripes)
+
+
+def _whole_length(
+    worker: WorkerState,
+    sequence: Sequence,
+    start: int,
+    length: int,
+    is_there: Callable[[BlockName], bool],
+) -> int:
+    """Return how many of `length` blocks behind `start` are of use: all groups have their part."""
+    groups, chain = worker.info.groups, worker.chain_for(sequence)
+    if len(groups) == 1:
+        return length
+
+    def has_block(group: int, at: int) -> bool:
+        name = chain.name_in(group, at, sequence.tokens)
+        return worker.pool.cache.find(name) is not None if at < start else is_there(name)
+
+    return groups.longest_end(start + length, chain.block_size, has_block) - start
 
 
 def _whole_runs(
@@ -221,20 +330,12 @@ def _whole_runs(
     runs: list[tuple[str, int]],
 ) -> list[tuple[str, int]]:
     """Return `runs` behind `start` blocks as far as their stores have the blocks of all groups."""
-    groups, chain = worker.info.groups, worker.chain_for(sequence)
-    if len(groups) == 1:
+    if len(worker.info.groups) == 1:
         return runs
-    whole = []
-    for store, length in runs:
-
-        def has_block(group: int, at: int, store: str = store) -> bool:
-            name = chain.name_in(group, at, sequence.tokens)
-            return (
-                worker.pool.cache.find(name) is not None if at < start else index.has(store, name)
-            )
-
-        end = groups.longest_end(start + length, chain.block_size, has_block)
-        whole.append((store, end - start))
+    whole = [
+        (store, _whole_length(worker, sequence, start, length, partial(index.has, store)))
+        for store, length in runs
+    ]
     return sorted(((store, num) for store, num in whole if num > 0), key=lambda run: -run[1])
 
 
@@ -254,17 +355,31 @@ def _wait_for(worker: WorkerState, load: KvLoad, sequence: Sequence) -> None:
 
 
 def _judge(worker: WorkerState, load: KvLoad, answer: LoadAnswer, now: float) -> None:
-    """Record what an answer says about the link to its store."""
-    link = worker.loads.link(load.order.store)
-    link.measure(answer.num_bytes, load.num_bytes_ahead, answer.seconds, now)
-    has_nothing = not answer.num_blocks and not answer.num_bytes
-    if load.is_overdue:
-        return  # it was counted when it was given up
-    if answer.outcome is LoadOutcome.CANCELLED:
+    """Record what an answer says about the links to its stores."""
+    copies = load.order.copies
+    if copies is None:
+        link = worker.loads.link(load.order.store)
+        link.measure(answer.num_bytes, load.num_bytes_ahead, answer.seconds, now)
+        has_nothing = not answer.num_blocks and not answer.num_bytes
+        if not load.is_overdue:  # else it was counted when it was given up
+            _note_outcome(link, answer.outcome, now, has_nothing=has_nothing)
+        return
+    parts = {copies.stores[part.store]: part for part in answer.parts}
+    for store in load.shares.keys() | parts.keys():
+        link, part = worker.loads.link(store), parts.get(store)
+        if part is None:
+            link.breaker.forgo()
+            continue
+        _, num_bytes_ahead = load.shares.get(store, (0, 0))
+        link.measure(part.num_bytes, num_bytes_ahead, part.seconds, now)
+        if not load.is_overdue:
+            _note_outcome(link, part.outcome, now, has_nothing=not part.num_bytes)
+
+
+def _note_outcome(link: StoreLink, outcome: LoadOutcome, now: float, *, has_nothing: bool) -> None:
+    if outcome is LoadOutcome.CANCELLED:
         link.breaker.forgo()
-    elif answer.outcome is LoadOutcome.FAILED or (
-        answer.outcome is LoadOutcome.LATE and has_nothing
-    ):
+    elif outcome is LoadOutcome.FAILED or (outcome is LoadOutcome.LATE and has_nothing):
         link.breaker.fail(now)
     else:
         link.breaker.succeed()

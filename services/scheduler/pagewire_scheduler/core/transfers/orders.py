@@ -2,6 +2,9 @@
 makes the order."""
 
 import math
+from collections.abc import Callable
+from collections.abc import Sequence as Series
+from dataclasses import replace
 from typing import Final
 
 from pagewire_scheduler.core.blocks.block_table import BlockTable
@@ -10,7 +13,12 @@ from pagewire_scheduler.core.costs.load_cost import LoadDecision, LoadReason, ch
 from pagewire_scheduler.core.state.kv_load import KvLoad
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_shared.identity.ids import BlockName
+from pagewire_shared.kv.copies import BlockCopies, parts_of
 from pagewire_shared.kv.load import LoadOrder, WorkerSource
+
+FindCopies = Callable[[Series[BlockName], Series[int]], BlockCopies]
+"""Returns which stores have blocks: their names, and their indices in the prefix."""
 
 NEVER: Final = -math.inf
 """A time at which nothing is tried again: what is left is what was measured."""
@@ -92,6 +100,7 @@ def order_load(
     timeout: float,
     now: float,
     source: WorkerSource | None = None,
+    find_copies: FindCopies | None = None,
 ) -> KvLoad:
     """Order what a prefix needs that is `length` blocks longer than the cached `hits`.
 
@@ -102,31 +111,50 @@ def order_load(
         verdict: The reason.
         timeout: Seconds.
         source: The worker that has the blocks; None for a store.
+        find_copies: Returns which stores have blocks, given names and indices; None for one store.
     """
     chain, loads = worker.chain_for(sequence), worker.loads
     table = BlockTable(worker.pool)
     table.share(hits)  # before blocks are given out, which may be these
     end, size = len(hits) + length, chain.block_size
     places = table.grow_to_load(end, worker.info.groups, size)
+    names = tuple(chain.name_in(group, at, sequence.tokens) for at, group in places)
+    copies = None if find_copies is None else find_copies(names, [at for at, _ in places])
     order = LoadOrder(
         load_id=loads.next_id(),
         store=store,
-        names=tuple(chain.name_in(group, at, sequence.tokens) for at, group in places),
+        names=names,
         blocks=tuple(table.groups[group][at] for at, group in places),
         timeout_ms=max(1, round(1000 * timeout)),
         worker=source,
+        copies=copies,
     )
-    link, num_bytes = loads.link(store), len(places) * worker.info.bytes_per_block
-    overdue_at = now + timeout + OVERDUE_SECONDS
+    if copies is not None:
+        order = replace(order, store=copies.stores[next(parts_of(copies.holders))[0]])
     load = KvLoad(
         order=order,
         places=places,
         table=table,
-        num_bytes=num_bytes,
-        num_bytes_ahead=link.num_bytes_under_way,
-        overdue_at=overdue_at,
+        num_bytes=len(places) * worker.info.bytes_per_block,
+        shares={
+            store: (num_bytes, loads.link(store).num_bytes_under_way)
+            for store, num_bytes in _bytes_by_store(order, worker.info.bytes_per_block).items()
+        },
+        overdue_at=now + timeout + OVERDUE_SECONDS,
         ordered_at=now,
     )
-    link.begin(verdict, num_bytes, now)
+    for store, (num_bytes, _) in load.shares.items():
+        loads.link(store).begin(verdict, num_bytes, now)
     loads.enter(load)
     return load
+
+
+def _bytes_by_store(order: LoadOrder, bytes_per_block: int) -> dict[str, int]:
+    """Return the bytes that are to come from each store."""
+    if order.copies is None:
+        return {order.store: len(order.names) * bytes_per_block}
+    shares: dict[str, int] = {}
+    for store, begin, end in parts_of(order.copies.holders):
+        address = order.copies.stores[store]
+        shares[address] = shares.get(address, 0) + (end - begin) * bytes_per_block
+    return shares

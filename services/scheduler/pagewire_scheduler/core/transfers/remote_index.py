@@ -1,7 +1,7 @@
 """Index of the blocks in KV stores, kept from their events. It is a hint: a load reports the blocks
 that are missing."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -41,17 +41,30 @@ class RemoteIndex:
 
     Attributes:
         is_usable: Whether a reachable store has any block.
+        num_live: Reachable stores, with blocks or without.
         version: Grows with every change that could make a run longer.
     """
 
-    __slots__ = ("_max_names", "_stores", "_up", "is_usable", "version")
+    __slots__ = ("_max_names", "_num_copies", "_stores", "_up", "is_usable", "num_live", "version")
 
-    def __init__(self, max_names: int = MAX_NAMES) -> None:
+    def __init__(self, max_names: int = MAX_NAMES, num_copies: int = 1) -> None:
         self._max_names = max_names
+        self._num_copies = num_copies
+        self.num_live = 0
         self._stores: dict[str, _Store] = {}
         self._up: list[tuple[str, NameSet]] = []
         self.is_usable = False
         self.version = 0
+
+    @property
+    def num_wanted(self) -> int:
+        """Copies that a block should have once it was loaded."""
+        return min(self._num_copies, self.num_live)
+
+    @property
+    def usable(self) -> list[str]:
+        """The reachable stores that have any block, in a fixed order."""
+        return [address for address, _ in self._up]
 
     @property
     def num_untaken(self) -> int:
@@ -62,6 +75,13 @@ class RemoteIndex:
         """Return the number of known names of a store."""
         store = self._stores.get(address)
         return len(store.names) if store is not None else 0
+
+    def facts(self) -> list[tuple[str, bool, int]]:
+        """Return address, whether it can be reached, and number of names of every store."""
+        return [
+            (address, store.is_up, len(store.names))
+            for address, store in sorted(self._stores.items())
+        ]
 
     def has(self, address: str, name: BlockName) -> bool:
         """Return whether a store has `name`."""
@@ -95,6 +115,20 @@ class RemoteIndex:
         self.version += 1
         self._note_up()
 
+    def holders(self, names: Iterable[BlockName], stores: Sequence[str]) -> list[int]:
+        """Return per name which of `stores` have it, as bits; ends at the first that none has.
+
+        `names` is read as far as needed.
+        """
+        sets = [self._stores[store].names for store in stores]
+        masks: list[int] = []
+        for name in names:
+            mask = sum(1 << bit for bit, known in enumerate(sets) if name in known)
+            if not mask:
+                break
+            masks.append(mask)
+        return masks
+
     def longest_runs(self, names: Iterable[BlockName]) -> list[tuple[str, int]]:
         """Return (store, number of leading `names` that it has), the longest run first.
 
@@ -121,3 +155,4 @@ class RemoteIndex:
             if store.is_up and store.names
         ]
         self.is_usable = bool(self._up)
+        self.num_live = sum(store.is_up for store in self._stores.values())
