@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from pagewire.vllm_names.model_names import json_text
 from pagewire_shared.names.foreign_name import ForeignName, no_effect, refused, works
 
 
@@ -38,10 +39,16 @@ MEMORY: Final = (
     *no_effect("one manager keeps all kinds of cache", "disable_hybrid_kv_cache_manager"),
     *no_effect("there is one manager of blocks", "use_v2_block_manager"),
     *refused("layers do not share KV blocks", kv_sharing_fast_prefill="false"),
+    ForeignName(
+        name="kv_events_config",
+        here="kv_events_config",
+        text="a JSON object or a dict; needs pagewire[events]; see docs/kv-events.md",
+        meanings={"none": "", "{}": ""},
+        convert=json_text,
+    ),
     *refused(
         "--prefill-workers, --decode-workers and --kvstore move KV blocks; see docs/connectors.md",
         kv_transfer_config="none|{}",
-        kv_events_config="none|{}",
         ec_transfer_config="none|{}",
     ),
     *no_effect(

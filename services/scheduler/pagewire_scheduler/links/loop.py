@@ -43,6 +43,7 @@ class StepLoop:
         frontends: The attached frontends, by id.
         workers: The attached workers, by id.
         sleep_desk: Orders to sleep and to wake.
+        on_planned: Called at the end of every turn of planning.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class StepLoop:
         is_load_forced: bool = False,
         handoff: HandoffPolicy = "auto",
         cell: str = DEFAULT_CELL,
+        notes_cache_changes: bool = False,
     ) -> None:
         self.generation = Generation(cell)
         settings = CoreSettings(
@@ -70,6 +72,7 @@ class StepLoop:
             is_sharing_between_tenants=is_sharing_between_tenants,
             is_load_forced=is_load_forced,
             handoff=handoff,
+            notes_cache_changes=notes_cache_changes,
         )
         self.clock = clock
         self.frontends: dict[bytes, FrontendPeer] = {}
@@ -78,6 +81,7 @@ class StepLoop:
         self.is_sharing_between_tenants = is_sharing_between_tenants
         self.workers: dict[bytes, WorkerPeer] = {}
         self._probes: dict[int, asyncio.Future[ProbeOutcome]] = {}
+        self.on_planned: Callable[[], None] = lambda: None
         self._is_planning_due = False
         self._num_turns = 0
         self.sleep_desk = SleepDesk(self.driven, self.workers, self._plan_soon)
@@ -343,3 +347,4 @@ class StepLoop:
             waiting = self._probes.pop(probe_id, None)
             if waiting is not None and not waiting.done():
                 waiting.set_result(outcome)
+        self.on_planned()

@@ -40,6 +40,7 @@ class CoreSettings:
         is_load_forced: Load from KV stores whatever the cost of computing.
         handoff: When prompts are computed on other workers: auto, always or never.
         stream_limits: Credits of the stream to a worker.
+        notes_cache_changes: Pools note what enters and leaves their prefix caches.
     """
 
     generation: int
@@ -52,6 +53,7 @@ class CoreSettings:
     is_load_forced: bool = False
     handoff: HandoffPolicy = "auto"
     stream_limits: StreamLimits = field(default_factory=StreamLimits)
+    notes_cache_changes: bool = False
 
 
 @dataclass(slots=True)

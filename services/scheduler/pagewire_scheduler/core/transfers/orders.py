@@ -5,6 +5,7 @@ import math
 from typing import Final
 
 from pagewire_scheduler.core.blocks.block_table import BlockTable
+from pagewire_scheduler.core.blocks.cache_changes import content_of
 from pagewire_scheduler.core.blocks.prefix_cache import CachedPrefix
 from pagewire_scheduler.core.costs.load_cost import LoadDecision, LoadReason, choose
 from pagewire_scheduler.core.state.kv_load import KvLoad
@@ -116,6 +117,7 @@ def order_load(
         timeout_ms=max(1, round(1000 * timeout)),
         worker=source,
     )
+    noted = places if worker.pool.changes is not None else ()
     link, num_bytes = loads.link(store), len(places) * worker.info.bytes_per_block
     overdue_at = now + timeout + OVERDUE_SECONDS
     load = KvLoad(
@@ -126,6 +128,7 @@ def order_load(
         num_bytes_ahead=link.num_bytes_under_way,
         overdue_at=overdue_at,
         ordered_at=now,
+        contents=tuple(content_of(chain, at, group, sequence.tokens) for at, group in noted),
     )
     link.begin(verdict, num_bytes, now)
     loads.enter(load)
