@@ -87,6 +87,7 @@ class World:
             "policy": configuration.policy,
             "tenant_weights": TENANT_WEIGHTS,
             "handoff": configuration.handoff,
+            "notes_cache_changes": True,
         }
 
     # Stores.

@@ -112,7 +112,7 @@ class Followed:
                     assert not path or path == ids[: len(path)]
 
     def _difference(self, expected: dict) -> str:
-        """A block without a known prefix may be there by its hash alone: a snapshot says no more."""
+        """A block without a known prefix may be there by its hash alone, after a snapshot."""
         held, orphans = self._held(), self.cell.orphans()
         found = []
         for place in {*held, *expected}:

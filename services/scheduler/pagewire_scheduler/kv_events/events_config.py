@@ -88,11 +88,11 @@ def parse_kv_events(text: str) -> KvEventsConfig:
         raise StartupError(f"{text[:100]!r} is not JSON: {error}") from error
     if not isinstance(given, dict):
         raise StartupError(f"{text[:100]!r} is not a JSON object")
-    known = {item.name: item.type for item in fields(KvEventsConfig)}
+    known = {item.name: type(item.default).__name__ for item in fields(KvEventsConfig)}
     for key, value in given.items():
         if key not in known:
             raise StartupError(f"unknown key {str(key)[:100]!r}; known are {', '.join(known)}")
-        _check_type(key, value, str(known[key]))
+        _check_type(key, value, known[key])
     config = KvEventsConfig(**{key: value for key, value in given.items() if value is not None})
     _check(config)
     return config

@@ -1,4 +1,4 @@
-"""Starts the publisher of KV events with a scheduler: at once, or when one that stands by takes over.
+"""Starts the publisher of KV events with a scheduler: at once, or when a standby takes over.
 Its packages are imported only where it is turned on."""
 
 import asyncio

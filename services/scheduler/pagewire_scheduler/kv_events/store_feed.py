@@ -1,4 +1,4 @@
-"""Collects what the index of KV stores gains and loses. Nothing is dropped: what finds no room waits,
+"""Collects what the index of KV stores gains and loses. Nothing is dropped: what has no room waits,
 and a store with too much that waits is published anew, name after name."""
 
 from collections.abc import Callable, Sequence

@@ -1,5 +1,5 @@
-"""Turns changes of a cache into vLLM's messages: msgpack of a batch, whose events are maps with their
-type. A block that follows the one before joins its event."""
+"""Turns changes of a cache into vLLM's messages: msgpack of a batch, whose events are maps with
+their type. A block that follows the one before joins its event."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -39,6 +39,7 @@ VALUES: dict[str, Any] = {
     "max_model_len": "auto",
     "hf_overrides": {"a": 1},
     "speculative_config": {"method": "ngram", "num_speculative_tokens": 5},
+    "kv_events_config": {"enable_kv_cache_events": True, "endpoint": "tcp://127.0.0.1:5557"},
     "quantization": "int8",
     "load_format": "safetensors",
     "model_impl": "vllm",
