@@ -7,6 +7,7 @@ At every check the index has to hold the blocks and the tokens of the caches, an
 
 import argparse
 import asyncio
+import itertools
 import random
 import sys
 import tempfile
@@ -18,7 +19,10 @@ from pagewire_scheduler.kv_events.events_config import KvEventsConfig
 from support.kv_events.busy_cell import BusyCell
 from support.kv_events.outside_index import OutsideIndex
 
-CHECK_SECONDS = 10.0
+CHECK_SECONDS = 60.0
+TURNS_BETWEEN = 35
+"""Turns from one restart, or pause of the publisher, to the next."""
+
 EVENTS = ("BlockStored", "BlockRemoved", "AllBlocksCleared")
 
 
@@ -43,6 +47,9 @@ class Followed:
         self.counts: Counter[str] = Counter()
         self.cell = BusyCell(self.config, seed)
         self.index = self._subscribe()
+        faults = (self._crowd, self.restart_subscriber, self.cell.restart)
+        self._faults = itertools.cycle(faults)
+        self._num_turns = 0
 
     def _subscribe(self) -> OutsideIndex:
         endpoints = self.config.listened.values()
@@ -56,13 +63,9 @@ class Followed:
 
     def turn(self) -> None:
         """A turn of the cell; now and then one side starts anew, or the publisher stands still."""
-        draw = self.dice.random()
-        if draw < 0.002:
-            self.restart_subscriber()
-        elif draw < 0.004:
-            self.cell.restart()
-        elif draw < 0.007:
-            self._crowd()
+        self._num_turns += 1
+        if self._num_turns % TURNS_BETWEEN == 0:
+            next(self._faults)()
         self.cell.turn()
         self.index.follow()
 

@@ -110,17 +110,17 @@ class OutsideIndex:
         self.blocks, self.last = {}, sequence
         self._publisher = answers[0][1]
         for chunk in answers[0][2:]:
-            self._apply_events(msgspec.msgpack.decode(chunk))
+            self._apply_events(msgspec.msgpack.decode(chunk), "in snapshots: ")
         return True
 
     def _apply(self, batch: Batch) -> None:
         self.last = batch[0]
         self._apply_events(batch[2])
 
-    def _apply_events(self, payload: list[Any]) -> None:
+    def _apply_events(self, payload: list[Any], where: str = "") -> None:
         rank = payload[2] if len(payload) > 2 else None
         for event in payload[1]:
-            self.counts[event["type"]] += len(event.get("block_hashes", "1"))
+            self.counts[where + event["type"]] += len(event.get("block_hashes", "1"))
             if event["type"] == "AllBlocksCleared":
                 self.blocks.pop((rank, "GPU"), None)
                 continue

@@ -83,6 +83,8 @@ class KvEventFeed:
         """Stop."""
         if self.publisher is not None:
             self.publisher.close()
+        else:
+            self._queue.release()
 
     def flush(self) -> None:
         """Put what has changed since the last call into the queue."""

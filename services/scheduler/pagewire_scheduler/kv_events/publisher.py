@@ -92,11 +92,16 @@ class KvEventPublisher:
 
     def close(self) -> None:
         """Publish what is queued, and end."""
+        if self._queue.is_closed:
+            return
         self._queue.close()
         self._thread.join(STOP_SECONDS)
+        self._meter.turned(is_up=False)
+        if self._thread.is_alive():
+            _logger.warning("KV events: the publisher does not end; its sockets stay open")
+            return
         self._sockets.close()
         self._queue.release()
-        self._meter.turned(is_up=False)
 
     # The thread
 
