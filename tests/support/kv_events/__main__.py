@@ -151,12 +151,36 @@ async def follow(num_events: int, seed: int, check_every: int) -> Counter[str]:
         return followed.counts + Counter({f"cell: {k}": v for k, v in followed.cell.counts.items()})
 
 
+async def cost(num_turns: int, seed: int) -> float:
+    """Return how much longer the scheduler's own thread takes for its turns with events on."""
+    seconds = {True: 0.0, False: 0.0}
+    with tempfile.TemporaryDirectory() as folder:
+        cells = {}
+        for is_on in seconds:
+            endpoint = f"ipc://{folder}/{is_on}"
+            config = KvEventsConfig(enable_kv_cache_events=True, endpoint=endpoint, stores=False)
+            cells[is_on] = BusyCell(config, seed, is_noting=is_on)
+        for _ in range(num_turns // 20):
+            for is_on, cell in cells.items():
+                began_at = time.thread_time()
+                for _ in range(20):
+                    cell.turn()
+                seconds[is_on] += time.thread_time() - began_at
+        for cell in cells.values():
+            cell.feed.close()
+    return seconds[True] / seconds[False]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--check-every", type=int, default=50, help="turns")
+    parser.add_argument("--cost", type=int, default=0, help="turns to take the time of, instead")
     given = parser.parse_args()
+    if given.cost:
+        print(f"a turn takes {asyncio.run(cost(given.cost, given.seed)):.2f} times as long")
+        return
     began_at = time.process_time()
     counts = asyncio.run(follow(given.events, given.seed, given.check_every))
     for name, number in sorted(counts.items()):

@@ -49,8 +49,11 @@ def worker_info(number: int, num_blocks: int) -> WorkerInfo:
 class BusyCell:
     """A core, its feed and the work that they get; to be made on an event loop."""
 
-    def __init__(self, config: KvEventsConfig, seed: int, num_workers: int = 3) -> None:
+    def __init__(
+        self, config: KvEventsConfig, seed: int, num_workers: int = 3, *, is_noting: bool = True
+    ) -> None:
         self.config = config
+        self._is_noting = is_noting
         self.random = random.Random(seed)
         self.infos = {n: worker_info(n, 96) for n in range(1, num_workers + 1)}
         self.counts: Counter[str] = Counter()
@@ -62,7 +65,7 @@ class BusyCell:
 
     def start(self, infos: dict[int, WorkerInfo]) -> None:
         """Start a scheduler, to which the workers attach with what they have."""
-        settings = CoreSettings(generation=3, notes_cache_changes=True)
+        settings = CoreSettings(generation=3, notes_cache_changes=self._is_noting)
         self.driven = DrivenCore(settings, lambda: 0.0, {})
         self.core = self.driven.core
         self.core.attach_frontend(FRONTEND, [], is_same_generation=False)
