@@ -1,6 +1,11 @@
 """The publisher's sockets: replays, snapshots, heartbeats, bounds and keys."""
 
+import re
+import select
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -235,6 +240,22 @@ def test_what_is_queued_is_published_before_the_end(scene):
     while subscriber.poll(200):
         hashes.add(decoder.decode(subscriber.recv_multipart()[2]).events[0].block_hashes[0])
     assert {*range(2, 30)} <= hashes
+
+
+def test_the_example_of_the_page_follows(scene):
+    page = (Path(__file__).parents[4] / "docs" / "kv-events.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    made = scene(endpoint="tcp://127.0.0.1:0", snapshot_endpoint="")
+    code = code.replace("tcp://127.0.0.1:5557", made.publisher.endpoints["endpoint"])
+    given = [sys.executable, "-c", code]
+    with subprocess.Popen(given, stdout=subprocess.PIPE, text=True) as example:
+        try:
+            while not select.select([example.stdout], [], [], 0.02)[0]:
+                made.put(batch(stored(1), stored(2)))
+            line = example.stdout.readline()
+        finally:
+            example.kill()
+    assert line.endswith("b'kv@a@m' {(0, 'GPU'): 2}\n")
 
 
 def keys(folder, *names):
