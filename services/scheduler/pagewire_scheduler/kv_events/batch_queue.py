@@ -27,6 +27,7 @@ class CacheBatch:
         num_dropped: Batches of any instance that were dropped just before it; their sequence
             numbers stay unused, so that subscribers see a gap.
         contents: All that the instance has after the batch, where batches of it were dropped.
+        is_lagging: Whether batches of any instance are missing, which later ones make up for.
     """
 
     instance: CacheInstance
@@ -34,6 +35,7 @@ class CacheBatch:
     timestamp: float
     num_dropped: int = 0
     contents: Mapping[BlockName, BlockContent] | None = None
+    is_lagging: bool = False
 
     @property
     def num_bytes(self) -> int:

@@ -89,15 +89,13 @@ class KvEventFeed:
     def flush(self) -> None:
         """Put what has changed since the last call into the queue."""
         self._note_attaches()
-        self._departed = [one for one in self._departed if not self._put(one, [CLEARED])]
+        while self._departed and self._put(self._departed[0], [CLEARED]):
+            del self._departed[0]
         for one in self._attached.values():
             if one.changes.changes or one.is_behind:
                 self._send(one, one.changes.take())
-        if self.publisher is not None:
-            behind = any(one.is_behind for one in self._attached.values())
-            self.publisher.is_stale = behind or bool(self._departed)
-            if self.stores is not None:
-                self.stores.flush(self._put)
+        if self.publisher is not None and self.stores is not None:
+            self.stores.flush(self._put)
 
     def rank_of(self, worker_id: bytes) -> int | None:
         """Return the rank under which an attached worker is published."""
@@ -161,9 +159,8 @@ class KvEventFeed:
             is_last = start + MAX_BATCH_CHANGES >= len(changes)
             # All it has is said with the last part, when nothing is missing any more.
             contents = one.changes.contents.copy() if one.is_behind and is_last else None
-            if self._put(one.instance, part, contents):
-                one.is_behind = one.is_behind and not is_last
-            else:
+            one.is_behind = one.is_behind and not is_last
+            if not self._put(one.instance, part, contents):
                 self._num_dropped += 1
                 self._meter.dropped()
                 one.is_behind = True
@@ -183,6 +180,7 @@ class KvEventFeed:
             timestamp=time.time(),
             num_dropped=self._num_dropped,
             contents=contents,
+            is_lagging=any(one.is_behind for one in self._attached.values()),
         )
         is_in = self._queue.put(batch)
         if is_in:

@@ -55,14 +55,11 @@ class KvEventPublisher:
 
     Attributes:
         publisher_id: 16 bytes, others after every start.
-        is_stale: Set by the event loop while batches are missing from the mirror: no snapshot is
-            made.
     """
 
     def __init__(self, config: KvEventsConfig, queue: BatchQueue) -> None:
         """Open the sockets and start. Raises StartupError naming what cannot be opened."""
         self.publisher_id = uuid.uuid4().bytes
-        self.is_stale = False
         self._config = config
         self._queue = queue
         self._sockets = EventSockets(config)
@@ -75,6 +72,7 @@ class KvEventPublisher:
         self._past_bytes = 0
         self._beat_at = time.monotonic() + HEARTBEAT_SECONDS
         self._snapshot_at = 0.0
+        self._is_lagging = False
         self._heart_topic = config.topic.partition("{")[0].encode()
         self._thread = threading.Thread(target=self._run, name="kv-events", daemon=True)
         self._thread.start()
@@ -110,7 +108,6 @@ class KvEventPublisher:
             self._serve()
         except Exception:
             _logger.exception("KV events: the publisher has failed; no more events are published")
-            self.is_stale = True
             self._meter.turned(is_up=False)
 
     def _serve(self) -> None:
@@ -144,6 +141,7 @@ class KvEventPublisher:
 
     def _publish(self, batch: CacheBatch) -> None:
         self._sequence += batch.num_dropped
+        self._is_lagging = batch.is_lagging
         if batch.instance.medium == STORE and CLEARED in batch.changes:
             self._remove_names(batch)
         kinds = Counter(change.kind.value for change in batch.changes)
@@ -232,7 +230,7 @@ class KvEventPublisher:
 
     def _snapshot(self) -> list[bytes] | None:
         """Return the chunks of a snapshot; None when none can be had now."""
-        if self.is_stale or len(self._mirror) > self._config.snapshot_max_blocks:
+        if self._is_lagging or len(self._mirror) > self._config.snapshot_max_blocks:
             return None
         chunks, num_bytes = [], 0
         for chunk in self._chunks():

@@ -149,12 +149,11 @@ def test_an_empty_publisher_has_a_snapshot_too(scene):
     assert (number(sequence), len(publisher)) == (-1, 16)
 
 
-@pytest.mark.parametrize("why", ["stale", "blocks", "bytes"])
+@pytest.mark.parametrize("why", ["lagging", "blocks", "bytes"])
 def test_a_snapshot_that_cannot_be_had_is_refused(scene, why):
     limits = {"blocks": {"snapshot_max_blocks": 1}, "bytes": {"snapshot_max_response_bytes": 1}}
     made = scene(**limits.get(why, {}))
-    made.publisher.is_stale = why == "stale"
-    made.put(batch(stored(1), stored(2)))
+    made.put(batch(stored(1), stored(2), is_lagging=why == "lagging"))
     ((_, sequence, publisher),) = made.ask("snapshot", b"snapshot")
     assert (number(sequence), publisher) == (-2, made.publisher.publisher_id)
 
