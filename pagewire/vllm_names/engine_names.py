@@ -42,7 +42,7 @@ MEMORY: Final = (
     ForeignName(
         name="kv_events_config",
         here="kv_events_config",
-        text="a JSON object or a dict; needs pagewire[events]; see docs/kv-events.md",
+        text="a JSON object or a dict; needs pagewire[events]; see docs/operations/kv-events.md",
         meanings={"none": "", "{}": ""},
         convert=json_text,
     ),

@@ -150,7 +150,13 @@ async def _serve_term(config: SchedulerConfig, context: ProcessContext, *, is_pa
     happened. Nothing of the cell's state outlives a term."""
     loop = create_loop(config)
     standby = CellStandby(loop, is_paired=is_paired)
-    events = start_kv_events(config, loop, is_standing_by=is_paired)
+    events = start_kv_events(
+        parse_kv_events(config.kv_events_config),
+        loop,
+        is_insecure=config.insecure,
+        is_caching=config.enable_prefix_caching,
+        is_standing_by=is_paired,
+    )
     server = await start(config, loop, standby)
     context.status.report("listening", address=str(server.address))
     detail = "standing by" if is_paired else f"generation {loop.generation.number}"

@@ -79,7 +79,7 @@ def kv_events_text(text: str) -> str:
 
 
 def parse_kv_events(text: str) -> KvEventsConfig:
-    """Return the configuration in a JSON object; "" is none. Raises StartupError naming the key."""
+    """Return the configuration in a JSON object, or in "". Raises StartupError naming the key."""
     if not text.strip():
         return KvEventsConfig()
     try:

@@ -5,8 +5,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from pagewire_scheduler.config import SchedulerConfig
-from pagewire_scheduler.kv_events.events_config import check_reach, parse_kv_events
+from pagewire_scheduler.kv_events.events_config import KvEventsConfig, check_reach
 from pagewire_scheduler.links.loop import StepLoop
 from pagewire_scheduler.links.standby_service import CellStandby
 from pagewire_shared.errors import StartupError
@@ -38,22 +37,29 @@ class KvEventService:
 
 
 def start_kv_events(
-    config: SchedulerConfig, loop: StepLoop, *, is_standing_by: bool = False
+    events: KvEventsConfig,
+    loop: StepLoop,
+    *,
+    is_insecure: bool,
+    is_caching: bool,
+    is_standing_by: bool = False,
 ) -> KvEventService:
     """Return the publisher that the settings ask for, which listens unless it stands by.
+
+    Args:
+        is_insecure: The process may listen in the clear on addresses that others reach.
 
     Raises:
         StartupError: An endpoint cannot or must not be listened on, or a package is missing.
     """
-    events = parse_kv_events(config.kv_events_config)
     if not events.is_on:
         return KvEventService(None)
-    if not config.enable_prefix_caching:
+    if not is_caching:
         raise StartupError(
             "--kv-events-config: there are no events with --no-enable-prefix-caching",
             field="kv_events_config",
         )
-    open_ones = check_reach(events, is_insecure=config.insecure)
+    open_ones = check_reach(events, is_insecure=is_insecure)
     try:
         from pagewire_scheduler.kv_events.feed import KvEventFeed
     except ModuleNotFoundError as error:

@@ -6,7 +6,6 @@ import sys
 import pytest
 
 from pagewire.config import config_from_keywords
-from pagewire_scheduler.config import SchedulerConfig
 from pagewire_scheduler.kv_events.events_config import check_reach, is_bound, parse_kv_events
 from pagewire_scheduler.kv_events.start import start_kv_events
 from pagewire_shared.errors import StartupError
@@ -99,10 +98,9 @@ def test_without_the_packages_one_line_names_the_extra(monkeypatch):
     with pytest.raises(
         StartupError, match=r"zmq is not installed; pip install 'pagewire\[events\]'"
     ):
-        start_kv_events(SchedulerConfig(kv_events_config=ON), None)
+        start_kv_events(parse_kv_events(ON), None, is_insecure=False, is_caching=True)
 
 
 def test_without_prefix_caching_there_is_nothing_to_publish():
-    config = SchedulerConfig(kv_events_config=ON, enable_prefix_caching=False)
     with pytest.raises(StartupError, match="no-enable-prefix-caching"):
-        start_kv_events(config, None)
+        start_kv_events(parse_kv_events(ON), None, is_insecure=False, is_caching=False)

@@ -242,7 +242,7 @@ def test_what_is_queued_is_published_before_the_end(scene):
 
 
 def test_the_example_of_the_page_follows(scene):
-    page = (Path(__file__).parents[4] / "docs" / "kv-events.md").read_text()
+    page = (Path(__file__).parents[4] / "docs" / "operations" / "kv-events.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     made = scene(endpoint="tcp://127.0.0.1:0", snapshot_endpoint="")
     code = code.replace("tcp://127.0.0.1:5557", made.publisher.endpoints["endpoint"])

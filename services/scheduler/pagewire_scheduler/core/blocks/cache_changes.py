@@ -40,7 +40,7 @@ class ChangeKind(enum.Enum):
 
 
 class CacheChange(NamedTuple):
-    """One change; `content` is None for CLEARED alone."""
+    """One change; CLEARED alone has no `content`."""
 
     kind: ChangeKind
     content: BlockContent | None = None
