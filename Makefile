@@ -142,6 +142,12 @@ SEEDS ?= 1000
 simulate: $(STAMP) ## random histories of a whole cell, SEEDS=n of them
 	cd tests && ../$(BIN)/python -m simulation.run --seeds $(SEEDS)
 
+FAULTS ?= 200
+SEED ?= 1
+FLAVOUR ?= plain
+chaos: test-setup ## FAULTS=n faults into every process and link of a deployment, drawn by SEED
+	cd tests && ../$(BIN)/python -m chaos --faults $(FAULTS) --seed $(SEED) --flavour $(FLAVOUR)
+
 mutants: $(STAMP) ## plant bugs one by one; the simulation and the tests of kernels must find each
 	cd tests && ../$(BIN)/python -m simulation.mutants
 	cd tests && ../$(BIN)/python -m support.poison.hunt

@@ -8,7 +8,8 @@ the others take longer is what tokens cost, the rest is the request. The cell is
 (`fake_cell.py`: one token per stream and step, no model); frontend, sockets, gRPC and readers are
 real. `--slow N` adds N readers that take one byte a second and shows what the others notice.
 `--traced N` compares instead, N times in turns, a frontend that sends traces of `--ratio` of its
-requests with one that sends none.
+requests with one that sends none. `--kept N` compares streams that outlive their connection with
+those that do not.
 Results are in docs/performance.md.
 """
 
@@ -41,6 +42,7 @@ from pagewire_protos.frontend.v1 import inference_pb2_grpc
 HERE = Path(__file__).parent
 NAME = BUILTIN_NAME
 START_SECONDS = 30
+KEPT = "x-pagewire-on-disconnect: continue"
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -106,7 +108,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--traced", type=int, default=0, help="pairs with and without traces")
     parser.add_argument("--ratio", type=float, default=0.1, help="share of requests with a trace")
+    parser.add_argument("--kept", type=int, default=0, help="pairs of streams, kept and not")
     arguments = parser.parse_args()
+    if arguments.kept:
+        compare_kept(arguments)
+        return
     if arguments.traced:
         compare_traced(arguments)
         return
@@ -155,6 +161,24 @@ def compare_traced(arguments: argparse.Namespace) -> None:
             f" that without, {len(ratios)} pairs of {arguments.streams} streams with"
             f" {arguments.tokens} tokens, {num_sent()} batches sent"
         )
+
+
+def compare_kept(arguments: argparse.Namespace) -> None:
+    """Print the ratios of CPU with kept streams to that without, and their 95 % bounds."""
+    tokens, requests = [], []
+    with frontend(arguments.step_ms, "--stream-journal-bytes", "1GiB") as (process, http, _):
+        for number in range(-1, arguments.kept):
+            found = {}
+            for header in ("", KEPT) if number % 2 else (KEPT, ""):
+                measure = partial(measure_sse, arguments, process.pid, http, 0, header=header)
+                found[header] = cost(arguments, measure)
+            # What is done for the first time is not measured.
+            if number >= 0:
+                tokens.append(found[KEPT].per_token / found[""].per_token)
+                requests.append(found[KEPT].per_request / found[""].per_request)
+    for name, ratios in (("token", tokens), ("request", requests)):
+        mean, bound = mean_with_bound(ratios)
+        print(f"kept streams: CPU of a {name} {mean:.3f} +- {bound:.3f} of that of others")
 
 
 @contextlib.contextmanager
@@ -216,7 +240,12 @@ def frontend(step_ms: float, *flags: str) -> Iterator[tuple["subprocess.Popen[by
 
 
 def measure_sse(
-    arguments: argparse.Namespace, pid: int, port: int, num_slow: int, num_tokens: int
+    arguments: argparse.Namespace,
+    pid: int,
+    port: int,
+    num_slow: int,
+    num_tokens: int,
+    header: str = "",
 ) -> Measured:
     address = ("127.0.0.1", port)
     body = json.dumps(
@@ -232,7 +261,7 @@ def measure_sse(
     path = "/v1/chat/completions"
     slow = [post(address, path, body, is_slow=True) for _ in range(num_slow)]
     before, began = cpu_seconds(pid), time.monotonic()
-    fast = [post(address, path, body) for _ in range(arguments.streams)]
+    fast = [post(address, path, body, header=header) for _ in range(arguments.streams)]
     read_all([*fast, *slow], 120)
     wall = time.monotonic() - began
     cpu = cpu_seconds(pid) - before

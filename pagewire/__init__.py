@@ -7,8 +7,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pagewire.client.blocking_client import Client as Client
     from pagewire.client.client import AsyncClient as AsyncClient
-    from pagewire.client.client import Client as Client
     from pagewire.client.embeddings import EmbeddingOutput as EmbeddingOutput
     from pagewire.client.embeddings import EmbeddingRequestOutput as EmbeddingRequestOutput
     from pagewire.client.embeddings import Embeddings as Embeddings
@@ -48,7 +48,7 @@ _EXPORTS = {
     "BeamSearchOutput": "pagewire.offline.beam_search",
     "BeamSearchParams": "pagewire.offline.beam_search",
     "BeamSearchSequence": "pagewire.offline.beam_search",
-    "Client": "pagewire.client.client",
+    "Client": "pagewire.client.blocking_client",
     "CompletionOutput": "pagewire.offline.outputs",
     "EmbeddingOutput": "pagewire.client.embeddings",
     "EmbeddingRequestOutput": "pagewire.client.embeddings",

@@ -36,8 +36,10 @@ class Reader:
         return DONE in self.tail
 
 
-def post(address: tuple[str, int], path: str, body: bytes, *, is_slow: bool = False) -> Reader:
-    """Open a connection and send a request on it."""
+def post(
+    address: tuple[str, int], path: str, body: bytes, *, header: str = "", is_slow: bool = False
+) -> Reader:
+    """Open a connection and send a request on it; `header` is one more of its own."""
     connection = socket.socket()
     if is_slow:
         # Before connecting: the window offered depends on it.
@@ -45,8 +47,9 @@ def post(address: tuple[str, int], path: str, body: bytes, *, is_slow: bool = Fa
     connection.connect(address)
     head = (
         f"POST {path} HTTP/1.1\r\nhost: {address[0]}\r\ncontent-type: application/json\r\n"
-        f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        f"content-length: {len(body)}\r\nconnection: close\r\n"
     )
+    head += f"{header}\r\n\r\n" if header else "\r\n"
     connection.sendall(head.encode() + body)
     connection.setblocking(False)
     return Reader(connection, is_slow)

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 from pagewire.cli.commands import EXIT_FAILED, choose_action
 from pagewire.cli.progress import StartProgress
-from pagewire.client.client import Client
+from pagewire.client.blocking_client import Client
 from pagewire.config import ServeConfig
 from pagewire.demo.kill import KillReport, run_kill
 from pagewire.local.cluster import LocalCluster

@@ -9,7 +9,7 @@ from typing import Any
 from pagewire.cli.progress import StartProgress
 from pagewire.cli.running_server import running_server
 from pagewire.cli.settings import quiet
-from pagewire.client.client import Client
+from pagewire.client.blocking_client import Client
 from pagewire.client.endpoint import grpc_address
 from pagewire.config import ServeConfig, integer
 from pagewire.local.cluster import LocalCluster

@@ -4,7 +4,7 @@ import sys
 from dataclasses import fields
 from typing import Any, Final
 
-from pagewire.client.client import Client
+from pagewire.client.blocking_client import Client
 from pagewire.client.endpoint import grpc_address
 from pagewire.config import ServeConfig
 from pagewire_shared.errors import PagewireError, UnavailableError

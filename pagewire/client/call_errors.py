@@ -7,12 +7,17 @@ from pagewire_shared.errors import DeadlineError, PagewireError, UnavailableErro
 from pagewire_shared.rpc.errors import ERROR_METADATA_KEY, from_rpc_error
 
 
+def has_server_error(error: grpc.aio.AioRpcError) -> bool:
+    """Return whether the server has said what is wrong."""
+    return any(key == ERROR_METADATA_KEY for key, _ in error.trailing_metadata() or ())
+
+
 def call_error(error: grpc.aio.AioRpcError, address: str) -> PagewireError:
     """Return the exception of a failed call to `address`.
 
     An error of the server has its own words. Other errors come from the library.
     """
-    if any(key == ERROR_METADATA_KEY for key, _ in error.trailing_metadata() or ()):
+    if has_server_error(error):
         return from_rpc_error(error)
     match error.code():
         case grpc.StatusCode.UNAVAILABLE:

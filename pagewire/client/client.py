@@ -1,10 +1,11 @@
-"""Clients of the public gRPC API: AsyncClient for event loops, Client for blocking calls.
+"""The client of the public gRPC API for event loops.
 
 Errors arrive as the exceptions of pagewire_shared.errors. The server tokenizes and detokenizes.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Self, Unpack
 
 import grpc.aio
@@ -25,7 +26,6 @@ from pagewire.client.client_convert import (
 )
 from pagewire.client.embeddings import Embeddings
 from pagewire.client.events import Event, Message, ModelInfo
-from pagewire.client.loop_thread import LoopThread, shared_loop_thread
 from pagewire.client.pooling import (
     Classifications,
     PooledOutputs,
@@ -37,6 +37,7 @@ from pagewire.client.pooling import (
     score_request,
     scores_from_message,
 )
+from pagewire.client.resumed_calls import ResumedCall
 from pagewire.client.target import parse_target
 from pagewire_protos.frontend.v1 import batch_pb2_grpc, inference_pb2, inference_pb2_grpc
 from pagewire_shared.errors import UnavailableError
@@ -54,6 +55,10 @@ class AsyncClient:
         api_key: Key for servers that require one.
         ca_file: Authorities of the server's certificate, in PEM; None for those of
             PAGEWIRE_SERVER_CA, else for public ones.
+        resume_seconds: How long a Chat or Complete call may break, without a message in between,
+            and is read on by itself, from any frontend behind the address; 0 for not at all. The
+            server computes each such call once, and goes on with it for a while when its client
+            leaves: ending an iteration early does not end the request at once.
     """
 
     def __init__(
@@ -63,11 +68,13 @@ class AsyncClient:
         timeout_seconds: float | None = None,
         api_key: str | None = None,
         ca_file: str | None = None,
+        resume_seconds: float = 0.0,
     ) -> None:
         target = parse_target(address, setting="address")
         self.address = str(target)
         self._timeout = timeout_seconds
-        self._metadata = None if api_key is None else (("authorization", f"Bearer {api_key}"),)
+        self._metadata = () if api_key is None else (("authorization", f"Bearer {api_key}"),)
+        self._resume_seconds = resume_seconds
         self._channel = open_channel(target, ca_file)
         self._stub = inference_pb2_grpc.InferenceServiceStub(self._channel)
         self._batches = batch_pb2_grpc.BatchServiceStub(self._channel)
@@ -120,8 +127,7 @@ class AsyncClient:
         request = complete_request(
             prompt, sampling, model, add_special_tokens, echo, final_only, priority
         )
-        call = self._stub.Complete(request, timeout=self._timeout, metadata=self._metadata)
-        return _events(call, self.address)
+        return self._stream(self._stub.Complete, request)
 
     def chat(
         self,
@@ -135,8 +141,7 @@ class AsyncClient:
         pagewire.client.tool_convert joins the pieces of calls.
         """
         request = chat_request(messages, sampling, options)
-        call = self._stub.Chat(request, timeout=self._timeout, metadata=self._metadata)
-        return _events(call, self.address)
+        return self._stream(self._stub.Chat, request)
 
     async def batch(self, requests: Sequence[BatchRequest]) -> AsyncIterator[BatchPart]:
         """Ask for whole answers to 1 to 256 requests in one call; yield them as they are complete.
@@ -254,6 +259,19 @@ class AsyncClient:
         response = await self._call(self._stub.Detokenize, request)
         return str(response.text)
 
+    def _stream(self, method: Any, request: Any) -> AsyncIterator[Event]:
+        if not self._resume_seconds:
+            call = method(request, timeout=self._timeout, metadata=self._metadata)
+            return _events(call, self.address)
+        return ResumedCall(
+            begin=partial(method, request),
+            resume=self._stub.Resume,
+            address=self.address,
+            metadata=self._metadata,
+            timeout_seconds=self._timeout,
+            patience_seconds=self._resume_seconds,
+        ).events()
+
     async def _call(self, method: Any, request: Any) -> Any:
         try:
             return await method(request, timeout=self._timeout, metadata=self._metadata)
@@ -269,130 +287,3 @@ async def _events(call: Any, address: str) -> AsyncIterator[Event]:
         raise call_error(error, address) from None
     finally:
         call.cancel()  # has no effect on a call that ended
-
-
-class Client:
-    """AsyncClient with blocking calls, for code without an event loop or beside a running one.
-
-    Args:
-        address, timeout_seconds, api_key, ca_file: As those of AsyncClient.
-    """
-
-    def __init__(
-        self,
-        address: str,
-        *,
-        timeout_seconds: float | None = None,
-        api_key: str | None = None,
-        ca_file: str | None = None,
-    ) -> None:
-        self._loop: LoopThread = shared_loop_thread()
-
-        async def connect() -> AsyncClient:
-            return AsyncClient(
-                address, timeout_seconds=timeout_seconds, api_key=api_key, ca_file=ca_file
-            )
-
-        self._client = self._loop.run(connect())
-
-    def close(self) -> None:
-        """End the connection and every open call."""
-        self._loop.run(self._client.close())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def wait_connected(self, timeout_seconds: float) -> None:
-        """Return once the server was reached. Raises UnavailableError after the timeout."""
-        self._loop.run(self._client.wait_connected(timeout_seconds))
-
-    def complete(
-        self,
-        prompt: str | Sequence[int],
-        sampling: Sampling = None,
-        *,
-        model: str | None = None,
-        add_special_tokens: bool = True,
-        echo: bool = False,
-        final_only: bool = False,
-    ) -> Iterator[Event]:
-        """As AsyncClient.complete; closing the iterator cancels the request."""
-        return self._loop.iterate(
-            lambda: self._client.complete(
-                prompt,
-                sampling,
-                model=model,
-                add_special_tokens=add_special_tokens,
-                echo=echo,
-                final_only=final_only,
-            )
-        )
-
-    def chat(
-        self,
-        messages: Sequence[Turn],
-        sampling: Sampling = None,
-        **options: Unpack[ChatOptions],
-    ) -> Iterator[Event]:
-        """As AsyncClient.chat; closing the iterator cancels the request."""
-        return self._loop.iterate(lambda: self._client.chat(messages, sampling, **options))
-
-    def embed(
-        self,
-        inputs: EmbedInput | Sequence[EmbedInput],
-        pooling: PoolingParams | None = None,
-        *,
-        model: str | None = None,
-        add_special_tokens: bool = True,
-    ) -> Embeddings:
-        """As AsyncClient.embed."""
-        return self._loop.run(
-            self._client.embed(inputs, pooling, model=model, add_special_tokens=add_special_tokens)
-        )
-
-    def score(
-        self, queries: str | Sequence[str], documents: str | Sequence[str], **options: Any
-    ) -> Scores:
-        """As AsyncClient.score."""
-        return self._loop.run(self._client.score(queries, documents, **options))
-
-    def classify(
-        self, inputs: EmbedInput | Sequence[EmbedInput], **options: Any
-    ) -> Classifications:
-        """As AsyncClient.classify."""
-        return self._loop.run(self._client.classify(inputs, **options))
-
-    def pool(self, inputs: EmbedInput | Sequence[EmbedInput], **options: Any) -> PooledOutputs:
-        """As AsyncClient.pool."""
-        return self._loop.run(self._client.pool(inputs, **options))
-
-    def list_models(self) -> list[ModelInfo]:
-        """Return the models that the server lists."""
-        return self._loop.run(self._client.list_models())
-
-    def tokenize(
-        self,
-        text: str | Sequence[Turn],
-        *,
-        model: str | None = None,
-        add_special_tokens: bool = True,
-    ) -> list[int]:
-        """Return the token ids of a text or of a rendered conversation."""
-        return self._loop.run(
-            self._client.tokenize(text, model=model, add_special_tokens=add_special_tokens)
-        )
-
-    def detokenize(
-        self,
-        token_ids: Sequence[int],
-        *,
-        model: str | None = None,
-        skip_special_tokens: bool = False,
-    ) -> str:
-        """Return the text of token ids."""
-        return self._loop.run(
-            self._client.detokenize(token_ids, model=model, skip_special_tokens=skip_special_tokens)
-        )

@@ -259,6 +259,7 @@ def event_from_message(
                 tuple(opened.prompt_token_ids),
                 opened.seed,
                 opened.echo if opened.HasField("echo") else None,
+                opened.stream_id,
             )
         case "closed":
             return _closed(message.closed)

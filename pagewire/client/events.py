@@ -51,13 +51,19 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The request was accepted: always the first event; `echo` only if requested."""
+    """The request was accepted: always the first event.
+
+    Attributes:
+        echo: The text before the answer; only if requested.
+        stream_id: Name of a stream that outlives its connection; empty for another.
+    """
 
     request_id: str
     model: str
     prompt_token_ids: tuple[int, ...]
     seed: int
     echo: str | None = None
+    stream_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
-from pagewire.client.client import Client
+from pagewire.client.blocking_client import Client
 from pagewire.client.events import Closed, Delta, Event, Finished
 from pagewire_shared.errors import UnavailableError
 

@@ -7,6 +7,8 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator, Coroutine
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,6 @@ from pagewire_frontend.http.responses.local import LocalResponses
 from pagewire_frontend.http.responses.store import StoreLimits
 from pagewire_frontend.http.server.metrics import MetricsMiddleware
 from pagewire_frontend.http.server.server import HttpServer
-from pagewire_frontend.http.takeovers import Takeovers, TakeoverTools
 from pagewire_frontend.message.formats import parse_formats
 from pagewire_frontend.metrics import requests as metrics
 from pagewire_frontend.metrics.adapters import note_load, show_adapters
@@ -49,6 +50,7 @@ from pagewire_frontend.scheduler.link import LinkSettings
 from pagewire_frontend.scheduler.pool import SchedulerPool
 from pagewire_frontend.scheduler.sleep_link import SleepCalls
 from pagewire_frontend.session.journal import Journal
+from pagewire_frontend.takeover_start import make_takeovers
 from pagewire_frontend.trace_start import make_traces
 from pagewire_shared.identity.ids import mint_id
 from pagewire_shared.identity.model_files import find_files
@@ -96,7 +98,8 @@ async def serve(config: FrontendConfig, context: ProcessContext) -> None:
                 _servers(config, engine, pool, members, responses, streams) as (rpc, http),
                 _watching(watch),
             ):
-                await _serve_until_stopped(config, context, attached, engine, pool, rpc, http)
+                service = _Service(engine=engine, pool=pool, streams=streams, rpc=rpc, http=http)
+                await _serve_until_stopped(config, context, attached, service)
     finally:
         streams.close()
         responses.close()
@@ -151,15 +154,29 @@ def _make_streams(config: FrontendConfig, tag: str) -> LocalStreams:
     return LocalStreams(tag, limits)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Service:
+    """What a frontend serves with, and what ends when it stops."""
+
+    engine: Engine
+    pool: SchedulerPool
+    streams: LocalStreams
+    rpc: RpcServer
+    http: HttpServer | None
+
+    def give_up(self) -> None:
+        """End what is still open with an error; other frontends may go on with it."""
+        self.streams.expect_end()
+        self.engine.give_up()
+
+
 async def _serve_until_stopped(
     config: FrontendConfig,
     context: ProcessContext,
     attached: "asyncio.Task[None]",
-    engine: Engine,
-    pool: SchedulerPool,
-    rpc: RpcServer,
-    http: HttpServer | None,
+    service: _Service,
 ) -> None:
+    engine, pool, rpc, http = service.engine, service.pool, service.rpc, service.http
     context.status.report(
         "listening",
         address=str(rpc.address),
@@ -180,18 +197,18 @@ async def _serve_until_stopped(
         tasks = [await stack.enter_async_context(_running(work)) for work in works]
         await _until_stopped(context, [attached, *tasks])
         context.status.report("draining")
-        await _drain(config.drain_seconds, engine, rpc, http)
+        await _drain(config.drain_seconds, service)
         context.status.report("stopping")
 
 
-async def _drain(seconds: float, engine: Engine, rpc: RpcServer, http: HttpServer | None) -> None:
+async def _drain(seconds: float, service: _Service) -> None:
     """Take nothing new, and let open requests go on for `seconds`; the rest then ends with an
     error."""
-    engine.drain()
-    late = asyncio.get_running_loop().call_later(seconds, engine.give_up)
-    ends = [rpc.stop(seconds + FAREWELL_SECONDS)]
-    if http is not None:
-        ends.append(http.stop())
+    service.engine.drain()
+    late = asyncio.get_running_loop().call_later(seconds, service.give_up)
+    ends = [service.rpc.stop(seconds + FAREWELL_SECONDS)]
+    if service.http is not None:
+        ends.append(service.http.stop())
     await asyncio.gather(*ends)
     late.cancel()
 
@@ -291,15 +308,6 @@ def _interceptors(keys: ApiKeys) -> list[grpc.aio.ServerInterceptor]:
     return [counter, KeyInterceptor(keys)] if keys.are_required else [counter]
 
 
-def _kept_answers(
-    engine: Engine, group: Group, streams: LocalStreams, bodies: Bodies, keys: ApiKeys
-) -> Streams:
-    """Return what makes streaming responses, once those of lost frontends can be made again."""
-    tools = TakeoverTools(engine, bodies, keys, group.recipes)
-    group.held.take_over = Takeovers(tools, streams).begin
-    return Streams(streams, KeyedStreams(streams, group.streams, group.keys), group.recipes)
-
-
 @contextlib.asynccontextmanager
 async def _servers(
     config: FrontendConfig,
@@ -312,7 +320,9 @@ async def _servers(
     http, grpc_port = None, GrpcPort()
     bodies, keys, tls = Bodies(config.max_body_size), _api_keys(config), public_tls(config)
     adapters = AdapterCalls(engine.models.adapters, allowed_paths(config), group.peers)
+    group.held.take_over = make_takeovers(engine, streams, group.recipes, bodies, keys).begin
     if config.http:
+        keyed = KeyedStreams(streams, group.streams, group.keys)
         app = make_app(
             engine,
             responses,
@@ -320,25 +330,19 @@ async def _servers(
             access=_access(config, keys),
             exposition=group.metrics.exposition,
             directory=group.responses,
-            streams=_kept_answers(engine, group, streams, bodies, keys),
+            streams=Streams(streams, keyed, group.recipes),
             kept_streams=group.streams,
             grpc_port=grpc_port,
             adapters=adapters,
             sleep_calls=SleepCalls(pool),
         )
         http = _http_server(config, app, tls)
+    kept = CallStreams(streams, group.streams, group.keys, group.recipes)
+    register = partial(grpc_service.register, peers=group.peers, stall_seconds=config.stall_seconds)
     try:
         rpc = await start_server(
             config.grpc_address,
-            lambda server: grpc_service.register(
-                server,
-                engine,
-                pool,
-                adapters,
-                CallStreams(streams, group.streams, group.keys),
-                peers=group.peers,
-                stall_seconds=config.stall_seconds,
-            ),
+            lambda server: register(server, engine, pool, adapters, kept),
             grpc_service.SERVICE_NAMES,
             setting=grpc_setting(config),
             is_port_shared=config.shared_ports,

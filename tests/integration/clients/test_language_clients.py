@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pagewire.client.client import Client
+from pagewire.client.blocking_client import Client
 from pagewire.client.events import Delta, Finished
 from pagewire.models import BUILTIN_FOLDER, BUILTIN_NAME
 from support.cells.clusters import Cluster, start_cluster

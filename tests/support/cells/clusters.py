@@ -63,8 +63,13 @@ class Cluster:
 MakeCluster = Callable[..., Cluster]
 
 
-def start_cluster(checkpoint: Path, **settings: Any) -> Cluster:
-    """Start a deployment and wait until it is ready."""
+def start_cluster(
+    checkpoint: Path,
+    *,
+    before_start: Callable[[LocalCluster], None] = lambda _: None,
+    **settings: Any,
+) -> Cluster:
+    """Start a deployment and wait until it is ready; `before_start` may change its plan."""
     notices: list[Notice] = []
     reactions: list[Callable[[Notice], None]] = []
 
@@ -77,6 +82,7 @@ def start_cluster(checkpoint: Path, **settings: Any) -> Cluster:
     config = config_from_keywords({**TINY, **wanted, **settings}, {}).config
     local = LocalCluster(config, observer=observe)
     try:
+        before_start(local)
         local.start()
         local.wait_ready(READY_SECONDS)
     except BaseException:

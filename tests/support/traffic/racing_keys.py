@@ -5,6 +5,9 @@
 Half of the pairs are streams. Every request has a connection of its own, so that the kernel spreads
 them over the frontends. One generation and equal answers are right, for each pair.
 
+With --kill-every a frontend is killed every few seconds during the race, and requests without an
+answer are sent again; equal answers are right, and one generation for each pair.
+
 With --kill the second request of a pair comes after the frontend with the answer of the first was
 killed; equal answers are right.
 """
@@ -18,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +35,7 @@ NUM_FRONTENDS = 3
 NUM_PAIRS_AT_ONCE = 8
 NUM_TOKENS = 16
 SECONDS = 120.0
+IDS = re.compile(rb'"id":"(cmpl-[^"]*)"')
 TOKENS = re.compile(r"^pagewire_generation_tokens_total\{[^}]*\} ([0-9.e+]+)$", re.MULTILINE)
 
 
@@ -40,9 +45,12 @@ async def ask(url: str, body: dict[str, Any], key: str) -> httpx.Response:
         return await client.post("/v1/completions", json=body, headers={"idempotency-key": key})
 
 
-async def race(url: str, model: str, num_pairs: int) -> Counter[str]:
+async def race(
+    url: str, model: str, num_pairs: int, ask: Callable[..., Awaitable[httpx.Response]] = ask
+) -> Counter[str]:
     """Return how many pairs had equal answers, and how many answers were made, joined or failed."""
     found: Counter[str] = Counter()
+    ids: set[bytes] = set()
     turns = asyncio.Semaphore(NUM_PAIRS_AT_ONCE)
 
     async def pair(number: int) -> None:
@@ -54,8 +62,35 @@ async def race(url: str, model: str, num_pairs: int) -> Counter[str]:
         for one in both:
             found["joined" if "idempotent-replayed" in one.headers else "made"] += 1
             found["failed"] += one.status_code != 200
+            ids.update(IDS.findall(one.content))
 
     await asyncio.gather(*map(pair, range(num_pairs)))
+    found["ids"] = len(ids)
+    return found
+
+
+async def race_with_kills(cluster: Cluster, num_pairs: int, seconds: float) -> Counter[str]:
+    """Race while a frontend is killed every few seconds, one at a time."""
+    num_killed = 0
+
+    async def kill() -> None:
+        nonlocal num_killed
+        while True:
+            await asyncio.sleep(seconds)
+            victims = list(cluster.local.pids("frontend").values())
+            os.kill(victims[num_killed % len(victims)], signal.SIGKILL)
+            num_killed += 1
+            await asyncio.to_thread(wait_all, cluster)
+
+    killing = asyncio.create_task(kill())
+    try:
+        found = await race(cluster.http_url, cluster.model, num_pairs, asked_again)
+    finally:
+        killing.cancel()
+        await asyncio.wait([killing])
+    if not killing.cancelled():
+        killing.result()
+    found["killed"] = num_killed
     return found
 
 
@@ -99,6 +134,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--pairs", type=int, default=1000)
     parser.add_argument("--kill", action="store_true")
+    parser.add_argument("--kill-every", type=float, default=0.0, metavar="SECONDS")
     given = parser.parse_args()
     num_pairs = given.pairs
     with tempfile.TemporaryDirectory() as folder:
@@ -112,6 +148,17 @@ def main() -> None:
                     f"{found['joined']} of them joined"
                 )
                 sys.exit(found["equal"] != num_pairs)
+            if given.kill_every:
+                began = time.monotonic()
+                found = asyncio.run(race_with_kills(cluster, num_pairs, given.kill_every))
+                print(
+                    f"{num_pairs} pairs over {NUM_FRONTENDS} frontends in "
+                    f"{time.monotonic() - began:.0f} s, {found['killed']} of them killed: "
+                    f"{found['equal']} equal pairs, {found['failed']} failed, "
+                    f"{found['ids']} generations"
+                )
+                right = {"equal": num_pairs, "ids": num_pairs, "failed": 0}
+                sys.exit(any(found[name] != count for name, count in right.items()))
             before, began = num_generated(cluster.http_url), time.monotonic()
             found = asyncio.run(race(cluster.http_url, cluster.model, num_pairs))
             seconds = time.monotonic() - began

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from pagewire.client.client import AsyncClient, Client
+from pagewire.client.blocking_client import Client
+from pagewire.client.client import AsyncClient
 from pagewire.client.events import Closed, Delta, Finished, Opened, PromptLogprobs, TokenLogprob
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc

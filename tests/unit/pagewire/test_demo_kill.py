@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from pagewire.cli.demo import describe
-from pagewire.client.client import Client
+from pagewire.client.blocking_client import Client
 from pagewire.client.events import Closed, Delta, Event, Finished, Timings, Usage
 from pagewire.demo.kill import KillReport, run_kill
 from pagewire_shared.errors import UnavailableError

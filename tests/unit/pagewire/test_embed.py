@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pagewire.client.client import AsyncClient, Client
+from pagewire.client.blocking_client import Client
+from pagewire.client.client import AsyncClient
 from pagewire.client.embeddings import EmbeddingRequestOutput
 from pagewire.client.events import Message, Usage
 from pagewire.offline.offline_batch import MAX_ATTEMPTS

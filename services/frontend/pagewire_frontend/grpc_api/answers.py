@@ -1,5 +1,4 @@
-"""The answer of one streamed call: its events as they are shown, and what makes them for a stream
-that outlives the call."""
+"""The events of streamed calls as they are shown."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from typing import Any, Final
@@ -7,7 +6,8 @@ from typing import Any, Final
 from pagewire_frontend.engine.engine import Engine
 from pagewire_frontend.grpc_api.convert import GrpcStreamOptions
 from pagewire_frontend.prompts.generation_request import echo_text, without_output
-from pagewire_frontend.session.events import Delta, Event, Finished, Opened
+from pagewire_frontend.session.choice_order import ChoiceOrder
+from pagewire_frontend.session.events import Delta, Event, Finished
 from pagewire_frontend.session.reader_turns import ReaderTurns
 from pagewire_frontend.session.session import Session
 from pagewire_shared.errors import PagewireError
@@ -36,11 +36,24 @@ async def shown_events(
     prompt = opened.prompt_token_ids
     yield opened, echo_text(asked.request, prompt) if asked.has_echo else None
     final = FinalDeltas() if asked.is_final_only else None
-    async for event in session.events(turns):
+    events = session.events(turns)
+    if asked.request.is_split and session.num_choices > 1:
+        events = _in_order(events, ChoiceOrder(session.num_choices))
+    async for event in events:
         for ready in (event,) if final is None else final.take(event):
             shown = ready if asked.has_output else without_output(ready)
             if shown is not None:
                 yield shown, None
+
+
+async def _in_order(events: AsyncIterator[Event], order: ChoiceOrder) -> AsyncIterator[Event]:
+    """Yield the events of all choices in an order that does not depend on when they came."""
+    async for event in events:
+        if isinstance(event, Delta | Finished):
+            for _, ready in order.take([(event.choice, event)]):
+                yield ready
+        else:
+            yield event
 
 
 class FinalDeltas:
@@ -73,44 +86,3 @@ class FinalDeltas:
         held.logprobs.extend(delta.logprobs)
         held.text += delta.text
         return []
-
-
-class CallSource:
-    """Makes the serialized messages of an answer; its request is opened when they are asked for.
-
-    Args:
-        shown: Makes the messages.
-        has_late_opening: The first message comes with the second: until a token is there, the
-            request may still be refused.
-    """
-
-    def __init__(
-        self,
-        engine: Engine,
-        asked: GrpcStreamOptions,
-        turns: ReaderTurns,
-        shown: Shown,
-        *,
-        has_late_opening: bool,
-    ) -> None:
-        self._engine = engine
-        self._has_late_opening = has_late_opening
-        self._asked = asked
-        self._turns = turns
-        self._shown = shown
-        self._session: Session | None = None
-
-    async def events(self, stream_id: str) -> AsyncIterator[bytes]:
-        """Yield one serialized message at a time."""
-        self._session = session = await open_session(self._engine, self._asked)
-        held: list[bytes] = []
-        async for event, echo in shown_events(session, self._asked, self._turns):
-            ready = [*held, *(one.SerializeToString() for one in self._shown(event, echo))]
-            held = ready if self._has_late_opening and isinstance(event, Opened) else []
-            for message in () if held else ready:
-                yield message
-
-    def close(self) -> None:
-        """Free what the answer holds."""
-        if self._session is not None:
-            self._engine.close(self._session)

@@ -23,6 +23,7 @@ from pagewire_frontend.http.kept_streams.kept_stream import KeptStream
 from pagewire_frontend.http.kept_streams.keyed_streams import EventSource, KeyedStreams, RequestKey
 from pagewire_frontend.http.kept_streams.keys import KeyDirectory, checked_key
 from pagewire_frontend.http.kept_streams.local_streams import LocalStreams
+from pagewire_frontend.http.kept_streams.recipes import RecipeMirror
 from pagewire_frontend.http.server.request_id import REPLAYED, STREAM_ID
 from pagewire_frontend.request_label import IDEMPOTENCY_KEY
 from pagewire_shared.errors import (
@@ -73,11 +74,13 @@ def require_not_kept(metadata: Metadata | None, method: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CallStreams:
-    """The kept streams of this process, those of its group, and the keys of these."""
+    """The kept streams of this process, those of its group, the keys of these, and what has their
+    recipes kept by other frontends."""
 
     local: LocalStreams
     streams: StreamDirectory
     keys: KeyDirectory
+    mirror: RecipeMirror
 
 
 class KeptCalls:

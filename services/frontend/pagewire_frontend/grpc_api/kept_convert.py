@@ -1,11 +1,13 @@
-"""Converts the messages of kept calls to frames of their log, and back."""
+"""Converts the messages of kept calls to frames of their log, and back, and puts into them what is
+drawn for their answer."""
 
 import hashlib
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
 
 from pagewire_frontend.http.kept_streams.ids import CALL_KIND
+from pagewire_frontend.http.kept_streams.making import Making
 from pagewire_protos.common.v1 import error_pb2
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_shared.errors import PagewireError
@@ -42,6 +44,30 @@ def message_of(frame: bytes, stream_id: str, kind: type[AnswerMessage]) -> Answe
     if message.HasField("opened"):
         message.opened.stream_id = stream_id
     return message
+
+
+def pin(message: Any, making: Making) -> None:
+    """Put what is drawn for an answer, and what was shown of it before, into one of its
+    messages: ids and, at the end, token counts."""
+    match message.WhichOneof("event"):
+        case "opened":
+            message.opened.request_id = making.pins.request_id(0).hex()
+        case "delta":
+            for call in message.delta.tool_calls:
+                if call.id:
+                    choice = message.delta.choice
+                    call.id = making.pins.call_id(choice, call.index, call.id)
+        case "closed":
+            _pin_usage(message.closed, making)
+
+
+def _pin_usage(closed: pb.StreamClosed, making: Making) -> None:
+    pinned = making.pinned_usage
+    if pinned.body:
+        closed.ParseFromString(pinned.body)
+    elif pinned.cached_tokens not in (None, closed.usage.cached_tokens):
+        closed.usage.cached_tokens = pinned.cached_tokens
+        del closed.usage.cached_tokens_by_tier[:]
 
 
 def digest_of_call(request: Message) -> bytes:

@@ -1,32 +1,35 @@
 """The public gRPC API of a frontend. Thin: messages in, engine, messages out."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any
 
 import grpc.aio
 from google.protobuf.message import Message
 
-from pagewire_frontend.access.api_keys import current_tenant
 from pagewire_frontend.adapters.calls import AdapterCalls
 from pagewire_frontend.engine.embedding import embed
 from pagewire_frontend.engine.engine import Engine
 from pagewire_frontend.engine.scoring import score
 from pagewire_frontend.grpc_api import convert as grpc_convert
-from pagewire_frontend.grpc_api import event_convert, pooling_convert
+from pagewire_frontend.grpc_api import pooling_convert
 from pagewire_frontend.grpc_api.adapter_service import AdapterService
 from pagewire_frontend.grpc_api.admin_service import AdminService
-from pagewire_frontend.grpc_api.answers import CallSource, Shown, open_session, shown_events
+from pagewire_frontend.grpc_api.answers import open_session, shown_events
 from pagewire_frontend.grpc_api.batch_service import BatchService
+from pagewire_frontend.grpc_api.call_answer import CallAnswer, CallSource
+from pagewire_frontend.grpc_api.call_convert import ReadCall, read_chat, read_completion
 from pagewire_frontend.grpc_api.convert import GrpcStreamOptions
 from pagewire_frontend.grpc_api.explain_service import ExplainPeer, ExplainService
-from pagewire_frontend.grpc_api.kept_calls import CallStreams, KeptCalls, keeping_of
+from pagewire_frontend.grpc_api.kept_calls import CallStreams, Keeping, KeptCalls, keeping_of
 from pagewire_frontend.grpc_api.kept_convert import AnswerMessage
 from pagewire_frontend.grpc_api.stall_watch import STALLED, StallWatch
+from pagewire_frontend.http.kept_streams.making import Making
+from pagewire_frontend.http.kept_streams.pins import draw_pins
+from pagewire_frontend.http.kept_streams.recipe_keeper import KeptRequest, RecipeKeeper
 from pagewire_frontend.metrics.timeline import timeline_header
 from pagewire_frontend.request_label import LABEL, label_in
 from pagewire_frontend.scheduler.pool import SchedulerPool
-from pagewire_frontend.session.choice_messages import ChoiceMessages
 from pagewire_frontend.session.events import Closed, Event
 from pagewire_frontend.session.reader_turns import ReaderTurns
 from pagewire_frontend.traces.parent import PARENT, parent_in
@@ -71,38 +74,23 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         self._engine = engine
         self._stalls = StallWatch(stall_seconds)
         self._kept = KeptCalls(kept, self._stalls)
+        self._mirror = kept.mirror
         self._turns = ReaderTurns()
 
     async def Chat(
         self, request: pb.ChatRequest, context: Context
     ) -> AsyncIterator[pb.ChatResponse]:
         """Answer a conversation."""
-        model = self._engine.models.find(grpc_convert.model_name(request))
-        asked = await grpc_convert.chat_request(
-            request, model, context.time_remaining(), self._engine.prompt_end
-        )
-        messages = ChoiceMessages(asked.new_reader)
-
-        def shown(event: Event, echo: str | None) -> Iterator[pb.ChatResponse]:
-            for one in messages.take(event):
-                yield pb.ChatResponse(**event_convert.event_fields(one, echo))
-
-        async for message in self._answer(request, asked, shown, context, pb.ChatResponse):
+        call = await read_chat(self._engine, request, context.time_remaining())
+        async for message in self._answer(request, call, context, pb.ChatResponse):
             yield message
 
     async def Complete(
         self, request: pb.CompleteRequest, context: Context
     ) -> AsyncIterator[pb.CompleteResponse]:
         """Continue a text or token ids."""
-        model = self._engine.models.find(grpc_convert.model_name(request))
-        num_tokens = len(request.token_ids.ids)
-        async with self._engine.large_prompts.turn(current_tenant(), num_tokens):
-            asked = grpc_convert.complete_request(request, model, context.time_remaining())
-
-        def shown(event: Event, echo: str | None) -> Iterator[pb.CompleteResponse]:
-            yield pb.CompleteResponse(**event_convert.event_fields(event, echo))
-
-        async for message in self._answer(request, asked, shown, context, pb.CompleteResponse):
+        call = await read_completion(self._engine, request, context.time_remaining())
+        async for message in self._answer(request, call, context, pb.CompleteResponse):
             yield message
 
     async def Resume(
@@ -190,8 +178,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
     async def _answer(
         self,
         request: Message,
-        asked: GrpcStreamOptions,
-        shown: Shown,
+        call: ReadCall,
         context: Context,
         kind: type[AnswerMessage],
     ) -> AsyncIterator[AnswerMessage]:
@@ -201,21 +188,28 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         PARENT.set(parent_in(metadata))
         keeping = keeping_of(metadata, keeps_any=self._kept.keeps_any)
         if keeping is not None:
-            source = CallSource(
-                self._engine,
-                asked,
-                self._turns,
-                shown,
-                has_late_opening=keeping.key is not None,
-            )
+            source = self._kept_source(request, call, keeping)
             kept = self._kept.deliver(keeping, request, source, context, kind)
             async for message in kept:
                 yield message
             return
-        async with aclosing(self._stream(asked, context)) as events:
+        async with aclosing(self._stream(call.asked, context)) as events:
             async for event, echo in events:
-                for message in shown(event, echo):
+                for message in call.shown(event, echo):
                     yield message
+
+    def _kept_source(self, request: Message, call: ReadCall, keeping: Keeping) -> CallSource:
+        """Return what makes an answer that goes on without its call."""
+        making = Making(pins=draw_pins()) if self._mirror.is_on else None
+
+        def new_keeper(stream_id: str) -> RecipeKeeper | None:
+            if making is None:
+                return None
+            path, body = request.DESCRIPTOR.full_name, request.SerializeToString()
+            return RecipeKeeper(self._mirror, KeptRequest(path, body, making.pins), stream_id)
+
+        answer = CallAnswer(self._engine, call, self._turns, making)
+        return CallSource(answer, new_keeper, has_late_opening=keeping.key is not None)
 
     async def _stream(
         self, asked: GrpcStreamOptions, context: Context

@@ -16,7 +16,7 @@ from pagewire_frontend.http.kept_streams.ids import (
     tag_of_stream,
 )
 from pagewire_frontend.http.kept_streams.kept_stream import KeptState, KeptStream
-from pagewire_shared.errors import OverloadedError
+from pagewire_shared.errors import OverloadedError, UnavailableError
 
 STREAM_BYTES: Final = 8192
 """Memory of a stream beside its events, about."""
@@ -48,6 +48,7 @@ class LocalStreams:
         self.limits = limits
         self._streams: OrderedDict[str, KeptStream] = OrderedDict()
         self._num_bytes: Counter[str | None] = Counter()
+        self._is_ending = False
 
     @property
     def keeps_any(self) -> bool:
@@ -114,8 +115,14 @@ class LocalStreams:
         return list(self._streams)
 
     async def read(self, stream_id: str, tenant: str | None, first: int) -> StreamReading:
-        """Begin to read a stream; see StreamDirectory."""
+        """Begin to read a stream; see StreamDirectory.
+
+        Raises:
+            UnavailableError: This process ends, and others make its streams again.
+        """
         stream = self._streams.get(stream_id)
+        if stream is None and self._is_ending:
+            raise UnavailableError("this frontend ends; ask again", retry_after_ms=0)
         # The error does not show whether another tenant has a stream of this id.
         if stream is None and not self.is_own(stream_id):
             raise stream_elsewhere(stream_id)
@@ -140,8 +147,14 @@ class LocalStreams:
 
         return StreamReading(stream.log.follow(first), close)
 
+    def expect_end(self) -> None:
+        """Note that this process ends, and its streams with it: one that is missing from now on
+        may go on elsewhere."""
+        self._is_ending = True
+
     def close(self) -> None:
         """Drop all streams."""
+        self.expect_end()
         for stream in list(self._streams.values()):
             self.drop(stream)
 

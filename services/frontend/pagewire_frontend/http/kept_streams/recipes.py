@@ -35,13 +35,14 @@ class Recipe:
 
     Attributes:
         key_digest: SHA-256 of the API key that pays for it; None without keys.
-        path: Path of the endpoint.
-        body: The body as the client sent it.
+        path: Path of the endpoint; for a call over gRPC the full name of its request's message.
+        body: The body as the client sent it; the serialized request of a call.
         digest: Of the model, the adapter and the token ids of the prompts.
         numerics: Digest of what decides the last bits of the output; empty where another run may
             give other tokens.
         cached_tokens: Cached tokens of each prompt; -1 where they are not known.
-        usage: Field `usage` of the answer as JSON; empty before its end.
+        usage: Field `usage` of the answer as JSON, or the serialized StreamClosed of a call; empty
+            before its end.
     """
 
     stream_id: str

@@ -2,8 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import Any, Protocol, cast
 
+import orjson
+
+from pagewire_frontend.http.kept_streams.making import NOTHING_PINNED, PinnedUsage
 from pagewire_frontend.http.kept_streams.pins import Pins
 from pagewire_frontend.http.openai.answer import AnsweredPrompt, WholeChoice
 from pagewire_frontend.http.openai.logprob_shapes import prompt_logprobs
@@ -14,22 +17,6 @@ from pagewire_frontend.models.tokenizer import TextTokenizer
 from pagewire_frontend.session.events import Delta, Finished, PredictedTokens, Usage
 
 Json = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class PinnedUsage:
-    """Token counts of an answer that is made again, as they were shown or would have been.
-
-    Attributes:
-        cached_tokens: Cached tokens of its prompts; None where they are not known.
-        body: All of it; None before its end.
-    """
-
-    cached_tokens: int | None = None
-    body: Json | None = None
-
-
-NOTHING_PINNED: Final = PinnedUsage()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +49,8 @@ class AnswerParts:
 
     def usage_body(self, usage: Usage) -> Json:
         """Return token counts in OpenAI's names."""
-        if self.pinned_usage.body is not None:
-            return self.pinned_usage.body
+        if self.pinned_usage.body:
+            return cast("Json", orjson.loads(self.pinned_usage.body))
         cached = self.pinned_usage.cached_tokens
         if cached is None or cached == usage.cached_tokens:
             return usage_body(usage)

@@ -17,15 +17,15 @@ from pagewire_frontend.http.kept_streams.endpoints import resumed
 from pagewire_frontend.http.kept_streams.headers import ON_DISCONNECT, goes_on
 from pagewire_frontend.http.kept_streams.keyed_streams import RequestKey
 from pagewire_frontend.http.kept_streams.keys import key_of
+from pagewire_frontend.http.kept_streams.making import NOTHING_PINNED, Making
+from pagewire_frontend.http.kept_streams.recipe_keeper import KeptRequest
 from pagewire_frontend.http.openai import options, response_options
 from pagewire_frontend.http.openai.answer import Answer, open_answer
-from pagewire_frontend.http.openai.answer_head import NOTHING_PINNED, AnswerFormat, AnswerParts
+from pagewire_frontend.http.openai.answer_head import AnswerFormat, AnswerParts
 from pagewire_frontend.http.openai.bodies import Bodies
 from pagewire_frontend.http.openai.chat_format import ChatFormat
 from pagewire_frontend.http.openai.completion_format import CompletionFormat
 from pagewire_frontend.http.openai.delivery import Delivery, Opening, deliver_whole
-from pagewire_frontend.http.openai.kept_answers.making import Making
-from pagewire_frontend.http.openai.kept_answers.recipe_keeper import KeptRequest
 from pagewire_frontend.http.openai.options import tool_use
 from pagewire_frontend.http.openai.response_options import ResponseOptions
 from pagewire_frontend.http.openai.schemas import (
@@ -44,6 +44,7 @@ from pagewire_shared.errors import PagewireError
 
 GivenBody = TypeVar("GivenBody", bound=GenerationBody)
 CHAT_PATH: Final = "/v1/chat/completions"
+COMPLETION_PATH: Final = "/v1/completions"
 FormatClass = Callable[[AnswerParts], AnswerFormat]
 
 
@@ -65,7 +66,7 @@ def make_router(
         except PagewireError as error:
             raise as_given(error, body) from error.__cause__
 
-    @router.post("/v1/completions", openapi_extra=body_schema(CompletionBody))
+    @router.post(COMPLETION_PATH, openapi_extra=body_schema(CompletionBody))
     async def completions(request: Request) -> Response:
         """Continue one or more prompts."""
         if (rest := await resumed(request, kept)) is not None:

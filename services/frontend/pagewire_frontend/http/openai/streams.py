@@ -15,15 +15,15 @@ from pagewire_frontend.http.kept_streams.keyed_streams import (
     data_of,
 )
 from pagewire_frontend.http.kept_streams.local_streams import LocalStreams
+from pagewire_frontend.http.kept_streams.making import Making
 from pagewire_frontend.http.kept_streams.pins import draw_pins
+from pagewire_frontend.http.kept_streams.recipe_keeper import KeptRequest, RecipeKeeper
 from pagewire_frontend.http.kept_streams.recipes import RecipeMirror
 from pagewire_frontend.http.openai.answer import Answer
 from pagewire_frontend.http.openai.answer_head import AnswerFormat
 from pagewire_frontend.http.openai.chunk_source import ChunkSource, chunks
 from pagewire_frontend.http.openai.delivery import Opening, closed_on_failure
 from pagewire_frontend.http.openai.kept_answers.kept_events import KeptSource, stream_events
-from pagewire_frontend.http.openai.kept_answers.making import Making
-from pagewire_frontend.http.openai.kept_answers.recipe_keeper import KeptRequest, RecipeKeeper
 from pagewire_frontend.http.openai.response_options import ResponseOptions
 from pagewire_frontend.http.server.connection import while_connected
 from pagewire_frontend.http.server.request_id import REPLAYED

@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import orjson
+
+from pagewire_frontend.http.kept_streams.recipe_keeper import RecipeKeeper
 from pagewire_frontend.http.openai.answer import Answer
 from pagewire_frontend.http.openai.chunk_source import ChunkSource, chunks
 from pagewire_frontend.http.openai.delivery import Opening, shaped
-from pagewire_frontend.http.openai.kept_answers.recipe_keeper import RecipeKeeper
 from pagewire_frontend.http.streaming.event_stream import DONE, event_bytes
 
 NewKeeper = Callable[[str], RecipeKeeper | None]
@@ -43,13 +45,13 @@ async def whole_events(
     """Yield the event of a whole answer, and close it."""
     if keeper is not None:
         await answer.wait_first()
-        await keeper.begun(answer, opening.numerics())
+        await keeper.begun(answer.sessions, opening.numerics())
     choices = await answer.whole()
     answer.close()
     form = opening.form(answer)
     body = await shaped(opening.shown, form.whole, choices, answer.usage)
     if keeper is not None:
-        await keeper.ended(body["usage"])
+        await keeper.ended(orjson.dumps(body["usage"]))
     yield event_bytes(body)
 
 
@@ -59,7 +61,7 @@ async def stream_events(
     """Yield the events of an answer as they are sent, those that are ready together."""
     if keeper is not None:
         await answer.wait_first()
-        await keeper.begun(answer, opening.numerics())
+        await keeper.begun(answer.sessions, opening.numerics())
     form, shown = opening.form(answer), opening.shown
     if shown.scores_prompt:
         body = _event_bytes(chunks(answer, form, shown))
@@ -71,7 +73,7 @@ async def stream_events(
     if shown.has_usage_chunk:
         chunk = form.usage_chunk(answer.usage)
         if keeper is not None:
-            await keeper.ended(chunk["usage"])
+            await keeper.ended(orjson.dumps(chunk["usage"]))
         last = event_bytes(chunk)
     yield last + DONE
 

@@ -3,30 +3,23 @@ still holds, else by computing them again where that gives the same bits."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
-
-import orjson
+from typing import Final, Protocol
 
 from pagewire_frontend.access.api_keys import ApiKeys, set_caller
-from pagewire_frontend.engine.engine import Engine
+from pagewire_frontend.http.kept_streams.framing import Framing
 from pagewire_frontend.http.kept_streams.ids import StreamLostError
 from pagewire_frontend.http.kept_streams.kept_stream import KeptStream
 from pagewire_frontend.http.kept_streams.local_streams import LocalStreams
-from pagewire_frontend.http.kept_streams.recipes import TAKEOVERS, Recipe, RecipeMirror
-from pagewire_frontend.http.openai.answer import Answer
-from pagewire_frontend.http.openai.answer_head import PinnedUsage
-from pagewire_frontend.http.openai.bodies import Bodies
-from pagewire_frontend.http.openai.delivery import Opening
-from pagewire_frontend.http.openai.generation import opening_again
-from pagewire_frontend.http.openai.kept_answers.kept_events import stream_events, whole_events
-from pagewire_frontend.http.openai.kept_answers.making import Making
-from pagewire_frontend.http.openai.kept_answers.recipe_keeper import (
+from pagewire_frontend.http.kept_streams.making import Making, making_again
+from pagewire_frontend.http.kept_streams.recipe_keeper import (
     KeptRequest,
     RecipeKeeper,
-    digest_of_answer,
+    digest_of_sessions,
 )
+from pagewire_frontend.http.kept_streams.recipes import TAKEOVERS, Recipe, RecipeMirror
+from pagewire_frontend.session.session import Session
 from pagewire_shared.errors import InvalidRequestError
 
 _logger = logging.getLogger(__name__)
@@ -37,18 +30,51 @@ ORPHAN_SECONDS: Final = 0.05
 frontend yet."""
 
 
+class Remaking(Protocol):
+    """A request that was read again, and its answer."""
+
+    def numerics(self) -> bytes:
+        """Return a digest of what decides the bits of its tokens; see Engine.numerics."""
+        ...
+
+    async def open(self) -> Sequence[Session]:
+        """Open the answer; return its sessions, one per prompt. Raises PagewireError."""
+        ...
+
+    def events(self, keeper: RecipeKeeper | None) -> AsyncIterator[bytes]:
+        """Yield the events of the open answer from its first on; `keeper` keeps its recipe."""
+        ...
+
+    def close(self) -> None:
+        """Free the answer, if it is open; again is allowed."""
+        ...
+
+
+class Remaker(Protocol):
+    """Reads requests of one API again."""
+
+    @property
+    def framing(self) -> Framing:
+        """Form of the events of its streams."""
+        ...
+
+    async def read(self, recipe: Recipe, making: Making) -> Remaking:
+        """Return the request of a recipe. Raises PagewireError."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class TakeoverTools:
-    """What reads a request again and opens its answer.
+    """What every stream that is made again needs.
 
     Attributes:
         mirror: Has the recipe kept by other frontends again.
+        remakers: By path of the recipe.
     """
 
-    engine: Engine
-    bodies: Bodies
     keys: ApiKeys
     mirror: RecipeMirror
+    remakers: Mapping[str, Remaker]
 
 
 class Takeovers:
@@ -67,15 +93,22 @@ class Takeovers:
         """Return the stream of a recipe, which begins anew under its id.
 
         Raises:
+            StreamLostError: It was made over an API that this frontend does not serve.
             OverloadedError: Kept streams have no room for it.
         """
+        remaker = self._tools.remakers.get(recipe.path)
+        if remaker is None:
+            raise StreamLostError(
+                "the frontend of this stream is gone, and this one does not serve its API"
+            )
         _logger.warning("the stream %s of a lost frontend goes on here", recipe.stream_id)
-        remade = _Remade(self._tools, recipe)
+        remade = _Remade(self._tools, remaker, recipe)
         return self._local.keep(
             remade.events(),
             remade.close,
             recipe.tenant,
             has_early_error=False,
+            framing=remaker.framing,
             stream_id=recipe.stream_id,
         )
 
@@ -83,30 +116,29 @@ class Takeovers:
 class _Remade:
     """One answer that is made again. Raises StreamLostError where it might be another."""
 
-    def __init__(self, tools: TakeoverTools, recipe: Recipe) -> None:
+    def __init__(self, tools: TakeoverTools, remaker: Remaker, recipe: Recipe) -> None:
         self._tools = tools
+        self._remaker = remaker
         self._recipe = recipe
-        self._answer: Answer | None = None
+        self._remaking: Remaking | None = None
 
     async def events(self) -> AsyncIterator[bytes]:
         """Yield the events of the answer from its first on."""
         recipe = self._recipe
         # In the task of the stream: its requests count for the key.
         set_caller(self._tools.keys.caller_of(recipe.key_digest))
-        opening, is_streamed, answer = await self._opened()
-        keeper = RecipeKeeper(
-            self._tools.mirror, KeptRequest(recipe.path, recipe.body, recipe.pins), recipe.stream_id
-        )
-        make = stream_events if is_streamed else whole_events
-        async for ready in make(answer, opening, keeper):
+        remaking = await self._opened()
+        asked = KeptRequest(recipe.path, recipe.body, recipe.pins)
+        keeper = RecipeKeeper(self._tools.mirror, asked, recipe.stream_id)
+        async for ready in remaking.events(keeper):
             yield ready
 
     def close(self) -> None:
         """Free the answer."""
-        if self._answer is not None:
-            self._answer.close()
+        if self._remaking is not None:
+            self._remaking.close()
 
-    async def _opened(self) -> tuple[Opening, bool, Answer]:
+    async def _opened(self) -> Remaking:
         """Return the answer with its first tokens."""
         for attempt in range(ORPHAN_TRIES):
             try:
@@ -124,33 +156,21 @@ class _Remade:
         TAKEOVERS.labels("computed").inc()
         return opened
 
-    async def _open(self, *, must_be_held: bool) -> tuple[Opening, bool, Answer]:
+    async def _open(self, *, must_be_held: bool) -> Remaking:
         recipe = self._recipe
-        making = Making(
-            pins=recipe.pins,
-            pinned_usage=_pinned_usage(recipe),
-            must_be_held=must_be_held,
-            has_new_ids=not must_be_held,
-        )
-        opening, is_streamed = await opening_again(
-            self._tools.engine, self._tools.bodies, recipe.path, recipe.body, making
-        )
-        if not must_be_held and (not recipe.numerics or opening.numerics() != recipe.numerics):
+        making = making_again(recipe, must_be_held=must_be_held)
+        remaking = await self._remaker.read(recipe, making)
+        if not must_be_held and (not recipe.numerics or remaking.numerics() != recipe.numerics):
             raise StreamLostError(
                 "the frontend of this stream is gone, no scheduler has its tokens, and this "
                 "backend may compute others: it is not exact, or not the same one"
             )
-        self._answer = answer = await opening.open()
-        if digest_of_answer(answer) != recipe.digest:
+        self._remaking = remaking
+        sessions = await remaking.open()
+        if digest_of_sessions(sessions) != recipe.digest:
             raise StreamLostError(
                 "the frontend of this stream is gone, and its prompt or model is another here"
             )
         # Of several prompts each may be refused.
-        await asyncio.gather(*(session.wait_first() for session in answer.sessions))
-        return opening, is_streamed, answer
-
-
-def _pinned_usage(recipe: Recipe) -> PinnedUsage:
-    body = orjson.loads(recipe.usage) if recipe.usage else None
-    is_known = bool(recipe.cached_tokens) and min(recipe.cached_tokens) >= 0
-    return PinnedUsage(sum(recipe.cached_tokens) if is_known else None, body)
+        await asyncio.gather(*(session.wait_first() for session in sessions))
+        return remaking

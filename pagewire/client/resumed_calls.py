@@ -1,0 +1,107 @@
+"""Follows streamed calls over lost connections and lost frontends.
+
+Each call has an idempotency key, so that it is computed once however often it is sent, and what was
+received says where to read on.
+"""
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from pagewire.client.call_errors import call_error, has_server_error
+from pagewire.client.client_convert import event_from_message
+from pagewire.client.events import Event
+from pagewire_protos.frontend.v1 import inference_pb2
+
+IDEMPOTENCY_KEY: Final = "idempotency-key"
+FIRST_WAIT_SECONDS: Final = 0.02
+MAX_WAIT_SECONDS: Final = 0.5
+
+Metadata = tuple[tuple[str, str], ...]
+
+
+class ResumedCall:
+    """One streamed call that is read on when it breaks.
+
+    Args:
+        begin: Makes the call, or joins the one with the same key.
+        resume: Reads the rest of a stream.
+        address: For messages of errors.
+        timeout_seconds: Deadline of the whole; None for none.
+        patience_seconds: How long it may break without a message in between.
+    """
+
+    def __init__(
+        self,
+        *,
+        begin: Callable[..., Any],
+        resume: Callable[..., Any],
+        address: str,
+        metadata: Metadata,
+        timeout_seconds: float | None,
+        patience_seconds: float,
+    ) -> None:
+        self._begin = begin
+        self._resume = resume
+        self._address = address
+        self._metadata = metadata
+        self._key = (IDEMPOTENCY_KEY, str(uuid.uuid4()))
+        self._deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        self._patience = patience_seconds
+        self._stream_id = ""
+        self._num_received = 0
+        self._broken_at: float | None = None
+
+    async def events(self) -> AsyncIterator[Event]:
+        """Yield the events of the whole stream, each once.
+
+        Raises:
+            PagewireError: The server refuses the request or ends the stream, or it stays away for
+                longer than the patience.
+        """
+        wait = FIRST_WAIT_SECONDS
+        while True:
+            call = self._next_call()
+            try:
+                async for message in call:
+                    self._note(message)
+                    wait = FIRST_WAIT_SECONDS
+                    yield event_from_message(message)
+                return
+            except grpc.aio.AioRpcError as error:
+                if not self._may_go_on(error):
+                    raise call_error(error, self._address) from None
+            finally:
+                call.cancel()  # has no effect on a call that ended
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, MAX_WAIT_SECONDS)
+
+    def _next_call(self) -> Any:
+        left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+        if not self._stream_id:
+            return self._begin(timeout=left, metadata=(*self._metadata, self._key))
+        rest = inference_pb2.ResumeRequest(
+            stream_id=self._stream_id, num_received=self._num_received
+        )
+        return self._resume(rest, timeout=left, metadata=self._metadata)
+
+    def _note(self, message: Any) -> None:
+        self._num_received += 1
+        self._broken_at = None
+        if message.HasField("opened"):
+            self._stream_id = message.opened.stream_id
+
+    def _may_go_on(self, error: grpc.aio.AioRpcError) -> bool:
+        if error.code() is not grpc.StatusCode.UNAVAILABLE:
+            return False
+        if not self._stream_id and has_server_error(error):
+            return False  # the server refuses it, for now
+        now = time.monotonic()
+        if self._broken_at is None:
+            self._broken_at = now
+        return now - self._broken_at < self._patience
