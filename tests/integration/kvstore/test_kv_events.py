@@ -19,7 +19,13 @@ BLOCK_SIZE = 16
 PATIENCE_SECONDS = 30.0
 
 
-@pytest.fixture(params=[False, True], ids=["alone", "standby"])
+@pytest.fixture(
+    params=[
+        pytest.param(True, id="standby"),
+        # The way back of a scheduler alone is run by `support.kv_events`, too.
+        pytest.param(False, id="alone", marks=pytest.mark.long),
+    ]
+)
 def cluster(request, tmp_path: Path) -> Iterator[tuple[Cluster, OutsideIndex]]:
     folder = make_checkpoint(tmp_path / "model", hidden=64, layers=2)
     names = ("endpoint", "replay_endpoint", "snapshot_endpoint")
