@@ -57,8 +57,8 @@ class AsyncClient:
             PAGEWIRE_SERVER_CA, else for public ones.
         resume_seconds: How long a Chat or Complete call may break, without a message in between,
             and is read on by itself, from any frontend behind the address; 0 for not at all. The
-            server computes each such call once, and goes on with it for a while when its client
-            leaves: ending an iteration early does not end the request at once.
+            server computes each such call once, and goes on with it for a while when its client is
+            lost. Ending an iteration early ends the request.
     """
 
     def __init__(
@@ -266,6 +266,7 @@ class AsyncClient:
         return ResumedCall(
             begin=partial(method, request),
             resume=self._stub.Resume,
+            cancel=self._stub.CancelStream,
             address=self.address,
             metadata=self._metadata,
             timeout_seconds=self._timeout,

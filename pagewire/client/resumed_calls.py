@@ -17,10 +17,15 @@ from pagewire.client.call_errors import call_error, has_server_error
 from pagewire.client.client_convert import event_from_message
 from pagewire.client.events import Event
 from pagewire_protos.frontend.v1 import inference_pb2
+from pagewire_shared.errors import PagewireError
 
 IDEMPOTENCY_KEY: Final = "idempotency-key"
 FIRST_WAIT_SECONDS: Final = 0.02
 MAX_WAIT_SECONDS: Final = 0.5
+END_SECONDS: Final = 5.0
+
+_ENDING: Final[set[Any]] = set()
+"""Calls that end streams: one that nothing refers to would be cancelled."""
 
 Metadata = tuple[tuple[str, str], ...]
 
@@ -31,6 +36,7 @@ class ResumedCall:
     Args:
         begin: Makes the call, or joins the one with the same key.
         resume: Reads the rest of a stream.
+        cancel: Ends a stream that its reader leaves early.
         address: For messages of errors.
         timeout_seconds: Deadline of the whole; None for none.
         patience_seconds: How long it may break without a message in between.
@@ -41,6 +47,7 @@ class ResumedCall:
         *,
         begin: Callable[..., Any],
         resume: Callable[..., Any],
+        cancel: Callable[..., Any],
         address: str,
         metadata: Metadata,
         timeout_seconds: float | None,
@@ -48,6 +55,7 @@ class ResumedCall:
     ) -> None:
         self._begin = begin
         self._resume = resume
+        self._cancel = cancel
         self._address = address
         self._metadata = metadata
         self._key = (IDEMPOTENCY_KEY, str(uuid.uuid4()))
@@ -56,6 +64,7 @@ class ResumedCall:
         self._stream_id = ""
         self._num_received = 0
         self._broken_at: float | None = None
+        self._is_over = False
 
     async def events(self) -> AsyncIterator[Event]:
         """Yield the events of the whole stream, each once.
@@ -64,6 +73,17 @@ class ResumedCall:
             PagewireError: The server refuses the request or ends the stream, or it stays away for
                 longer than the patience.
         """
+        try:
+            async for event in self._events():
+                yield event
+        except PagewireError:
+            self._is_over = True
+            raise
+        finally:
+            if self._stream_id and not self._is_over:
+                self._end_stream()
+
+    async def _events(self) -> AsyncIterator[Event]:
         wait = FIRST_WAIT_SECONDS
         while True:
             call = self._next_call()
@@ -90,8 +110,16 @@ class ResumedCall:
         )
         return self._resume(rest, timeout=left, metadata=self._metadata)
 
+    def _end_stream(self) -> None:
+        """Have the server end the stream, without waiting for it."""
+        request = inference_pb2.CancelStreamRequest(stream_id=self._stream_id)
+        call = self._cancel(request, timeout=END_SECONDS, metadata=self._metadata)
+        _ENDING.add(call)
+        call.add_done_callback(_ENDING.discard)
+
     def _note(self, message: Any) -> None:
         self._num_received += 1
+        self._is_over = message.HasField("closed")
         self._broken_at = None
         if message.HasField("opened"):
             self._stream_id = message.opened.stream_id

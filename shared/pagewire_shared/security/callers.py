@@ -45,6 +45,7 @@ CALLERS: Final[Mapping[str, frozenset[LinkRole]]] = {
     f"{_PEERS}/GetConversation": frozenset({_FRONTEND}),
     f"{_PEERS}/FollowEvents": frozenset({_FRONTEND}),
     f"{_PEERS}/FollowStream": frozenset({_FRONTEND}),
+    f"{_PEERS}/DropStream": frozenset({_FRONTEND}),
     f"{_PEERS}/ClaimKey": frozenset({_FRONTEND}),
     f"{_PEERS}/KeepRecipe": frozenset({_FRONTEND}),
     f"{_PEERS}/NoteUsage": frozenset({_FRONTEND}),

@@ -236,3 +236,18 @@ async def test_a_cursor_of_another_stream_is_refused(checkpoint):
             assert refused.json()["error"]["param"] == "last-event-id"
             assert (await client.get(path, params={"from": "-1"})).status_code == 400
         rest_of(attach, submit)
+
+
+async def test_a_stream_can_be_ended_by_its_id(checkpoint, tmp_path):
+    file = tmp_path / "keys"
+    file.write_text("a=sk-a\nb=sk-b\n")
+    mine, other = ({"authorization": f"Bearer sk-{name}"} for name in "ab")
+    async with gateway(checkpoint, api_key_file=str(file)) as (client, attach, _):
+        async with asked(client, attach, **mine) as (response, submit):
+            url = f"/v1/streams/{response.headers['x-pagewire-stream']}"
+        assert (await client.delete(url, headers=other)).status_code == 404
+        answer = await client.delete(url, headers=mine)
+        assert (answer.status_code, answer.json()["deleted"]) == (200, True)
+        assert (await attach.next("abort")).handle == submit.handle
+        for again in (client.delete(url, headers=mine), client.get(url, headers=mine)):
+            assert (await again).status_code == 404

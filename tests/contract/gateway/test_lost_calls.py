@@ -13,6 +13,7 @@ from contract.scored_answers import prompt_scores, score_prompt
 
 from pagewire import AsyncClient
 from pagewire.client.events import Closed, Delta
+from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from support.processes.processes import free_port
 
 TEXT = "one \N{SNOWMAN} two \N{GRINNING FACE} three"
@@ -158,3 +159,37 @@ async def test_what_is_refused_is_not_tried_again(checkpoint, tmp_path):
         with pytest.raises(Exception, match="max_tokens"):
             [event async for event in client.complete("hello", {"max_tokens": 10**6})]
         await client.close()
+
+
+async def test_a_client_that_leaves_early_ends_its_stream(checkpoint, tmp_path):
+    async with frontend_group(checkpoint, tmp_path) as (a, _):
+        client = AsyncClient(a.frontend.address, resume_seconds=20)
+        events = client.complete("hello", {"max_tokens": 64})
+        reading = asyncio.create_task(anext(events))
+        submit = await a.attach.next("submit")
+        a.attach.tokens(submit, 0, ids_of("yes"))
+        opened = await reading
+        assert [type(one) for one in (await anext(events),)] == [Delta]
+        await events.aclose()
+        assert (await a.attach.next("abort")).handle == submit.handle
+        with pytest.raises(Exception, match="is gone"):
+            await resumed(a.frontend.stub, opened.stream_id)
+        await client.close()
+
+
+async def test_a_stream_is_ended_at_any_frontend_with_its_recipes(checkpoint, tmp_path):
+    async with frontend_group(checkpoint, tmp_path) as (a, b):
+        first, submit, call = await begun(a)
+        call.cancel()
+        request = pb.CancelStreamRequest(stream_id=first[0].opened.stream_id)
+        await b.frontend.stub.CancelStream(request)
+        assert (await a.attach.next("abort")).handle == submit.handle
+        await a.stop()
+        # Nor is it made again.
+        for again in (
+            b.frontend.stub.CancelStream(request),
+            resumed(b.frontend.stub, request.stream_id),
+        ):
+            with pytest.raises(Exception, match=r"gone|does not answer"):
+                await again
+        assert not b.attach.unread()

@@ -81,6 +81,7 @@ def _base(method: str) -> bytes:
         "Chat": pb.ChatRequest(messages=[turn], options=options),
         "Complete": pb.CompleteRequest(text="hello", options=options),
         "Resume": pb.ResumeRequest(stream_id="call_1", num_received=1),
+        "CancelStream": pb.CancelStreamRequest(stream_id="call_1"),
         "Embed": pb.EmbedRequest(inputs=[pb.EmbedInput(text="hello")]),
         "Pool": pb.PoolRequest(inputs=[pb.EmbedInput(text="hello")]),
         "Score": pb.ScoreRequest(queries=["hello"], documents=["world"]),

@@ -58,6 +58,7 @@ METHODS: Final[Mapping[str, KeyScope | None]] = {
     f"{_INFERENCE}/Chat": _GENERATE,
     f"{_INFERENCE}/Complete": _GENERATE,
     f"{_INFERENCE}/Resume": _GENERATE,
+    f"{_INFERENCE}/CancelStream": _GENERATE,
     f"{_INFERENCE}/Tokenize": ANY_KEY,
     f"{_INFERENCE}/Detokenize": ANY_KEY,
     f"{_INFERENCE}/ListModels": ANY_KEY,

@@ -103,6 +103,11 @@ class Peer:
         call = await self._begun(self._stub().FollowStream(request))
         return StreamReading(self._frames(call), call.cancel)
 
+    async def forget(self, stream_id: str, tenant: str | None) -> None:
+        """End a kept stream there, and forget it and its recipe."""
+        request = pb.DropStreamRequest(stream_id=stream_id, tenant=tenant)
+        await self._ask(self._stub().DropStream, request)
+
     async def claim(self, claim: KeyClaim) -> KeyHolder:
         """Return what an idempotency key stands for from now on; see KeyDirectory."""
         request = pb.ClaimKeyRequest(

@@ -108,6 +108,13 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         finally:
             reading.close()
 
+    async def DropStream(
+        self, request: pb.DropStreamRequest, context: Context
+    ) -> pb.DropStreamResponse:
+        """End a kept stream."""
+        await self._streams.forget(request.stream_id, _tenant(request))
+        return pb.DropStreamResponse()
+
     async def ClaimKey(self, request: pb.ClaimKeyRequest, context: Context) -> pb.ClaimKeyResponse:
         """Return what an idempotency key stands for."""
         claim = KeyClaim(

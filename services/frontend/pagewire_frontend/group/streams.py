@@ -67,6 +67,15 @@ class HeldStreams:
             return reading
         return StreamReading(self._made(made, reading), reading.close)
 
+    async def forget(self, stream_id: str, tenant: str | None) -> None:
+        """End a stream that is here, and forget it and its recipe. Raises as `read`."""
+        had_recipe = self._recipes.remove(stream_id, tenant)
+        try:
+            await self.local.forget(stream_id, tenant)
+        except StreamElsewhereError:
+            if not had_recipe:
+                raise
+
     async def _made(self, stream: KeptStream, reading: StreamReading) -> AsyncIterator[list[bytes]]:
         async for ready in reading.frames:
             yield ready
@@ -98,6 +107,10 @@ class PeerStreams:
                 except (StreamElsewhereError, UnavailableError):
                     continue
         return await self._held.read(stream_id, tenant, first)
+
+    async def forget(self, stream_id: str, tenant: str | None) -> None:
+        """End a stream that is here; see HeldStreams.forget."""
+        await self._held.forget(stream_id, tenant)
 
 
 class StreamFinder:
@@ -135,6 +148,23 @@ class StreamFinder:
         if tag_of_stream(stream_id) is None:
             raise stream_not_found(stream_id)
         return await _Followed(partial(self._open, stream_id, tenant), first).begun()
+
+    async def forget(self, stream_id: str, tenant: str | None) -> None:
+        """End a stream wherever it is, and forget its recipes. Raises as `read`."""
+        if tag_of_stream(stream_id) is None:
+            raise stream_not_found(stream_id)
+        away: UnavailableError | None = None
+        is_found = False
+        for name in _path(stream_id, self._members)[: 1 + self._most]:
+            try:
+                await self._members[name].forget(stream_id, tenant)
+                is_found = True
+            except (StreamElsewhereError, StreamNotFoundError):
+                continue
+            except UnavailableError as error:
+                away = error
+        if not is_found:
+            raise away or stream_not_found(stream_id)
 
     async def _open(self, stream_id: str, tenant: str | None, first: int) -> StreamReading:
         maker = maker_of(stream_id, self._members)

@@ -149,6 +149,11 @@ class KeptCalls:
         async for message in self._read(reading, stream_id, first, [], context, kind):
             yield message
 
+    async def cancel(self, stream_id: str) -> None:
+        """End a stream of a call, and forget it."""
+        require_kind(stream_id, CALL_KIND)
+        await self._streams.forget(stream_id, current_tenant())
+
     async def _read(
         self,
         reading: StreamReading,

@@ -103,6 +103,13 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         async for message in rest:
             yield message
 
+    async def CancelStream(
+        self, request: pb.CancelStreamRequest, context: Context
+    ) -> pb.CancelStreamResponse:
+        """End a stream that outlives its call."""
+        await self._kept.cancel(request.stream_id)
+        return pb.CancelStreamResponse()
+
     async def Embed(self, request: pb.EmbedRequest, context: Context) -> pb.EmbedResponse:
         """Turn inputs into vectors."""
         model = self._engine.models.find(grpc_convert.model_name(request))

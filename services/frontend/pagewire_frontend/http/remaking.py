@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from pagewire_frontend.engine.engine import Engine
 from pagewire_frontend.http.kept_streams.framing import SSE_FRAMING
 from pagewire_frontend.http.kept_streams.making import Making
+from pagewire_frontend.http.kept_streams.pulled import PulledSource
 from pagewire_frontend.http.kept_streams.recipe_keeper import RecipeKeeper
 from pagewire_frontend.http.kept_streams.recipes import Recipe
 from pagewire_frontend.http.openai.answer import Answer
@@ -49,7 +50,7 @@ class BodyRemaking:
         self._answer = await self._opening.open()
         return self._answer.sessions
 
-    def events(self, keeper: RecipeKeeper | None) -> AsyncIterator[bytes]:
+    def events(self, keeper: RecipeKeeper | None) -> AsyncIterator[bytes | PulledSource]:
         """Yield the events of the open answer."""
         assert self._answer is not None, "open comes first"
         return self._make(self._answer, self._opening, keeper)

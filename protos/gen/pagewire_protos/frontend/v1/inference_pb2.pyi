@@ -134,6 +134,16 @@ class ResumeRequest(_message.Message):
     num_received: int
     def __init__(self, stream_id: _Optional[str] = ..., num_received: _Optional[int] = ...) -> None: ...
 
+class CancelStreamRequest(_message.Message):
+    __slots__ = ("stream_id",)
+    STREAM_ID_FIELD_NUMBER: _ClassVar[int]
+    stream_id: str
+    def __init__(self, stream_id: _Optional[str] = ...) -> None: ...
+
+class CancelStreamResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class ResumeResponse(_message.Message):
     __slots__ = ("opened", "delta", "finished", "closed", "prompt_logprobs")
     OPENED_FIELD_NUMBER: _ClassVar[int]

@@ -52,6 +52,11 @@ class InferenceServiceStub(object):
                 request_serializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.ResumeRequest.SerializeToString,
                 response_deserializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.ResumeResponse.FromString,
                 _registered_method=True)
+        self.CancelStream = channel.unary_unary(
+                '/pagewire.frontend.v1.InferenceService/CancelStream',
+                request_serializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.CancelStreamRequest.SerializeToString,
+                response_deserializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.CancelStreamResponse.FromString,
+                _registered_method=True)
         self.Tokenize = channel.unary_unary(
                 '/pagewire.frontend.v1.InferenceService/Tokenize',
                 request_serializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.TokenizeRequest.SerializeToString,
@@ -109,6 +114,13 @@ class InferenceServiceServicer(object):
         """Reads a stream on that outlives its call: one with the metadata
         "x-pagewire-on-disconnect: continue" or "idempotency-key". Any frontend of the
         group answers.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelStream(self, request, context):
+        """Ends a stream that outlives its call, and forgets it. NOT_FOUND: it is gone already.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -173,6 +185,11 @@ def add_InferenceServiceServicer_to_server(servicer, server):
                     servicer.Resume,
                     request_deserializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.ResumeRequest.FromString,
                     response_serializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.ResumeResponse.SerializeToString,
+            ),
+            'CancelStream': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelStream,
+                    request_deserializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.CancelStreamRequest.FromString,
+                    response_serializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.CancelStreamResponse.SerializeToString,
             ),
             'Tokenize': grpc.unary_unary_rpc_method_handler(
                     servicer.Tokenize,
@@ -289,6 +306,33 @@ class InferenceService(object):
             '/pagewire.frontend.v1.InferenceService/Resume',
             pagewire_dot_frontend_dot_v1_dot_inference__pb2.ResumeRequest.SerializeToString,
             pagewire_dot_frontend_dot_v1_dot_inference__pb2.ResumeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelStream(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pagewire.frontend.v1.InferenceService/CancelStream',
+            pagewire_dot_frontend_dot_v1_dot_inference__pb2.CancelStreamRequest.SerializeToString,
+            pagewire_dot_frontend_dot_v1_dot_inference__pb2.CancelStreamResponse.FromString,
             options,
             channel_credentials,
             insecure,

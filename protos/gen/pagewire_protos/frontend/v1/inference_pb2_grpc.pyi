@@ -30,6 +30,8 @@ class InferenceServiceStub:
     "x-pagewire-on-disconnect: continue" or "idempotency-key". Any frontend of the
     group answers.
     """
+    CancelStream: _aio.UnaryUnaryMultiCallable[_inference_pb2.CancelStreamRequest, _inference_pb2.CancelStreamResponse]
+    """Ends a stream that outlives its call, and forgets it. NOT_FOUND: it is gone already."""
     Tokenize: _aio.UnaryUnaryMultiCallable[_inference_pb2.TokenizeRequest, _inference_pb2.TokenizeResponse]
     """Turns text or a conversation into token ids."""
     Detokenize: _aio.UnaryUnaryMultiCallable[_inference_pb2.DetokenizeRequest, _inference_pb2.DetokenizeResponse]
@@ -77,6 +79,14 @@ class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
         "x-pagewire-on-disconnect: continue" or "idempotency-key". Any frontend of the
         group answers.
         """
+
+    @_abc_1.abstractmethod
+    def CancelStream(
+        self,
+        request: _inference_pb2.CancelStreamRequest,
+        context: _aio.ServicerContext[_inference_pb2.CancelStreamRequest, _inference_pb2.CancelStreamResponse],
+    ) -> _abc.Awaitable[_inference_pb2.CancelStreamResponse]:
+        """Ends a stream that outlives its call, and forgets it. NOT_FOUND: it is gone already."""
 
     @_abc_1.abstractmethod
     def Tokenize(

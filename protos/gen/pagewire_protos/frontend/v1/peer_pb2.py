@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from pagewire_protos.frontend.v1 import explain_pb2 as pagewire_dot_frontend_dot_v1_dot_explain__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fpagewire/frontend/v1/peer.proto\x12\x14pagewire.frontend.v1\x1a\"pagewire/frontend/v1/explain.proto\"I\n\x12GetResponseRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"#\n\x13GetResponseResponse\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\"L\n\x15\x43\x61ncelResponseRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"&\n\x16\x43\x61ncelResponseResponse\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\"L\n\x15\x44\x65leteResponseRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"\x18\n\x16\x44\x65leteResponseResponse\"L\n\x15ListInputItemsRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"\'\n\x16ListInputItemsResponse\x12\r\n\x05items\x18\x01 \x01(\x0c\"M\n\x16GetConversationRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"(\n\x17GetConversationResponse\x12\r\n\x05items\x18\x01 \x01(\x0c\"Y\n\x13\x46ollowEventsRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05\x66irst\x18\x03 \x01(\x04\x42\t\n\x07_tenant\"&\n\x14\x46ollowEventsResponse\x12\x0e\n\x06\x66rames\x18\x01 \x03(\x0c\"W\n\x13\x46ollowStreamRequest\x12\x11\n\tstream_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05\x66irst\x18\x03 \x01(\x04\x42\t\n\x07_tenant\"&\n\x14\x46ollowStreamResponse\x12\x0e\n\x06\x66rames\x18\x01 \x03(\x0c\"\x89\x01\n\x0f\x43laimKeyRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x11\n\tstream_id\x18\x03 \x01(\t\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x0c\x12\x17\n\ninstead_of\x18\x05 \x01(\tH\x01\x88\x01\x01\x42\t\n\x07_tenantB\r\n\x0b_instead_of\"5\n\x10\x43laimKeyResponse\x12\x11\n\tstream_id\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x0c\"\xe4\x01\n\x11KeepRecipeRequest\x12\x11\n\tstream_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x17\n\nkey_digest\x18\x03 \x01(\x0cH\x01\x88\x01\x01\x12\x0c\n\x04path\x18\x04 \x01(\t\x12\x0c\n\x04\x62ody\x18\x05 \x01(\x0c\x12\x0e\n\x06secret\x18\x06 \x01(\x0c\x12\x0f\n\x07\x63reated\x18\x07 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x08 \x01(\x0c\x12\x10\n\x08numerics\x18\t \x01(\x0c\x12\x15\n\rcached_tokens\x18\n \x03(\x12\x42\t\n\x07_tenantB\r\n\x0b_key_digest\"\x14\n\x12KeepRecipeResponse\"T\n\x10NoteUsageRequest\x12\x11\n\tstream_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05usage\x18\x03 \x01(\x0c\x42\t\n\x07_tenant\"\x13\n\x11NoteUsageResponse\")\n\x13RenewRecipesRequest\x12\x12\n\nstream_ids\x18\x01 \x03(\t\"\x16\n\x14RenewRecipesResponse\"$\n\x11\x45xplainOwnRequest\x12\x0f\n\x07request\x18\x01 \x01(\t\"P\n\x12\x45xplainOwnResponse\x12:\n\x0b\x65xplanation\x18\x01 \x01(\x0b\x32%.pagewire.frontend.v1.ExplainResponse\"\x13\n\x11GetMetricsRequest\"(\n\x12GetMetricsResponse\x12\x12\n\nexposition\x18\x01 \x01(\t\"_\n\x11SetAdapterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\x04path\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x0c\n\x04root\x18\x03 \x01(\t\x12\x12\n\nbase_model\x18\x04 \x01(\tB\x07\n\x05_path\"\x14\n\x12SetAdapterResponse2\x9e\x0b\n\x0bPeerService\x12\x62\n\x0bGetResponse\x12(.pagewire.frontend.v1.GetResponseRequest\x1a).pagewire.frontend.v1.GetResponseResponse\x12k\n\x0e\x43\x61ncelResponse\x12+.pagewire.frontend.v1.CancelResponseRequest\x1a,.pagewire.frontend.v1.CancelResponseResponse\x12k\n\x0e\x44\x65leteResponse\x12+.pagewire.frontend.v1.DeleteResponseRequest\x1a,.pagewire.frontend.v1.DeleteResponseResponse\x12k\n\x0eListInputItems\x12+.pagewire.frontend.v1.ListInputItemsRequest\x1a,.pagewire.frontend.v1.ListInputItemsResponse\x12n\n\x0fGetConversation\x12,.pagewire.frontend.v1.GetConversationRequest\x1a-.pagewire.frontend.v1.GetConversationResponse\x12g\n\x0c\x46ollowEvents\x12).pagewire.frontend.v1.FollowEventsRequest\x1a*.pagewire.frontend.v1.FollowEventsResponse0\x01\x12g\n\x0c\x46ollowStream\x12).pagewire.frontend.v1.FollowStreamRequest\x1a*.pagewire.frontend.v1.FollowStreamResponse0\x01\x12Y\n\x08\x43laimKey\x12%.pagewire.frontend.v1.ClaimKeyRequest\x1a&.pagewire.frontend.v1.ClaimKeyResponse\x12_\n\nKeepRecipe\x12\'.pagewire.frontend.v1.KeepRecipeRequest\x1a(.pagewire.frontend.v1.KeepRecipeResponse\x12\\\n\tNoteUsage\x12&.pagewire.frontend.v1.NoteUsageRequest\x1a\'.pagewire.frontend.v1.NoteUsageResponse\x12\x65\n\x0cRenewRecipes\x12).pagewire.frontend.v1.RenewRecipesRequest\x1a*.pagewire.frontend.v1.RenewRecipesResponse\x12_\n\nExplainOwn\x12\'.pagewire.frontend.v1.ExplainOwnRequest\x1a(.pagewire.frontend.v1.ExplainOwnResponse\x12_\n\nGetMetrics\x12\'.pagewire.frontend.v1.GetMetricsRequest\x1a(.pagewire.frontend.v1.GetMetricsResponse\x12_\n\nSetAdapter\x12\'.pagewire.frontend.v1.SetAdapterRequest\x1a(.pagewire.frontend.v1.SetAdapterResponseB<\n\x17\x61i.pagewire.frontend.v1P\x01Z\x1fpagewire/frontend/v1;frontendv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fpagewire/frontend/v1/peer.proto\x12\x14pagewire.frontend.v1\x1a\"pagewire/frontend/v1/explain.proto\"I\n\x12GetResponseRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"#\n\x13GetResponseResponse\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\"L\n\x15\x43\x61ncelResponseRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"&\n\x16\x43\x61ncelResponseResponse\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\"L\n\x15\x44\x65leteResponseRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"\x18\n\x16\x44\x65leteResponseResponse\"L\n\x15ListInputItemsRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"\'\n\x16ListInputItemsResponse\x12\r\n\x05items\x18\x01 \x01(\x0c\"M\n\x16GetConversationRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"(\n\x17GetConversationResponse\x12\r\n\x05items\x18\x01 \x01(\x0c\"Y\n\x13\x46ollowEventsRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05\x66irst\x18\x03 \x01(\x04\x42\t\n\x07_tenant\"&\n\x14\x46ollowEventsResponse\x12\x0e\n\x06\x66rames\x18\x01 \x03(\x0c\"W\n\x13\x46ollowStreamRequest\x12\x11\n\tstream_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05\x66irst\x18\x03 \x01(\x04\x42\t\n\x07_tenant\"&\n\x14\x46ollowStreamResponse\x12\x0e\n\x06\x66rames\x18\x01 \x03(\x0c\"F\n\x11\x44ropStreamRequest\x12\x11\n\tstream_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"\x14\n\x12\x44ropStreamResponse\"\x89\x01\n\x0f\x43laimKeyRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x11\n\tstream_id\x18\x03 \x01(\t\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x0c\x12\x17\n\ninstead_of\x18\x05 \x01(\tH\x01\x88\x01\x01\x42\t\n\x07_tenantB\r\n\x0b_instead_of\"5\n\x10\x43laimKeyResponse\x12\x11\n\tstream_id\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x0c\"\xe4\x01\n\x11KeepRecipeRequest\x12\x11\n\tstream_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x17\n\nkey_digest\x18\x03 \x01(\x0cH\x01\x88\x01\x01\x12\x0c\n\x04path\x18\x04 \x01(\t\x12\x0c\n\x04\x62ody\x18\x05 \x01(\x0c\x12\x0e\n\x06secret\x18\x06 \x01(\x0c\x12\x0f\n\x07\x63reated\x18\x07 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x08 \x01(\x0c\x12\x10\n\x08numerics\x18\t \x01(\x0c\x12\x15\n\rcached_tokens\x18\n \x03(\x12\x42\t\n\x07_tenantB\r\n\x0b_key_digest\"\x14\n\x12KeepRecipeResponse\"T\n\x10NoteUsageRequest\x12\x11\n\tstream_id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05usage\x18\x03 \x01(\x0c\x42\t\n\x07_tenant\"\x13\n\x11NoteUsageResponse\")\n\x13RenewRecipesRequest\x12\x12\n\nstream_ids\x18\x01 \x03(\t\"\x16\n\x14RenewRecipesResponse\"$\n\x11\x45xplainOwnRequest\x12\x0f\n\x07request\x18\x01 \x01(\t\"P\n\x12\x45xplainOwnResponse\x12:\n\x0b\x65xplanation\x18\x01 \x01(\x0b\x32%.pagewire.frontend.v1.ExplainResponse\"\x13\n\x11GetMetricsRequest\"(\n\x12GetMetricsResponse\x12\x12\n\nexposition\x18\x01 \x01(\t\"_\n\x11SetAdapterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\x04path\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x0c\n\x04root\x18\x03 \x01(\t\x12\x12\n\nbase_model\x18\x04 \x01(\tB\x07\n\x05_path\"\x14\n\x12SetAdapterResponse2\xff\x0b\n\x0bPeerService\x12\x62\n\x0bGetResponse\x12(.pagewire.frontend.v1.GetResponseRequest\x1a).pagewire.frontend.v1.GetResponseResponse\x12k\n\x0e\x43\x61ncelResponse\x12+.pagewire.frontend.v1.CancelResponseRequest\x1a,.pagewire.frontend.v1.CancelResponseResponse\x12k\n\x0e\x44\x65leteResponse\x12+.pagewire.frontend.v1.DeleteResponseRequest\x1a,.pagewire.frontend.v1.DeleteResponseResponse\x12k\n\x0eListInputItems\x12+.pagewire.frontend.v1.ListInputItemsRequest\x1a,.pagewire.frontend.v1.ListInputItemsResponse\x12n\n\x0fGetConversation\x12,.pagewire.frontend.v1.GetConversationRequest\x1a-.pagewire.frontend.v1.GetConversationResponse\x12g\n\x0c\x46ollowEvents\x12).pagewire.frontend.v1.FollowEventsRequest\x1a*.pagewire.frontend.v1.FollowEventsResponse0\x01\x12g\n\x0c\x46ollowStream\x12).pagewire.frontend.v1.FollowStreamRequest\x1a*.pagewire.frontend.v1.FollowStreamResponse0\x01\x12_\n\nDropStream\x12\'.pagewire.frontend.v1.DropStreamRequest\x1a(.pagewire.frontend.v1.DropStreamResponse\x12Y\n\x08\x43laimKey\x12%.pagewire.frontend.v1.ClaimKeyRequest\x1a&.pagewire.frontend.v1.ClaimKeyResponse\x12_\n\nKeepRecipe\x12\'.pagewire.frontend.v1.KeepRecipeRequest\x1a(.pagewire.frontend.v1.KeepRecipeResponse\x12\\\n\tNoteUsage\x12&.pagewire.frontend.v1.NoteUsageRequest\x1a\'.pagewire.frontend.v1.NoteUsageResponse\x12\x65\n\x0cRenewRecipes\x12).pagewire.frontend.v1.RenewRecipesRequest\x1a*.pagewire.frontend.v1.RenewRecipesResponse\x12_\n\nExplainOwn\x12\'.pagewire.frontend.v1.ExplainOwnRequest\x1a(.pagewire.frontend.v1.ExplainOwnResponse\x12_\n\nGetMetrics\x12\'.pagewire.frontend.v1.GetMetricsRequest\x1a(.pagewire.frontend.v1.GetMetricsResponse\x12_\n\nSetAdapter\x12\'.pagewire.frontend.v1.SetAdapterRequest\x1a(.pagewire.frontend.v1.SetAdapterResponseB<\n\x17\x61i.pagewire.frontend.v1P\x01Z\x1fpagewire/frontend/v1;frontendv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -61,34 +61,38 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FOLLOWSTREAMREQUEST']._serialized_end=885
   _globals['_FOLLOWSTREAMRESPONSE']._serialized_start=887
   _globals['_FOLLOWSTREAMRESPONSE']._serialized_end=925
-  _globals['_CLAIMKEYREQUEST']._serialized_start=928
-  _globals['_CLAIMKEYREQUEST']._serialized_end=1065
-  _globals['_CLAIMKEYRESPONSE']._serialized_start=1067
-  _globals['_CLAIMKEYRESPONSE']._serialized_end=1120
-  _globals['_KEEPRECIPEREQUEST']._serialized_start=1123
-  _globals['_KEEPRECIPEREQUEST']._serialized_end=1351
-  _globals['_KEEPRECIPERESPONSE']._serialized_start=1353
-  _globals['_KEEPRECIPERESPONSE']._serialized_end=1373
-  _globals['_NOTEUSAGEREQUEST']._serialized_start=1375
-  _globals['_NOTEUSAGEREQUEST']._serialized_end=1459
-  _globals['_NOTEUSAGERESPONSE']._serialized_start=1461
-  _globals['_NOTEUSAGERESPONSE']._serialized_end=1480
-  _globals['_RENEWRECIPESREQUEST']._serialized_start=1482
-  _globals['_RENEWRECIPESREQUEST']._serialized_end=1523
-  _globals['_RENEWRECIPESRESPONSE']._serialized_start=1525
-  _globals['_RENEWRECIPESRESPONSE']._serialized_end=1547
-  _globals['_EXPLAINOWNREQUEST']._serialized_start=1549
-  _globals['_EXPLAINOWNREQUEST']._serialized_end=1585
-  _globals['_EXPLAINOWNRESPONSE']._serialized_start=1587
-  _globals['_EXPLAINOWNRESPONSE']._serialized_end=1667
-  _globals['_GETMETRICSREQUEST']._serialized_start=1669
-  _globals['_GETMETRICSREQUEST']._serialized_end=1688
-  _globals['_GETMETRICSRESPONSE']._serialized_start=1690
-  _globals['_GETMETRICSRESPONSE']._serialized_end=1730
-  _globals['_SETADAPTERREQUEST']._serialized_start=1732
-  _globals['_SETADAPTERREQUEST']._serialized_end=1827
-  _globals['_SETADAPTERRESPONSE']._serialized_start=1829
-  _globals['_SETADAPTERRESPONSE']._serialized_end=1849
-  _globals['_PEERSERVICE']._serialized_start=1852
-  _globals['_PEERSERVICE']._serialized_end=3290
+  _globals['_DROPSTREAMREQUEST']._serialized_start=927
+  _globals['_DROPSTREAMREQUEST']._serialized_end=997
+  _globals['_DROPSTREAMRESPONSE']._serialized_start=999
+  _globals['_DROPSTREAMRESPONSE']._serialized_end=1019
+  _globals['_CLAIMKEYREQUEST']._serialized_start=1022
+  _globals['_CLAIMKEYREQUEST']._serialized_end=1159
+  _globals['_CLAIMKEYRESPONSE']._serialized_start=1161
+  _globals['_CLAIMKEYRESPONSE']._serialized_end=1214
+  _globals['_KEEPRECIPEREQUEST']._serialized_start=1217
+  _globals['_KEEPRECIPEREQUEST']._serialized_end=1445
+  _globals['_KEEPRECIPERESPONSE']._serialized_start=1447
+  _globals['_KEEPRECIPERESPONSE']._serialized_end=1467
+  _globals['_NOTEUSAGEREQUEST']._serialized_start=1469
+  _globals['_NOTEUSAGEREQUEST']._serialized_end=1553
+  _globals['_NOTEUSAGERESPONSE']._serialized_start=1555
+  _globals['_NOTEUSAGERESPONSE']._serialized_end=1574
+  _globals['_RENEWRECIPESREQUEST']._serialized_start=1576
+  _globals['_RENEWRECIPESREQUEST']._serialized_end=1617
+  _globals['_RENEWRECIPESRESPONSE']._serialized_start=1619
+  _globals['_RENEWRECIPESRESPONSE']._serialized_end=1641
+  _globals['_EXPLAINOWNREQUEST']._serialized_start=1643
+  _globals['_EXPLAINOWNREQUEST']._serialized_end=1679
+  _globals['_EXPLAINOWNRESPONSE']._serialized_start=1681
+  _globals['_EXPLAINOWNRESPONSE']._serialized_end=1761
+  _globals['_GETMETRICSREQUEST']._serialized_start=1763
+  _globals['_GETMETRICSREQUEST']._serialized_end=1782
+  _globals['_GETMETRICSRESPONSE']._serialized_start=1784
+  _globals['_GETMETRICSRESPONSE']._serialized_end=1824
+  _globals['_SETADAPTERREQUEST']._serialized_start=1826
+  _globals['_SETADAPTERREQUEST']._serialized_end=1921
+  _globals['_SETADAPTERRESPONSE']._serialized_start=1923
+  _globals['_SETADAPTERRESPONSE']._serialized_end=1943
+  _globals['_PEERSERVICE']._serialized_start=1946
+  _globals['_PEERSERVICE']._serialized_end=3481
 # @@protoc_insertion_point(module_scope)

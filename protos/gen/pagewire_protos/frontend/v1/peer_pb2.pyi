@@ -107,6 +107,18 @@ class FollowStreamResponse(_message.Message):
     frames: _containers.RepeatedScalarFieldContainer[bytes]
     def __init__(self, frames: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
+class DropStreamRequest(_message.Message):
+    __slots__ = ("stream_id", "tenant")
+    STREAM_ID_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    stream_id: str
+    tenant: str
+    def __init__(self, stream_id: _Optional[str] = ..., tenant: _Optional[str] = ...) -> None: ...
+
+class DropStreamResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class ClaimKeyRequest(_message.Message):
     __slots__ = ("key", "tenant", "stream_id", "digest", "instead_of")
     KEY_FIELD_NUMBER: _ClassVar[int]

@@ -79,6 +79,11 @@ class PeerServiceStub(object):
                 request_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.FollowStreamRequest.SerializeToString,
                 response_deserializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.FollowStreamResponse.FromString,
                 _registered_method=True)
+        self.DropStream = channel.unary_unary(
+                '/pagewire.frontend.v1.PeerService/DropStream',
+                request_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.DropStreamRequest.SerializeToString,
+                response_deserializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.DropStreamResponse.FromString,
+                _registered_method=True)
         self.ClaimKey = channel.unary_unary(
                 '/pagewire.frontend.v1.PeerService/ClaimKey',
                 request_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.ClaimKeyRequest.SerializeToString,
@@ -179,6 +184,13 @@ class PeerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DropStream(self, request, context):
+        """Ends a kept stream, and forgets it and its recipe.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ClaimKey(self, request, context):
         """Gives an idempotency key to a stream, unless it is another's. Answers whose it is.
         """
@@ -266,6 +278,11 @@ def add_PeerServiceServicer_to_server(servicer, server):
                     servicer.FollowStream,
                     request_deserializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.FollowStreamRequest.FromString,
                     response_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.FollowStreamResponse.SerializeToString,
+            ),
+            'DropStream': grpc.unary_unary_rpc_method_handler(
+                    servicer.DropStream,
+                    request_deserializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.DropStreamRequest.FromString,
+                    response_serializer=pagewire_dot_frontend_dot_v1_dot_peer__pb2.DropStreamResponse.SerializeToString,
             ),
             'ClaimKey': grpc.unary_unary_rpc_method_handler(
                     servicer.ClaimKey,
@@ -502,6 +519,33 @@ class PeerService(object):
             '/pagewire.frontend.v1.PeerService/FollowStream',
             pagewire_dot_frontend_dot_v1_dot_peer__pb2.FollowStreamRequest.SerializeToString,
             pagewire_dot_frontend_dot_v1_dot_peer__pb2.FollowStreamResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DropStream(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pagewire.frontend.v1.PeerService/DropStream',
+            pagewire_dot_frontend_dot_v1_dot_peer__pb2.DropStreamRequest.SerializeToString,
+            pagewire_dot_frontend_dot_v1_dot_peer__pb2.DropStreamResponse.FromString,
             options,
             channel_credentials,
             insecure,

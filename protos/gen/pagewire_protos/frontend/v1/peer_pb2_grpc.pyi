@@ -42,6 +42,8 @@ class PeerServiceStub:
     """
     FollowStream: _aio.UnaryStreamMultiCallable[_peer_pb2.FollowStreamRequest, _peer_pb2.FollowStreamResponse]
     """Returns the events of a stream that goes on without its client. The first answer is empty."""
+    DropStream: _aio.UnaryUnaryMultiCallable[_peer_pb2.DropStreamRequest, _peer_pb2.DropStreamResponse]
+    """Ends a kept stream, and forgets it and its recipe."""
     ClaimKey: _aio.UnaryUnaryMultiCallable[_peer_pb2.ClaimKeyRequest, _peer_pb2.ClaimKeyResponse]
     """Gives an idempotency key to a stream, unless it is another's. Answers whose it is."""
     KeepRecipe: _aio.UnaryUnaryMultiCallable[_peer_pb2.KeepRecipeRequest, _peer_pb2.KeepRecipeResponse]
@@ -129,6 +131,14 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_peer_pb2.FollowStreamRequest, _peer_pb2.FollowStreamResponse],
     ) -> _abc.AsyncIterator[_peer_pb2.FollowStreamResponse]:
         """Returns the events of a stream that goes on without its client. The first answer is empty."""
+
+    @_abc_1.abstractmethod
+    def DropStream(
+        self,
+        request: _peer_pb2.DropStreamRequest,
+        context: _aio.ServicerContext[_peer_pb2.DropStreamRequest, _peer_pb2.DropStreamResponse],
+    ) -> _abc.Awaitable[_peer_pb2.DropStreamResponse]:
+        """Ends a kept stream, and forgets it and its recipe."""
 
     @_abc_1.abstractmethod
     def ClaimKey(

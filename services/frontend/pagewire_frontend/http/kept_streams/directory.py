@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from pagewire_frontend.http.kept_streams.log_source import LogSource
+
 
 @dataclass(frozen=True, slots=True)
 class StreamReading:
@@ -13,10 +15,13 @@ class StreamReading:
     Attributes:
         frames: Events as they are sent, ready ones together, to the last.
         close: Called when nothing more is read; again is allowed.
+        source: The same events where their log is here: written as they come, without a task.
+            Either it or `frames` is read.
     """
 
     frames: AsyncIterator[list[bytes]]
     close: Callable[[], None]
+    source: LogSource | None = None
 
 
 class StreamDirectory(Protocol):
@@ -24,6 +29,14 @@ class StreamDirectory(Protocol):
 
     async def read(self, stream_id: str, tenant: str | None, first: int) -> StreamReading:
         """Begin to read a stream from event number `first` on.
+
+        Raises:
+            StreamNotFoundError: The stream is not kept, or is another tenant's.
+        """
+        ...
+
+    async def forget(self, stream_id: str, tenant: str | None) -> None:
+        """End a stream, if it runs, and forget it.
 
         Raises:
             StreamNotFoundError: The stream is not kept, or is another tenant's.

@@ -8,9 +8,12 @@ from pagewire_frontend.access.api_keys import current_tenant
 from pagewire_frontend.http.kept_streams.directory import StreamDirectory, StreamReading
 from pagewire_frontend.http.kept_streams.headers import LAST_EVENT_ID
 from pagewire_frontend.http.kept_streams.ids import SSE_KIND, parse_event_id, require_kind
+from pagewire_frontend.http.server.errors import json_response
 from pagewire_frontend.http.server.query import whole_number
 from pagewire_frontend.http.server.request_id import STREAM_ID
 from pagewire_frontend.http.streaming.event_stream import EventStream
+from pagewire_frontend.http.streaming.flush_rounds import FlushRounds
+from pagewire_frontend.http.streaming.live_stream import LiveStream
 from pagewire_shared.errors import InvalidRequestError
 
 _MAX_EVENT: Final = 2**31 - 1
@@ -28,7 +31,7 @@ _QUERY: Final[dict[str, Any]] = {
 
 def make_router(directory: StreamDirectory) -> APIRouter:
     """Return the endpoint, which finds streams in `directory`."""
-    router = APIRouter()
+    router, rounds = APIRouter(), FlushRounds()
 
     @router.get("/v1/streams/{stream_id}", openapi_extra=_QUERY)
     async def read_stream(request: Request, stream_id: str) -> Response:
@@ -44,12 +47,21 @@ def make_router(directory: StreamDirectory) -> APIRouter:
             first = number + 1
         require_kind(stream_id, SSE_KIND)
         reading = await directory.read(stream_id, current_tenant(), first or 0)
-        return stream_response(request, reading, stream_id)
+        return stream_response(request, reading, stream_id, rounds)
+
+    @router.delete("/v1/streams/{stream_id}")
+    async def cancel_stream(request: Request, stream_id: str) -> Response:
+        """End a kept stream, and forget it."""
+        require_kind(stream_id, SSE_KIND)
+        await directory.forget(stream_id, current_tenant())
+        return json_response({"id": stream_id, "object": "stream.deleted", "deleted": True})
 
     return router
 
 
-async def resumed(request: Request, directory: StreamDirectory) -> Response | None:
+async def resumed(
+    request: Request, directory: StreamDirectory, rounds: FlushRounds
+) -> Response | None:
     """Return the rest of the stream that `last-event-id` is of; None without that header, or
     with an empty one.
 
@@ -64,13 +76,17 @@ async def resumed(request: Request, directory: StreamDirectory) -> Response | No
     stream_id, number = parse_event_id(last)
     require_kind(stream_id, SSE_KIND)
     reading = await directory.read(stream_id, current_tenant(), number + 1)
-    return stream_response(request, reading, stream_id)
+    return stream_response(request, reading, stream_id, rounds)
 
 
-def stream_response(request: Request, reading: StreamReading, stream_id: str) -> Response:
-    """Return the response that sends what is read."""
-    response: EventStream[bytes] = EventStream(
-        request, reading.frames, reading.close, frame=bytes, last=b""
-    )
+def stream_response(
+    request: Request, reading: StreamReading, stream_id: str, rounds: FlushRounds
+) -> Response:
+    """Return the response that sends what is read; `rounds` are those of the process."""
+    response: Response
+    if reading.source is not None:
+        response = LiveStream(request, reading.source, reading.close, rounds)
+    else:
+        response = EventStream(request, reading.frames, reading.close, frame=bytes, last=b"")
     response.raw_headers.append((STREAM_ID.encode(), stream_id.encode()))
     return response

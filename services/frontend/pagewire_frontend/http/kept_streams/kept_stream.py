@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from pagewire_frontend.http.kept_streams.framing import SSE_FRAMING, Framing
+from pagewire_frontend.http.kept_streams.pulled import Pull, PulledSource
 from pagewire_frontend.http.streaming.frame_log import FrameLog
 from pagewire_shared.errors import InternalError, OverloadedError, PagewireError
 
@@ -42,7 +43,7 @@ class KeptStream:
         stream_id: str,
         tenant: str | None,
         *,
-        events: AsyncIterator[bytes],
+        events: AsyncIterator[bytes | PulledSource],
         close: Callable[[], None],
         hold: Callable[["KeptStream", int], bool],
         has_early_error: bool = True,
@@ -51,7 +52,7 @@ class KeptStream:
         """Create the stream; it takes its events at once.
 
         Args:
-            events: Whole events as they are sent, several together.
+            events: Whole events as they are sent, several together, or what they are pulled from.
             close: Called once, when no more are taken.
             hold: Counts bytes of its events; returns whether they fit.
             has_early_error: An error before the first event is an event, too.
@@ -86,10 +87,13 @@ class KeptStream:
         self.advance(KeptState.DROPPED)
         self._task.cancel()
 
-    async def _take(self, events: AsyncIterator[bytes]) -> None:
+    async def _take(self, events: AsyncIterator[bytes | PulledSource]) -> None:
         try:
             async for ready in events:
-                self._append(ready)
+                if isinstance(ready, bytes):
+                    self._append(ready)
+                else:
+                    await Pull(ready, self._append).run()
         except PagewireError as error:
             self._append_error(error)
 

@@ -12,6 +12,8 @@ from pagewire_frontend.http.kept_streams.ids import StreamLostError, StreamNotFo
 from pagewire_frontend.http.kept_streams.kept_stream import KeptStream
 from pagewire_frontend.http.kept_streams.keys import KeyClaim, KeyDirectory, KeyHolder
 from pagewire_frontend.http.kept_streams.local_streams import LocalStreams
+from pagewire_frontend.http.kept_streams.log_source import LogSource
+from pagewire_frontend.http.kept_streams.pulled import PulledSource
 from pagewire_frontend.http.server.errors import KeyReusedError
 from pagewire_frontend.request_label import IDEMPOTENCY_KEY
 from pagewire_shared.errors import UnavailableError
@@ -42,9 +44,9 @@ class KeyedReading:
 class EventSource(Protocol):
     """Makes the events of an answer."""
 
-    def events(self, stream_id: str) -> AsyncIterator[bytes]:
-        """Yield whole events of the stream as they are sent, several together; nothing begins
-        before."""
+    def events(self, stream_id: str) -> AsyncIterator[bytes | PulledSource]:
+        """Yield whole events of the stream as they are sent, several together, or what they are
+        pulled from; nothing begins before."""
         ...
 
     def close(self) -> None:
@@ -107,7 +109,7 @@ class KeyedStreams:
     ) -> KeptStream:
         """Return a stream that waits for its key: others find it as soon as it has the key."""
 
-        async def events() -> AsyncIterator[bytes]:
+        async def events() -> AsyncIterator[bytes | PulledSource]:
             await is_mine.wait()
             async for ready in source.events(own.stream_id):
                 yield ready
@@ -155,6 +157,8 @@ class KeyedStreams:
 
 async def _begun(reading: StreamReading) -> StreamReading | None:
     """Return a reading with its first events; None when it ended without any."""
+    if reading.source is not None:
+        return await _begun_here(reading, reading.source)
     try:
         first = await anext(reading.frames, None)
     except BaseException:
@@ -164,6 +168,17 @@ async def _begun(reading: StreamReading) -> StreamReading | None:
         reading.close()
         return None
     return StreamReading(_joined(first, reading.frames), reading.close)
+
+
+async def _begun_here(reading: StreamReading, source: LogSource) -> StreamReading | None:
+    try:
+        has_begun = await source.wait_first()
+    except BaseException:
+        reading.close()
+        raise
+    if not has_begun:
+        reading.close()
+    return reading if has_begun else None
 
 
 async def _joined(

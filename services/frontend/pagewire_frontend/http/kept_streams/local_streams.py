@@ -16,6 +16,8 @@ from pagewire_frontend.http.kept_streams.ids import (
     tag_of_stream,
 )
 from pagewire_frontend.http.kept_streams.kept_stream import KeptState, KeptStream
+from pagewire_frontend.http.kept_streams.log_source import LogSource
+from pagewire_frontend.http.kept_streams.pulled import PulledSource
 from pagewire_shared.errors import OverloadedError, UnavailableError
 
 STREAM_BYTES: Final = 8192
@@ -48,6 +50,7 @@ class LocalStreams:
         self.limits = limits
         self._streams: OrderedDict[str, KeptStream] = OrderedDict()
         self._num_bytes: Counter[str | None] = Counter()
+        self._total = 0
         self._is_ending = False
 
     @property
@@ -58,14 +61,14 @@ class LocalStreams:
     @property
     def num_bytes(self) -> int:
         """Bytes of all streams."""
-        return self._num_bytes.total()
+        return self._total
 
     def __len__(self) -> int:
         return len(self._streams)
 
     def keep(
         self,
-        events: AsyncIterator[bytes],
+        events: AsyncIterator[bytes | PulledSource],
         close: Callable[[], None],
         tenant: str | None,
         *,
@@ -120,6 +123,13 @@ class LocalStreams:
         Raises:
             UnavailableError: This process ends, and others make its streams again.
         """
+        return self.reading(self._found(stream_id, tenant), first)
+
+    async def forget(self, stream_id: str, tenant: str | None) -> None:
+        """End a stream and forget it; see StreamDirectory. Raises as `read`."""
+        self.drop(self._found(stream_id, tenant))
+
+    def _found(self, stream_id: str, tenant: str | None) -> KeptStream:
         stream = self._streams.get(stream_id)
         if stream is None and self._is_ending:
             raise UnavailableError("this frontend ends; ask again", retry_after_ms=0)
@@ -128,7 +138,7 @@ class LocalStreams:
             raise stream_elsewhere(stream_id)
         if stream is None or stream.tenant != tenant:
             raise stream_not_found(stream_id)
-        return self.reading(stream, first)
+        return stream
 
     def reading(self, stream: KeptStream, first: int) -> StreamReading:
         """Begin to read a stream from event number `first` on."""
@@ -136,16 +146,17 @@ class LocalStreams:
         if stream.expiry is not None:
             stream.expiry.cancel()
             stream.expiry = None
-        is_open = True
+        is_open, source = True, LogSource(stream.log, first)
 
         def close() -> None:
             nonlocal is_open
             if is_open:
                 is_open = False
+                source.close()
                 stream.num_readers -= 1
                 self._leave(stream)
 
-        return StreamReading(stream.log.follow(first), close)
+        return StreamReading(stream.log.follow(first), close, source)
 
     def expect_end(self) -> None:
         """Note that this process ends, and its streams with it: one that is missing from now on
@@ -182,6 +193,7 @@ class LocalStreams:
 
     def _count(self, stream: KeptStream, num_bytes: int) -> None:
         stream.num_held += num_bytes
+        self._total += num_bytes
         self._num_bytes[stream.tenant] += num_bytes
         if not self._num_bytes[stream.tenant]:
             del self._num_bytes[stream.tenant]
@@ -192,7 +204,7 @@ class LocalStreams:
         while self._num_bytes[tenant] + num_bytes > share:
             if not self._drop_one(lambda one: one.tenant == tenant):
                 return False
-        while self.num_bytes + num_bytes > self.limits.max_bytes:
+        while self._total + num_bytes > self.limits.max_bytes:
             if not self._drop_one(lambda _: True):
                 return False
         return True

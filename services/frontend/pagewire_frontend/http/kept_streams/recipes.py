@@ -142,6 +142,14 @@ class RecipeStore:
         if recipe is not None:
             self.put(replace(recipe, usage=usage))
 
+    def remove(self, stream_id: str, tenant: str | None) -> bool:
+        """Forget a recipe of this tenant; return whether it was there."""
+        is_there = self.find(stream_id, tenant) is not None
+        if is_there:
+            self._take_out(stream_id)
+            self._show()
+        return is_there
+
     def renew(self, stream_ids: Sequence[str]) -> None:
         """Let recipes live on; those that are not kept are ignored."""
         self.expire()

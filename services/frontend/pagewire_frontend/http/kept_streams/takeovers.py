@@ -13,6 +13,7 @@ from pagewire_frontend.http.kept_streams.ids import StreamLostError
 from pagewire_frontend.http.kept_streams.kept_stream import KeptStream
 from pagewire_frontend.http.kept_streams.local_streams import LocalStreams
 from pagewire_frontend.http.kept_streams.making import Making, making_again
+from pagewire_frontend.http.kept_streams.pulled import PulledSource
 from pagewire_frontend.http.kept_streams.recipe_keeper import (
     KeptRequest,
     RecipeKeeper,
@@ -41,7 +42,7 @@ class Remaking(Protocol):
         """Open the answer; return its sessions, one per prompt. Raises PagewireError."""
         ...
 
-    def events(self, keeper: RecipeKeeper | None) -> AsyncIterator[bytes]:
+    def events(self, keeper: RecipeKeeper | None) -> AsyncIterator[bytes | PulledSource]:
         """Yield the events of the open answer from its first on; `keeper` keeps its recipe."""
         ...
 
@@ -122,7 +123,7 @@ class _Remade:
         self._recipe = recipe
         self._remaking: Remaking | None = None
 
-    async def events(self) -> AsyncIterator[bytes]:
+    async def events(self) -> AsyncIterator[bytes | PulledSource]:
         """Yield the events of the answer from its first on."""
         recipe = self._recipe
         # In the task of the stream: its requests count for the key.

@@ -57,7 +57,7 @@ def make_router(
     @router.post(CHAT_PATH, openapi_extra=body_schema(ChatBody))
     async def chat_completions(request: Request) -> Response:
         """Answer a conversation."""
-        if (rest := await resumed(request, kept)) is not None:
+        if (rest := await resumed(request, kept, streams.rounds)) is not None:
             return rest
         read = await _read(request, bodies, ChatBody, streams)
         body = read.body
@@ -69,7 +69,7 @@ def make_router(
     @router.post(COMPLETION_PATH, openapi_extra=body_schema(CompletionBody))
     async def completions(request: Request) -> Response:
         """Continue one or more prompts."""
-        if (rest := await resumed(request, kept)) is not None:
+        if (rest := await resumed(request, kept, streams.rounds)) is not None:
             return rest
         read = await _read(request, bodies, CompletionBody, streams)
         body = read.body

@@ -45,7 +45,7 @@ class Streams:
         """
         self._mirror = mirror
         self._keyed = keyed
-        self._rounds = FlushRounds()
+        self.rounds = FlushRounds()
         self._kept = kept
 
     @property
@@ -65,7 +65,7 @@ class Streams:
             if shown.scores_prompt:
                 return EventStream(request, _all_chunks(answer, form, shown), answer.close)
             source = ChunkSource(answer, form, has_usage_chunk=shown.has_usage_chunk)
-            return LiveStream(request, source, answer.close, self._rounds)
+            return LiveStream(request, source, answer.close, self.rounds)
 
     async def deliver_kept(
         self, asked: KeptRequest | None, request: Request, opening: Opening
@@ -77,7 +77,8 @@ class Streams:
             stream_id = self._kept.mint()
             events = stream_events(answer, opening, self._keeper(asked, stream_id))
             stream = self._kept.keep(events, answer.close, current_tenant(), stream_id=stream_id)
-        return stream_response(request, self._kept.reading(stream, 0), stream.stream_id)
+        reading = self._kept.reading(stream, 0)
+        return stream_response(request, reading, stream_id, self.rounds)
 
     async def deliver_keyed(
         self,
@@ -93,7 +94,7 @@ class Streams:
         )
         found = await while_connected(request, self._keyed.read(key, source))
         if is_streamed:
-            response = stream_response(request, found.reading, found.stream_id)
+            response = stream_response(request, found.reading, found.stream_id, self.rounds)
         else:
             data = await while_connected(request, data_of(found.reading))
             response = Response(data, media_type="application/json")

@@ -1,11 +1,10 @@
 """Makes the events of answers that are kept: those of a stream, or one with the whole answer."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 import orjson
 
+from pagewire_frontend.http.kept_streams.pulled import PulledSource
 from pagewire_frontend.http.kept_streams.recipe_keeper import RecipeKeeper
 from pagewire_frontend.http.openai.answer import Answer
 from pagewire_frontend.http.openai.chunk_source import ChunkSource, chunks
@@ -25,7 +24,7 @@ class KeptSource:
         self._new_keeper = new_keeper
         self._answer: Answer | None = None
 
-    async def events(self, stream_id: str) -> AsyncIterator[bytes]:
+    async def events(self, stream_id: str) -> AsyncIterator[bytes | PulledSource]:
         """Yield the events; see EventSource."""
         self._answer = answer = await self._opening.open()
         keeper = self._new_keeper(stream_id)
@@ -57,18 +56,17 @@ async def whole_events(
 
 async def stream_events(
     answer: Answer, opening: Opening, keeper: RecipeKeeper | None
-) -> AsyncIterator[bytes]:
-    """Yield the events of an answer as they are sent, those that are ready together."""
+) -> AsyncIterator[bytes | PulledSource]:
+    """Yield the events of an answer as they are sent, or what they are pulled from."""
     if keeper is not None:
         await answer.wait_first()
         await keeper.begun(answer.sessions, opening.numerics())
     form, shown = opening.form(answer), opening.shown
     if shown.scores_prompt:
-        body = _event_bytes(chunks(answer, form, shown))
+        async for ready in chunks(answer, form, shown):
+            yield b"".join(map(event_bytes, ready))
     else:
-        body = _source_bytes(ChunkSource(answer, form))
-    async for ready in body:
-        yield ready
+        yield ChunkSource(answer, form)
     last = b""
     if shown.has_usage_chunk:
         chunk = form.usage_chunk(answer.usage)
@@ -76,18 +74,3 @@ async def stream_events(
             await keeper.ended(orjson.dumps(chunk["usage"]))
         last = event_bytes(chunk)
     yield last + DONE
-
-
-async def _source_bytes(source: ChunkSource) -> AsyncIterator[bytes]:
-    """Yield the events of a source, those that are ready together."""
-    turn = asyncio.Event()
-    source.listen(turn.set, lambda _: False)
-    while not source.is_over:
-        await turn.wait()
-        turn.clear()
-        yield source.take_chunks()
-
-
-async def _event_bytes(parts: AsyncIterator[list[dict[str, Any]]]) -> AsyncIterator[bytes]:
-    async for ready in parts:
-        yield b"".join(map(event_bytes, ready))
