@@ -19,7 +19,7 @@ RUN rm -r pagewire/builtin_*
 # Modules are compiled here, since nobody can write where the file system is read-only; without the
 # times of their sources, which layers round. What only a newer Python understands is left out.
 RUN python3 -m pip --python /opt/pagewire/bin/python install --no-cache-dir --no-compile \
-        --constraint constraints.txt '.[scheduler,certs]' \
+        --constraint constraints.txt '.[scheduler,certs,events]' \
     && python3 -m pip --python /opt/pagewire/bin/python list --format=freeze --exclude pagewire \
         > /opt/pagewire/requirements.txt \
     && { /opt/pagewire/bin/python -m compileall -q -f -j 0 --invalidation-mode unchecked-hash \

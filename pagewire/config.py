@@ -184,6 +184,7 @@ class ServeConfig:
     handoff: str | None = forwarded(SchedulerConfig, "handoff", default=None)
     steps_in_flight: int = forwarded(WorkerConfig, "steps_in_flight", parse=integer(1, 8))
     enable_prefix_caching: bool = forwarded(SchedulerConfig, "enable_prefix_caching")
+    kv_events_config: str = forwarded(SchedulerConfig, "kv_events_config")
     queue_policy: str | None = forwarded(SchedulerConfig, "queue_policy", default=None)
     tenant_weight: tuple[str, ...] = forwarded(
         SchedulerConfig, "tenant_weight", parse=_tenant_weight

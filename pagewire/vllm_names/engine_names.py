@@ -46,9 +46,15 @@ MEMORY: Final = (
         convert=json_text,
     ),
     *refused("layers do not share KV blocks", kv_sharing_fast_prefill="false"),
+    ForeignName(
+        name="kv_events_config",
+        here="kv_events_config",
+        text="a JSON object or a dict; needs pagewire[events]; see docs/operations/kv-events.md",
+        meanings={"none": "", "{}": ""},
+        convert=json_text,
+    ),
     *refused(
         "--prefill-workers, --decode-workers and --kvstore move KV blocks; see docs/connectors.md",
-        kv_events_config="none|{}",
         ec_transfer_config="none|{}",
     ),
     *no_effect(

@@ -12,6 +12,7 @@ from pagewire_frontend.group.membership import parse_membership
 from pagewire_frontend.models.model_registry import parse_specs
 from pagewire_kvstore.config import KvStoreConfig
 from pagewire_scheduler.config import SchedulerConfig
+from pagewire_scheduler.kv_events.events_config import check_reach, parse_kv_events
 from pagewire_shared.identity.api_key import parse_api_key
 from pagewire_shared.pair.addresses import parse_schedulers
 from pagewire_shared.process.settings import load_config
@@ -66,6 +67,22 @@ def test_roles_take_their_flags_and_listen_where_their_ports_are(objects):
             assert config.host == "0.0.0.0"
         else:
             assert config.listen == f"0.0.0.0:{pods.ports['grpc']}"
+
+
+@pytest.mark.parametrize(("name", "port"), [("everything", 5557), ("elsewhere", 6557)])
+def test_the_scheduler_publishes_where_the_service_leads(helm, name, port):
+    objects = render(helm, VARIANTS[name])
+    (scheduler,) = pods_of(objects, "scheduler")
+    events = parse_kv_events(config_of(scheduler).kv_events_config)
+    assert events.is_on
+    ports = named(objects, "Service", f"{scheduler.name}".replace("scheduler", "kv-events"))["spec"]
+    offered = {f"tcp://*:{one['port']}" for one in ports["ports"]}
+    assert offered == set(events.listened.values())
+    assert events.endpoint == f"tcp://*:{port}"
+    open_ones = check_reach(events, is_insecure=False)
+    assert set(open_ones) == (set() if name == "elsewhere" else offered)
+    mounts = [one["mountPath"] for one in scheduler.container["volumeMounts"]]
+    assert (events.curve_client_keys in mounts) == (name == "elsewhere")
 
 
 def test_no_flag_is_given_twice_unless_it_is_a_list(objects):

@@ -82,6 +82,9 @@ BY_TEMPLATE = [
     ({"redis": ON, "kvstore": {"enabled": False}}, "it needs kvstore.enabled"),
     ({"inferencePool": ON}, "inferencePool.endpointPicker.name is needed"),
     ({"httpRoute": ON}, "httpRoute.parentRefs is needed"),
+    ({"kvEvents": ON}, "kvEvents needs curveSecret, or insecure"),
+    ({"kvEvents": {**ON, "insecure": True}}, "kvEvents.insecure needs kvEvents.from"),
+    ({"kvEvents": {"config": {"endpoint": "a"}}}, "kvEvents.config: endpoint follows"),
 ]
 
 

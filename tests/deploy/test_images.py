@@ -86,7 +86,7 @@ def test_it_runs_confined(role: str, dockerfile: Dockerfile) -> None:
 
 def test_only_the_roles_own_extras_are_installed(role: str, dockerfile: Dockerfile) -> None:
     # Nothing can be installed into a container, and traces are a flag of the frontend.
-    extras = {"frontend": "frontend,otel", "scheduler": "scheduler,certs"}.get(role, role)
+    extras = {"frontend": "frontend,otel", "scheduler": "scheduler,certs,events"}.get(role, role)
     installs = [text for text in dockerfile.all_of("RUN") if " install " in text and "pip" in text]
     assert re.findall(r"'\.(\[.*?\])?'", " ".join(installs)) == [f"[{extras}]"]
     for text in installs:

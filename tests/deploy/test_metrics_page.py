@@ -9,6 +9,7 @@ from prometheus_client import REGISTRY
 import pagewire_frontend.serve
 import pagewire_frontend.traces.exporter
 import pagewire_kvstore.store_process
+import pagewire_scheduler.metrics.kv_events
 import pagewire_scheduler.service
 import pagewire_worker.server
 from pagewire_frontend.group.metrics import MISSING, PROCESSES
@@ -24,6 +25,8 @@ ROLES = (
     # Imported where traces are sent.
     pagewire_frontend.traces.exporter,
     pagewire_kvstore.store_process,
+    # Imported with --kv-events-config.
+    pagewire_scheduler.metrics.kv_events,
     pagewire_scheduler.service,
     pagewire_worker.server,
 )

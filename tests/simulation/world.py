@@ -89,6 +89,7 @@ class World:
             "handoff": configuration.handoff,
             "num_stores": configuration.num_stores,
             "num_copies": max(1, configuration.num_copies),
+            "notes_cache_changes": True,
         }
 
     # Stores.

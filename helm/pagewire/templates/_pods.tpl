@@ -236,6 +236,23 @@ ports:
 {{- end }}
 {{- end -}}
 
+{{- /* The object of --kv-events-config. */}}
+{{- define "pagewire.kvEvents" -}}
+{{- $events := .Values.kvEvents -}}
+{{- $config := dict
+    "enable_kv_cache_events" true
+    "endpoint" (printf "tcp://*:%d" (int $events.port))
+    "replay_endpoint" (printf "tcp://*:%d" (int $events.replayPort))
+    "snapshot_endpoint" (printf "tcp://*:%d" (int $events.snapshotPort)) -}}
+{{- if $events.curveSecret -}}
+{{- $_ := set $config "curve_secret_key_file" "/etc/pagewire/kv-events/server.key_secret" -}}
+{{- $_ := set $config "curve_client_keys" "/etc/pagewire/kv-events" -}}
+{{- else -}}
+{{- $_ := set $config "insecure" $events.insecure -}}
+{{- end -}}
+{{- merge $config $events.config | toJson -}}
+{{- end -}}
+
 {{- define "pagewire.frontendKind" -}}
 {{- .Values.frontend.group.enabled | ternary "StatefulSet" "Deployment" -}}
 {{- end -}}

@@ -56,6 +56,7 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
         *("kvstore_memory", "kvstore_disk_path", "kvstore_disk_size"),
         *("kvstore_redis", "kvstore_adapter_bytes", "kv_offload", "kv_load", "kv_key_file"),
         *("kv_connector", "kv_transfer_config"),
+        "kv_events_config",
     ),
     "logs and metrics": (
         "log_level",

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from pagewire_scheduler.kv_events.events_config import kv_events_text
 from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.ids import DEFAULT_CELL, check_cell_name, parse_tenant_weight
 from pagewire_shared.kv.copies import MAX_STORES
@@ -42,6 +43,12 @@ class SchedulerConfig(ProcessConfig):
         "When prompts are computed on another worker than their tokens: where that pays (auto),"
         " wherever a pair of workers can, or never",
         choices=("auto", "always", "never"),
+    )
+    kv_events_config: str = setting(
+        "",
+        "JSON object that publishes over ZMQ what the caches hold, with vLLM's names, such as"
+        ' {"enable_kv_cache_events": true}',
+        parse=kv_events_text,
     )
     enable_prefix_caching: bool = setting(True, "Share KV blocks between equal prefixes")
     share_prefixes_between_tenants: bool = setting(

@@ -19,6 +19,8 @@ from pagewire_protos.scheduler.v1 import (
 )
 from pagewire_scheduler.config import SchedulerConfig
 from pagewire_scheduler.core.data.settings import HandoffPolicy, OverloadLimits, PolicyName
+from pagewire_scheduler.kv_events.events_config import parse_kv_events
+from pagewire_scheduler.kv_events.start import start_kv_events
 from pagewire_scheduler.links.frontend_link import FrontendLink
 from pagewire_scheduler.links.kvstore_link import KvStoreLink
 from pagewire_scheduler.links.loop import StepLoop
@@ -148,6 +150,13 @@ async def _serve_term(config: SchedulerConfig, context: ProcessContext, *, is_pa
     happened. Nothing of the cell's state outlives a term."""
     loop = create_loop(config)
     standby = CellStandby(loop, is_paired=is_paired)
+    events = start_kv_events(
+        parse_kv_events(config.kv_events_config),
+        loop,
+        is_insecure=config.insecure,
+        is_caching=config.enable_prefix_caching,
+        is_standing_by=is_paired,
+    )
     server = await start(config, loop, standby)
     context.status.report("listening", address=str(server.address))
     detail = "standing by" if is_paired else f"generation {loop.generation.number}"
@@ -157,7 +166,7 @@ async def _serve_term(config: SchedulerConfig, context: ProcessContext, *, is_pa
     clock = asyncio.create_task(loop.run_clock())
     role = asyncio.create_task(standby.run())
     stop = asyncio.create_task(context.stop.wait())
-    watches = watch_stores(config, loop)
+    watches = [*watch_stores(config, loop), *events.tasks(standby)]
     ends: set[asyncio.Future[Any]] = {loop.driven.failure, clock, role, stop, *watches}
     try:
         done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -168,6 +177,7 @@ async def _serve_term(config: SchedulerConfig, context: ProcessContext, *, is_pa
         for task in (clock, role, stop, *watches):
             task.cancel()
         await server.stop(STOP_GRACE_SECONDS)
+        events.close()
 
 
 def watch_stores(config: SchedulerConfig, loop: StepLoop) -> list[asyncio.Task[None]]:
@@ -211,6 +221,7 @@ def create_loop(config: SchedulerConfig) -> StepLoop:
         num_copies=config.kvstore_copies,
         lease_seconds=config.lease_seconds,
         cell=config.cell,
+        notes_cache_changes=parse_kv_events(config.kv_events_config).is_on,
         # The event loop's own clock may stand still for a turn and count whole milliseconds.
         clock=time.monotonic,
     )

@@ -6,7 +6,7 @@ from typing import Final
 
 from pagewire_shared.identity.ids import BlockName
 
-_NUM_SHARDS: Final = 256
+NUM_SHARDS: Final = 256
 
 
 class NameSet:
@@ -20,7 +20,7 @@ class NameSet:
     __slots__ = ("_length", "_old_shards", "_shards")
 
     def __init__(self, names: Iterable[BlockName] = ()) -> None:
-        self._shards: list[set[BlockName]] = [set() for _ in range(_NUM_SHARDS)]
+        self._shards: list[set[BlockName]] = [set() for _ in range(NUM_SHARDS)]
         self._old_shards: list[set[BlockName]] = []
         self._length = 0
         for name in names:
@@ -34,6 +34,10 @@ class NameSet:
 
     def __iter__(self) -> Iterator[BlockName]:
         return chain.from_iterable(self._shards)
+
+    def names_in(self, shard: int) -> list[BlockName]:
+        """Return the names that begin with the byte `shard`."""
+        return list(self._shards[shard])
 
     def add(self, name: BlockName) -> None:
         """Add a name, if it is new."""
@@ -66,7 +70,7 @@ class NameSet:
     def clear(self) -> None:
         """Remove all names."""
         self._old_shards += filter(None, self._shards)
-        self._shards = [set() for _ in range(_NUM_SHARDS)]
+        self._shards = [set() for _ in range(NUM_SHARDS)]
         self._length = 0
         self._free_some()
 

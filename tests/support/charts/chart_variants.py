@@ -95,6 +95,12 @@ EVERYTHING: dict[str, Any] = {
         "extraArgs": ["--stall-seconds=5"],
     },
     "lora": ON,
+    "kvEvents": {
+        **ON,
+        "insecure": True,
+        "from": [{"namespaceSelector": {"matchLabels": {"routers": "yes"}}}],
+        "config": {"topic": "kv@pagewire:8000@{model}", "stores": False},
+    },
     "redis": {**ON, "nodeSelector": {"a": "b"}},
     "networkPolicy": {"frontendFrom": [{"namespaceSelector": {"matchLabels": {"web": "yes"}}}]},
     "metrics": {"annotations": True, "podMonitor": ON, "prometheusRule": ON, "dashboard": ON},
@@ -123,6 +129,7 @@ ELSEWHERE: dict[str, Any] = {
     "hubToken": {"existingSecret": "hub"},
     "modelVolume": {"existingClaim": "models", "readOnly": True},
     "redis": {"existingSecret": "redis"},
+    "kvEvents": {**ON, "curveSecret": "kv-events", "port": 6557},
     "helmTest": {"apiKeySecret": "test-key", "model": "pagewire-builtin"},
     "httpRoute": {**ON, "parentRefs": [{"name": "gateway"}]},
 }

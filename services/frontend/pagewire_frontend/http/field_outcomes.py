@@ -31,7 +31,7 @@ _GENERATION: Final[Mapping[str, Refused]] = {
     "audio": Refused(),
     "documents": Refused(([],), "put them into a message"),
     "guided_whitespace_pattern": Refused(),
-    "kv_transfer_params": Refused(),
+    "kv_transfer_params": Refused((), "workers hand prompts over by themselves"),
     "logits_processors": Refused(([],), "use logit_bias, bad_words or allowed_token_ids"),
     "logprob_token_ids": Refused(([],), "use logprobs"),
     "lora_path": Refused(("",)),

@@ -295,6 +295,8 @@ def _audit_names(pool: BlockPool) -> Iterator[AuditFinding]:
             )
     if sum(name is not None for name in pool.names) != len(pool.cache):
         yield AuditFinding("wrong_name", "a block has a name under which it is not found")
+    if pool.changes is not None and pool.changes.contents.keys() != pool.cache.blocks.keys():
+        yield AuditFinding("wrong_name", "blocks are noted as cached that are not, or the reverse")
 
 
 def _audit_slots(worker: WorkerState) -> Iterator[AuditFinding]:

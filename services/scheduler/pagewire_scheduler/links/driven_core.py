@@ -4,7 +4,7 @@ when the core fails."""
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from pagewire_scheduler.core.cell_load import CellLoad, cell_load
 from pagewire_scheduler.core.data.events import Event
@@ -21,12 +21,26 @@ Result = TypeVar("Result")
 _logger = logging.getLogger(__name__)
 
 
+class StoreWatcher(Protocol):
+    """Hears of blocks that the index did not have before, and of those that it had."""
+
+    def stored(self, store: str, names: Sequence[BlockName]) -> None:
+        """Take note of blocks that are new in the index."""
+
+    def removed(self, store: str, names: Sequence[BlockName]) -> None:
+        """Take note of blocks that are about to leave it."""
+
+    def cleared(self, store: str) -> None:
+        """Take note of a store of which it has no block any more."""
+
+
 class DrivenCore:
     """Calls the core at the time of its clock, and sends what every frontend hears.
 
     Attributes:
         newest_load: What the last heartbeat said.
         failure: Ends with the error that ends the process.
+        store_watcher: Hears what enters and leaves the index of KV stores.
     """
 
     def __init__(
@@ -40,6 +54,7 @@ class DrivenCore:
         self.clock = clock
         self._frontends = frontends
         self.newest_load = CellLoad({}, {})
+        self.store_watcher: StoreWatcher | None = None
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def fail(self, error: BaseException) -> None:
@@ -51,15 +66,24 @@ class DrivenCore:
 
     def note_stored(self, store: str, names: Sequence[BlockName]) -> None:
         """Take note of blocks that a store has."""
-        self.guard(lambda: self.core.stores.stored(store, names))
+        stores, watcher = self.core.stores, self.store_watcher
+        fresh = [] if watcher is None else [one for one in names if not stores.has(store, one)]
+        self.guard(lambda: stores.stored(store, names))
+        if watcher is not None:
+            watcher.stored(store, [one for one in fresh if stores.has(store, one)])
 
     def note_removed(self, store: str, names: Sequence[BlockName]) -> None:
         """Take note of blocks that a store has no more."""
-        self.guard(lambda: self.core.stores.removed(store, names))
+        stores, watcher = self.core.stores, self.store_watcher
+        if watcher is not None:
+            watcher.removed(store, [one for one in names if stores.has(store, one)])
+        self.guard(lambda: stores.removed(store, names))
 
     def note_cleared(self, store: str) -> None:
         """Forget what a store has."""
         self.guard(lambda: self.core.stores.cleared(store))
+        if self.store_watcher is not None:
+            self.store_watcher.cleared(store)
 
     def set_store(self, store: str, *, is_up: bool) -> None:
         """Take note of a store that can be reached, or cannot."""

@@ -43,6 +43,7 @@ class StepLoop:
         frontends: The attached frontends, by id.
         workers: The attached workers, by id.
         sleep_desk: Orders to sleep and to wake.
+        on_planned: Called at the end of every turn of planning.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class StepLoop:
         num_stores: int = 0,
         num_copies: int = 1,
         cell: str = DEFAULT_CELL,
+        notes_cache_changes: bool = False,
     ) -> None:
         self.generation = Generation(cell)
         settings = CoreSettings(
@@ -76,6 +78,7 @@ class StepLoop:
             handoff=handoff,
             num_stores=num_stores,
             num_copies=num_copies,
+            notes_cache_changes=notes_cache_changes,
         )
         self.clock = clock
         self.frontends: dict[bytes, FrontendPeer] = {}
@@ -84,6 +87,7 @@ class StepLoop:
         self.is_sharing_between_tenants = is_sharing_between_tenants
         self.workers: dict[bytes, WorkerPeer] = {}
         self._probes: dict[int, asyncio.Future[ProbeOutcome]] = {}
+        self.on_planned: Callable[[], None] = lambda: None
         self._is_planning_due = False
         self._num_turns = 0
         self.sleep_desk = SleepDesk(self.driven, self.workers, self._plan_soon)
@@ -349,3 +353,4 @@ class StepLoop:
             waiting = self._probes.pop(probe_id, None)
             if waiting is not None and not waiting.done():
                 waiting.set_result(outcome)
+        self.on_planned()

@@ -38,13 +38,17 @@ class CellStandby:
     @property
     def state(self) -> pb.WatchResponse:
         """The message about the present role."""
-        is_active = self._desk.role is CellRole.ACTIVE
-        generation = self._loop.generation.number if is_active else 0
+        generation = self._loop.generation.number if self.is_active else 0
         return pb.WatchResponse(cell=self._loop.generation.cell, generation=generation)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this scheduler is active."""
+        return self._desk.role is CellRole.ACTIVE
 
     def require_active(self) -> None:
         """Raise UnavailableError unless this scheduler is active."""
-        if self._desk.role is not CellRole.ACTIVE:
+        if not self.is_active:
             raise UnavailableError(
                 "this scheduler stands by (--paired): give its peers the addresses of both"
                 " schedulers, and ask a frontend or the active one"

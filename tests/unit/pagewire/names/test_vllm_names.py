@@ -40,6 +40,7 @@ VALUES: dict[str, Any] = {
     "hf_overrides": {"a": 1},
     "kv_transfer_config": {"kv_connector": "MooncakeStoreConnector"},
     "speculative_config": {"method": "ngram", "num_speculative_tokens": 5},
+    "kv_events_config": {"enable_kv_cache_events": True, "endpoint": "tcp://127.0.0.1:5557"},
     "quantization": "int8",
     "load_format": "safetensors",
     "model_impl": "vllm",

@@ -3,6 +3,7 @@ Sequences and token ids belong to its callers."""
 
 import enum
 
+from pagewire_scheduler.core.blocks.cache_changes import BlockContent, CacheChanges
 from pagewire_scheduler.core.blocks.free_list import FreeList
 from pagewire_scheduler.core.blocks.prefix_cache import PrefixCache
 from pagewire_shared.identity.ids import BlockName
@@ -29,11 +30,14 @@ class BlockPool:
     Attributes:
         num_released: How often a block lost its last holder.
         shared_early: PENDING blocks that a second holder has found by their names.
+        changes: Notes of what enters and leaves `cache`; None where no caller takes them. The one
+            who names a block notes it.
     """
 
     __slots__ = (
         "_free",
         "cache",
+        "changes",
         "names",
         "num_blocks",
         "num_groups",
@@ -51,6 +55,7 @@ class BlockPool:
         self.pending_steps = [0] * num_blocks  # 0: not pending; step ids start at 1
         self.shared_early: set[int] = set()
         self.cache = PrefixCache()
+        self.changes: CacheChanges | None = None
         self.num_released = 0
         self._free = FreeList(num_blocks)
 
@@ -134,6 +139,8 @@ class BlockPool:
         name = self.names[block]
         if name is not None:
             self.cache.drop(name)
+            if self.changes is not None:
+                self.changes.removed(name)
             self.names[block] = None
             self.pending_steps[block] = 0
             self.shared_early.discard(block)
@@ -141,6 +148,8 @@ class BlockPool:
     def forget_names(self) -> list[int]:
         """Forget all names but those given by steps under way; return the blocks that had one."""
         named = [block for _, block in self.cache.items() if not self.pending_steps[block]]
+        if self.changes is not None and len(named) == len(self.cache):
+            self.changes.cleared()
         for block in named:
             self.unname(block)
         return named
@@ -149,5 +158,7 @@ class BlockPool:
         """Enter a block that the worker reports as VALID. A name taken already is ignored."""
         if self.names[block] is None and self.cache.put(name, block):
             self.names[block] = name
+            if self.changes is not None:
+                self.changes.stored(name, BlockContent(name))
             self._free.remove(block)
             self._free.push_tail(block)

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from pagewire_scheduler.core.blocks.block_pool import BlockPool
+from pagewire_scheduler.core.blocks.cache_changes import content_of
 from pagewire_scheduler.core.blocks.cache_groups import RELEASED, CacheGroups
 from pagewire_scheduler.core.blocks.prefix_cache import CachedPrefix, NameChain
 from pagewire_shared.identity.ids import BlockName
@@ -127,12 +128,18 @@ class BlockTable:
         stays nameless and private.
         """
         named: list[tuple[int, BlockName, int]] = []
+        changes = self._pool.changes
         for index in range(self.num_named, end // chain.block_size):
             name = chain.name(index, tokens)
             for group, blocks in enumerate(self.groups):
                 block, own = blocks[index], group_name(name, group) if group else name
-                if block != RELEASED and self._pool.name(block, own, step_id):
+                if block == RELEASED:
+                    continue
+                is_new = self._pool.name(block, own, step_id)
+                if is_new:
                     named.append((block, own, index))
+                if changes is not None:
+                    changes.note(own, content_of(chain, index, group, tokens), is_new=is_new)
             self.num_named = index + 1
         return named
 

@@ -68,7 +68,16 @@ class NameChain:
     follows the chunks. Names that came with the request are trusted if they have the same root.
     """
 
-    __slots__ = ("_given", "_names", "_num_given", "block_size", "root", "root_key")
+    __slots__ = (
+        "_given",
+        "_names",
+        "_num_given",
+        "adapter",
+        "block_size",
+        "root",
+        "root_key",
+        "salt",
+    )
 
     def __init__(
         self,
@@ -76,10 +85,14 @@ class NameChain:
         block_size: int,
         root_key: RootKey | None = None,
         given: GivenNames | None = None,
+        *,
+        salt: bytes = b"",
+        adapter: bytes = b"",
     ) -> None:
-        """Begin at `root`, which was made of `root_key` and the salt."""
+        """Begin at `root`, which was made of `root_key`, salt and adapter."""
         self.root = root
         self.root_key = root_key
+        self.salt, self.adapter = salt, adapter
         self.block_size = block_size
         is_own = given is not None and (given.root, given.block_size) == (root, block_size)
         self._given = given.packed if is_own and given is not None else b""
@@ -88,7 +101,9 @@ class NameChain:
 
     def fork(self) -> "NameChain":
         """Return a chain with the names known so far, for a forked sequence."""
-        copy = NameChain(self.root, self.block_size, self.root_key)
+        copy = NameChain(
+            self.root, self.block_size, self.root_key, salt=self.salt, adapter=self.adapter
+        )
         copy._given, copy._num_given = self._given, self._num_given
         copy._names = self._names.copy()
         return copy

@@ -43,6 +43,7 @@ class CoreSettings:
         num_stores: KV stores of the cell.
         num_copies: Stores that keep a block that was loaded.
         stream_limits: Credits of the stream to a worker.
+        notes_cache_changes: Pools note what enters and leaves their prefix caches.
     """
 
     generation: int
@@ -58,6 +59,7 @@ class CoreSettings:
     num_stores: int = 0
     num_copies: int = 1
     stream_limits: StreamLimits = field(default_factory=StreamLimits)
+    notes_cache_changes: bool = False
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pagewire_scheduler.core.blocks.block_table import BlockTable
+from pagewire_scheduler.core.blocks.cache_changes import learn_prefix
 from pagewire_scheduler.core.blocks.prefix_cache import CachedPrefix
 from pagewire_scheduler.core.data.plan_bytes import record_bytes
 from pagewire_scheduler.core.data.state_machine import State
@@ -120,6 +121,9 @@ def start(builder: PlanBuilder, sequence: Sequence) -> bool:
         return True
     table = sequence.table = BlockTable(worker.pool)
     table.share(place.hits)
+    if worker.pool.changes is not None and worker.pool.changes.num_unknown:
+        chain, num_groups = worker.chain_for(sequence), worker.pool.num_groups
+        learn_prefix(worker.pool.changes, chain, sequence.tokens, num_hits, num_groups)
     table.grow(place.num_blocks - num_hits)
     if sequence.fairness.num_preemptions >= MAX_PREEMPTIONS:
         guarantee(worker, sequence)

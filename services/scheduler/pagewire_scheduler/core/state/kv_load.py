@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from pagewire_scheduler.core.blocks.block_table import BlockTable
+from pagewire_scheduler.core.blocks.cache_changes import BlockContent
 from pagewire_shared.kv.load import LoadOrder
 
 Look = tuple[int, int, int, int]
@@ -22,6 +23,7 @@ class KvLoad:
             that were under way from it at the order.
         overdue_at: Instant from which no sequence waits for the load.
         ordered_at: Instant of the order.
+        contents: Content of each block, where changes of the cache are noted; else empty.
         is_cancelled: Whether the worker is sent a cancel.
         is_overdue: Whether the answer did not come in time.
         is_forgotten: Whether the blocks get no names: cached prefixes were forgotten meanwhile.
@@ -34,6 +36,7 @@ class KvLoad:
     shares: dict[str, tuple[int, int]]
     overdue_at: float
     ordered_at: float
+    contents: tuple[BlockContent, ...] = ()
     is_cancelled: bool = False
     is_overdue: bool = False
     is_forgotten: bool = False

@@ -10,6 +10,7 @@ from typing import Final
 
 from pagewire_scheduler.core.blocks.block_pool import BlockPool
 from pagewire_scheduler.core.blocks.block_table import BlockTable, LeavingBlocks
+from pagewire_scheduler.core.blocks.cache_changes import CacheChanges
 from pagewire_scheduler.core.blocks.prefix_cache import (
     CachedPrefix,
     NameChain,
@@ -173,6 +174,7 @@ class WorkerState:
         self.totals = totals
         self.duty = Duty(info.roles, sleep=info.sleep)
         self.pool = BlockPool(info.num_blocks, len(info.groups))
+        self.pool.changes = CacheChanges() if settings.notes_cache_changes else None
         # A step must have room for one token of every running sequence.
         num_slots = min(info.max_num_seqs, self.shared_step_tokens, self.limits.max_slots)
         self.slots = WorkerSlots(num_slots)
@@ -282,16 +284,22 @@ class WorkerState:
         """Return the sequence's chain of block names under this worker's layout."""
         key, chain = self.kind[0], sequence.placement.chain
         if chain is None or chain.root_key != key:
+            submission = sequence.request.submission
             fingerprint, layout, dtype, block_size = key
             root = root_name(
                 model_fingerprint=fingerprint,
                 layout_fingerprint=layout,
                 dtype=dtype,
-                salt=sequence.request.submission.salt,
-                adapter=sequence.request.submission.adapter,
+                salt=submission.salt,
+                adapter=submission.adapter,
             )
             chain = sequence.placement.chain = NameChain(
-                root, block_size, key, sequence.request.submission.given_names
+                root,
+                block_size,
+                key,
+                submission.given_names,
+                salt=submission.salt,
+                adapter=submission.adapter,
             )
         return chain
 

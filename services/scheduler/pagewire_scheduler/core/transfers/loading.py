@@ -124,10 +124,13 @@ def finish_load(
     sequences that waited.
     """
     pool, order = worker.pool, load.order
-    for block, name in list(zip(order.blocks, order.names, strict=True))[: answer.num_blocks]:
+    places = list(zip(order.blocks, order.names, strict=True))[: answer.num_blocks]
+    for at, (block, name) in enumerate(places):
         # A name that another block has by now: the worker would offer this one, too.
         if load.is_forgotten or not pool.publish(block, name):
             worker.forget_on_worker(block)
+        elif pool.changes is not None:
+            pool.changes.stored(name, load.contents[at])
     waiting = worker.loads.waiting_for(load)
     worker.loads.leave(load)
     if load.is_pull:

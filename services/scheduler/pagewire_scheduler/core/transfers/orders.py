@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from pagewire_scheduler.core.blocks.block_table import BlockTable
+from pagewire_scheduler.core.blocks.cache_changes import content_of
 from pagewire_scheduler.core.blocks.prefix_cache import CachedPrefix
 from pagewire_scheduler.core.costs.load_cost import LoadDecision, LoadReason, choose
 from pagewire_scheduler.core.state.kv_load import KvLoad
@@ -131,6 +132,7 @@ def order_load(
     )
     if copies is not None:
         order = replace(order, store=copies.stores[next(parts_of(copies.holders))[0]])
+    noted = places if worker.pool.changes is not None else ()
     load = KvLoad(
         order=order,
         places=places,
@@ -142,6 +144,7 @@ def order_load(
         },
         overdue_at=now + timeout + OVERDUE_SECONDS,
         ordered_at=now,
+        contents=tuple(content_of(chain, at, group, sequence.tokens) for at, group in noted),
     )
     for store, (num_bytes, _) in load.shares.items():
         loads.link(store).begin(verdict, num_bytes, now)

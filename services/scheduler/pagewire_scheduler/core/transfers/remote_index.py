@@ -88,6 +88,15 @@ class RemoteIndex:
         store = self._stores.get(address)
         return store is not None and name in store.names
 
+    def addresses(self) -> list[str]:
+        """Return the addresses of all stores that were heard of."""
+        return list(self._stores)
+
+    def names_in(self, address: str, shard: int) -> list[BlockName]:
+        """Return the names of a store that begin with the byte `shard`."""
+        store = self._stores.get(address)
+        return [] if store is None else store.names.names_in(shard)
+
     def stored(self, address: str, names: Iterable[BlockName]) -> None:
         """Enter names that a store has from now on."""
         store = self._stores.setdefault(address, _Store())

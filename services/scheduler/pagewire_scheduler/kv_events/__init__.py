@@ -1,0 +1,1 @@
+"""Publishes what the caches of workers and KV stores hold, in vLLM's wire format over ZMQ."""
