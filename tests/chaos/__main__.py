@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import datetime
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -62,6 +63,8 @@ def main() -> None:
     parser.add_argument("--log", type=Path, help="file for what the processes write")
     parser.add_argument("--table", action="store_true", help="only print the table")
     given = parser.parse_args()
+    # A run that is ended early adds what it has.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     outcomes = read_outcomes(given.outcomes)
     if given.table:
         print(table(outcomes))

@@ -1,7 +1,6 @@
 """Runs faults one after another under steady load, and judges every stream."""
 
 import asyncio
-import contextlib
 import itertools
 import random
 import sys
@@ -72,6 +71,7 @@ class Run:
                 await self._inject(cell)
                 if count % FAULTS_PER_AUDIT == 0 or count == len(cells):
                     await self._audit()
+                    print(f"{count} faults, {len(self.problems)} problems", file=sys.stderr)
         finally:
             for load in loads:
                 load.cancel()
@@ -84,8 +84,7 @@ class Run:
             number, reading = self._number, Reading(self.dice.choice(asked))
             self._readings[number] = reading
             self._running.add(number)
-            with contextlib.suppress(asyncio.CancelledError):
-                await self.clients.read(reading.asked, reading)
+            await self.clients.read(reading.asked, reading)
             self._running.discard(number)
             del self._readings[number]
             self._judge(reading)

@@ -244,11 +244,16 @@ def _consider(
         now=now,
         find_copies=find_copies,
     )
-    copies = load.order.copies
-    if copies is not None and copies.stripes and isinstance(index, RemoteIndex):
-        counts.num_uncopied += count_uncopied(copies, index.num_wanted)
+    counts.num_uncopied += _num_uncopied(load, index)
     _wait_for(worker, load, sequence)
     return True
+
+
+def _num_uncopied(load: KvLoad, index: BlockIndex) -> int:
+    copies = load.order.copies
+    if copies is None or not copies.stripes or not isinstance(index, RemoteIndex):
+        return 0
+    return count_uncopied(copies, index.num_wanted)
 
 
 @dataclass(frozen=True, slots=True)
