@@ -35,7 +35,8 @@ def previous_version(changelog: str) -> str:
 
 def cut_commit(repository: Path, version: str) -> str:
     """Return the newest commit that set this version in pyproject.toml. Raises NoHistoryError."""
-    listed = _git(repository, "log", "--format=%H", "-G^version = ", "--", "pyproject.toml")
+    # With -m also merges are looked at.
+    listed = _git(repository, "log", "-m", "--format=%H", "-G^version = ", "--", "pyproject.toml")
     for commit in listed.decode().split():
         project = tomllib.loads(_git(repository, "show", f"{commit}:pyproject.toml").decode())
         # The first commit of a shallow clone seems to set everything.
