@@ -5,7 +5,7 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -13,8 +13,8 @@ from pagewire_shared.errors import DeadlineError, PagewireError, UnavailableErro
 from pagewire_worker.connectors.lmcache import MAX_LOADS, MAX_PUTS, LmcacheConnector
 from pagewire_worker.connectors.lmcache_settings import LmcacheSettings
 from pagewire_worker.connectors.lmcache_wire import KEY_BYTES, EntryCommand, decode, encode, key_of
-from pagewire_worker.offload.connector import OutgoingBlock
 from support.fakes.damaged_entries import CORRUPTIONS, LAYOUT, Block, random_block
+from support.fakes.outside_blocks import found, put
 from support.fakes.scripted_lmcache import ScriptedLmcache
 
 CHANCE = random.Random(6)
@@ -32,19 +32,6 @@ async def worker(server: ScriptedLmcache) -> AsyncIterator[LmcacheConnector]:
 
 def blocks_of(number: int) -> list[Block]:
     return [random_block(CHANCE) for _ in range(number)]
-
-
-async def put(connector: LmcacheConnector, blocks: Sequence[Block]) -> frozenset[bytes]:
-    outgoing = [OutgoingBlock(one.name, None, memoryview(one.payload)) for one in blocks]
-    return await connector.put(outgoing)
-
-
-async def found(
-    connector: LmcacheConnector, blocks: Sequence[Block], seconds: float = 5.0
-) -> list[tuple[bytes, bytes, str]]:
-    names = [one.name for one in blocks]
-    async with aclosing(connector.get(connector.outside_store, names, seconds)) as loaded:
-        return [(one.name, bytes(one.payload), one.tier) async for one in loaded]
 
 
 def right(blocks: Sequence[Block]) -> list[tuple[bytes, bytes, str]]:

@@ -5,7 +5,7 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -16,6 +16,7 @@ from pagewire_worker.connectors.mooncake import BUFFER_BYTES, MooncakeConnector
 from pagewire_worker.connectors.mooncake_settings import MooncakeSettings
 from pagewire_worker.offload.connector import OutgoingBlock
 from support.fakes.damaged_entries import CORRUPTIONS, LAYOUT, Block, random_block
+from support.fakes.outside_blocks import found, put
 from support.fakes.scripted_mooncake import ScriptedStore
 
 SETTINGS = MooncakeSettings(master_server_address="master:50051")
@@ -34,19 +35,6 @@ async def worker(store: ScriptedStore) -> AsyncIterator[MooncakeConnector]:
 
 def blocks_of(number: int) -> list[Block]:
     return [random_block(CHANCE) for _ in range(number)]
-
-
-async def put(connector: MooncakeConnector, blocks: Sequence[Block]) -> frozenset[bytes]:
-    outgoing = [OutgoingBlock(one.name, None, memoryview(one.payload)) for one in blocks]
-    return await connector.put(outgoing)
-
-
-async def found(
-    connector: MooncakeConnector, blocks: Sequence[Block], seconds: float = 5.0
-) -> list[tuple[bytes, bytes, str]]:
-    names = [one.name for one in blocks]
-    async with aclosing(connector.get(connector.outside_store, names, seconds)) as loaded:
-        return [(one.name, bytes(one.payload), one.tier) async for one in loaded]
 
 
 def right(blocks: Sequence[Block]) -> list[tuple[bytes, bytes, str]]:
