@@ -7,7 +7,8 @@ received says where to read on.
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 from typing import Any, Final
 
 import grpc
@@ -17,7 +18,7 @@ from pagewire.client.call_errors import call_error, has_server_error
 from pagewire.client.client_convert import event_from_message
 from pagewire.client.events import Event
 from pagewire_protos.frontend.v1 import inference_pb2
-from pagewire_shared.errors import PagewireError
+from pagewire_shared.errors import DeadlineError, PagewireError, UnavailableError
 
 IDEMPOTENCY_KEY: Final = "idempotency-key"
 FIRST_WAIT_SECONDS: Final = 0.02
@@ -74,16 +75,18 @@ class ResumedCall:
                 longer than the patience.
         """
         try:
-            async for event in self._events():
-                yield event
-        except PagewireError:
-            self._is_over = True
+            async with aclosing(self._events()) as events:
+                async for event in events:
+                    yield event
+        except PagewireError as error:
+            # A stream that is given up, and not ended by the server, may still run there.
+            self._is_over = not isinstance(error, DeadlineError | UnavailableError)
             raise
         finally:
             if self._stream_id and not self._is_over:
                 self._end_stream()
 
-    async def _events(self) -> AsyncIterator[Event]:
+    async def _events(self) -> AsyncGenerator[Event]:
         wait = FIRST_WAIT_SECONDS
         while True:
             call = self._next_call()

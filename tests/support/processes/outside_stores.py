@@ -5,6 +5,7 @@ They are from the environment of `make kv-ecosystem`, whose Python runs the test
 import os
 import subprocess
 import sys
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ server.main()
 LENT_BYTES = 64 * 1024 * 1024
 
 
-class _Server(_Process):
+class _Server(_Process, ABC):
     """A server with a log that says when it has started.
 
     Attributes:
@@ -46,15 +47,15 @@ class _Server(_Process):
         self.start()
 
     @property
-    def transfer_config(self) -> dict[str, Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def transfer_config(self) -> dict[str, Any]: ...
 
-    def arguments(self) -> list[str]:
-        raise NotImplementedError
+    @abstractmethod
+    def arguments(self) -> list[str]: ...
 
     @property
-    def has_started(self) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def has_started(self) -> bool: ...
 
     def start(self) -> None:
         """Start it, on the port that it has had from the beginning."""

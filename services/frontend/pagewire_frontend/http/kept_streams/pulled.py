@@ -4,28 +4,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from pagewire_frontend.http.streaming.event_stream import TextLine
-from pagewire_frontend.session.events import OnText
+from pagewire_frontend.http.streaming.live_stream import ReadySource
 
 
-class PulledSource(Protocol):
-    """A source of events that are pulled.
-
-    Attributes:
-        text_line: Makes an event of offered text; None while it has to be taken with the rest.
-    """
-
-    text_line: TextLine | None
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the last event was taken."""
-        ...
-
-    def listen(self, on_ready: Callable[[], None], on_text: OnText) -> None:
-        """Call `on_ready` whenever there is something to take, at once if there is already; text
-        may be offered to `on_text` while there is not."""
-        ...
+class PulledSource(ReadySource, Protocol):
+    """A source of events that are pulled."""
 
     def take_chunks(self) -> bytes:
         """Return the events that are ready. Raises PagewireError: nothing more comes."""

@@ -18,8 +18,8 @@ from pagewire_frontend.session.events import OnText
 from pagewire_shared.errors import PagewireError
 
 
-class StreamSource(Protocol):
-    """The source of the events of a stream.
+class ReadySource(Protocol):
+    """A source that says when it has events.
 
     Attributes:
         text_line: Makes an event of offered text; None while it has to be taken with the rest.
@@ -36,6 +36,10 @@ class StreamSource(Protocol):
         """Call `on_ready` whenever there is something to take, at once if there is already; text
         may be offered to `on_text` while there is not."""
         ...
+
+
+class StreamSource(ReadySource, Protocol):
+    """The source of the events of a stream."""
 
     def take(self) -> bytes:
         """Return the events that are ready, as they are written.
