@@ -31,6 +31,7 @@ extern const Kernels neon_bf16_kernels;
 #include "products/items.h"
 #include "products/blocks.h"
 #include "products/tile_storage.h"
+#include "products/beside.h"
 #include "products/tile_products.h"
 #include "products/adapters.h"
 #include "products/linear.h"

@@ -61,10 +61,13 @@ static const WeighTile<T> WEIGH_TILES[MAX_TILE_ROWS][4] = {
 #undef PW_WEIGH_ROW
 
 // Turn products into scores softcap * tanh(product * scale / softcap), in place.
-static inline void cap_scores(float* products, int64_t size, float scale, float softcap) {
+template <class T>
+static inline void cap_scores(float* products, int64_t num_groups, float scale, float softcap) {
   V factor = set1(scale / softcap), cap = set1(softcap);
-  for (int64_t i = 0; i < size; i += PANEL)
-    store(products + i, mul(tanh(mul(load(products + i), factor)), cap));
+  for (int64_t g = 0; g < num_groups; g++) {
+    float* own = products + g * PRODUCT_STEP<T>;
+    store(own, mul(tanh(mul(load(own), factor)), cap));
+  }
 }
 
 // Turn products into weights for one row and split, which sees positions [begin, end). `scale` turns
@@ -82,10 +85,11 @@ static inline void soften(float* products, typename T::Element* weights, int64_t
 #pragma GCC unroll 4
     for (int64_t i = 0; i < GROUPS_AT_ONCE; i++) {
       const int64_t first = (g + i) * PANEL;
-      V s = load(products + first);
+      float* own = products + (g + i) * PRODUCT_STEP<T>;
+      V s = load(own);
       if (!is_seen) {
         s = in_range(s, set1(HIDDEN), (int)(begin - first), (int)(end - first));
-        store(products + first, s);
+        store(own, s);
       }
       high[i] = max(high[i], s);
     }
@@ -96,7 +100,7 @@ static inline void soften(float* products, typename T::Element* weights, int64_t
   for (int64_t g = 0; g < num_groups; g += GROUPS_AT_ONCE)
 #pragma GCC unroll 4
     for (int64_t i = 0; i < GROUPS_AT_ONCE; i++) {
-      V e = softmax_power<T>(mul(sub(load(products + (g + i) * PANEL), top), factor));
+      V e = softmax_power<T>(mul(sub(load(products + (g + i) * PRODUCT_STEP<T>), top), factor));
       sums[i] = add(sums[i], e);
       if constexpr (HAS_SCALES) e = mul(e, load(scales + (g + i) * PANEL));
       store(weights + (g + i) * PANEL, e);
@@ -125,19 +129,19 @@ static inline void read_group(const void* group, int64_t num_bytes) {
   for (int64_t i = 0; i < num_bytes; i += 64) __builtin_prefetch((const char*)group + i, 0, 2);
 }
 
-// products [count, SPLIT] of some queries with the keys of a split
+// products [count, SPLIT] of the queries with the keys of a split
 template <class T>
-static void score_rows(const AttentionMemory<T>& memory, int64_t begin, int64_t count, int64_t d,
+static void score_rows(const AttentionMemory<T>& memory, int64_t count, int64_t d,
                        const SplitGroups<T>& groups) {
   const int64_t most_rows = tile_rows(count);
   const typename T::Element* const* keys = groups.keys;
   for (int64_t g = 0, width; g < groups.count; g += width) {
     width = least(GROUPS_AHEAD, groups.count - g);
     for (int64_t row = 0; row < count; row += most_rows)
-      multiply_rows<T>(memory.query + (begin + row) * d, d, (int)least(most_rows, count - row), d, {},
+      multiply_rows<T>(memory.query + row * d, d, (int)least(most_rows, count - row), d, {},
                        keys + g, (int)width,
                        memory.products + row * SPLIT + groups.lead + g * PANEL, SPLIT,
-                       {keys + g + (begin + row == 0 ? GROUPS_AHEAD : 0), 0, keys + g, d});
+                       {keys + g + (row == 0 ? GROUPS_AHEAD : 0), 0, keys + g, d});
   }
 }
 
@@ -206,27 +210,28 @@ static void attend_split(Tiles& tiles, const PwModel& model, const PwAttention& 
   }
   const float scale = exponent_scale(attention);
   Totals& split = memory.totals[1];
-  for (int64_t begin = 0; begin < num_rows; begin += SCORED_ROWS) {
-    const int64_t count = least(SCORED_ROWS, num_rows - begin);
-    if constexpr (TileStorage<T>::EXISTS)
-      score_by_tiles<T>(tiles, memory, begin, count, d, groups);
-    else if (in_registers)
-      score_bytes<T>(memory, begin, count, d, groups);
+  const auto soften_one = [&](int64_t row, float* products) {
+    const int64_t position = batch.positions[tile.first_token + row / num_query];
+    const int64_t from = attention.window ? most(0, position + 1 - attention.window) : 0;
+    float* seen = products + lead / PANEL * PRODUCT_STEP<T>;
+    if (is_scaled) scale_products<T>(seen, groups.count, memory.key_scales + lead);
+    if (is_capped) cap_scores<T>(seen, groups.count, attention.score_scale, attention.softcap);
+    soften_row(products, memory.weights + row * SPLIT, groups.count + lead / PANEL,
+               from - first + lead, position + 1 - first + lead, scale, memory.value_scales,
+               split.greatest + row, split.total + row);
+  };
+  const auto read_values = [&] {
+    for (int64_t g = 0; g < num_ahead; g++) read_group(groups.values[g], value_bytes);
+  };
+  if constexpr (TileStorage<T>::EXISTS) {
+    soften_by_tiles<T>(tiles, memory, num_rows, d, groups, read_values, soften_one);
+  } else {
+    if (in_registers)
+      score_bytes<T>(memory, num_rows, d, groups);
     else
-      score_rows<T>(memory, begin, count, d, groups);
-    if (begin == 0)
-      for (int64_t g = 0; g < num_ahead; g++) read_group(groups.values[g], value_bytes);
-    for (int64_t row = begin; row < begin + count; row++) {
-      int64_t position = batch.positions[tile.first_token + row / num_query];
-      int64_t from = attention.window ? most(0, position + 1 - attention.window) : 0;
-      float* products = memory.products + (row - begin) * SPLIT;
-      if (is_scaled) scale_products(products + lead, groups.count * PANEL, memory.key_scales + lead);
-      if (is_capped)
-        cap_scores(products + lead, groups.count * PANEL, attention.score_scale, attention.softcap);
-      soften_row(products, memory.weights + row * SPLIT, groups.count + lead / PANEL,
-                 from - first + lead, position + 1 - first + lead, scale, memory.value_scales,
-                 split.greatest + row, split.total + row);
-    }
+      score_rows<T>(memory, num_rows, d, groups);
+    read_values();
+    for (int64_t row = 0; row < num_rows; row++) soften_one(row, memory.products + row * SPLIT);
   }
   if (model.latent_dim) turn_latents<T>(memory, width, groups);
   if (is_scaled && !in_registers) widen_groups<T>(memory, d, groups.count, groups.values);

@@ -55,10 +55,13 @@ static inline void widen_groups(const AttentionMemory<T>& memory, int64_t head_d
   for (int64_t g = count; g < count + GROUPS_AHEAD; g++) parts[g] = memory.widened;
 }
 
-// Multiply products with the scales of keys, in place.
-static inline void scale_products(float* products, int64_t size, const float* scales) {
-  for (int64_t i = 0; i < size; i += PANEL)
-    store(products + i, mul(load(products + i), load(scales + i)));
+// Multiply the products of a row with the scales of keys, in place.
+template <class T>
+static inline void scale_products(float* products, int64_t num_groups, const float* scales) {
+  for (int64_t g = 0; g < num_groups; g++) {
+    float* own = products + g * PRODUCT_STEP<T>;
+    store(own, mul(load(own), load(scales + g * PANEL)));
+  }
 }
 
 // out[M rows, SPLIT] = x [M rows of d] * the keys of NB groups
@@ -144,9 +147,9 @@ static const WeighTile<T> WEIGH_BYTES[MAX_TILE_ROWS][4] = PW_BYTE_ROWS(weigh_byt
 #undef PW_BYTE_ROWS
 #undef PW_BYTE_ROW
 
-// products [count, SPLIT] of a few queries with the keys of a split
+// products [count, SPLIT] of the queries, which are few, with the keys of a split
 template <class T>
-static void score_bytes(const AttentionMemory<T>& memory, int64_t begin, int64_t count, int64_t d,
+static void score_bytes(const AttentionMemory<T>& memory, int64_t count, int64_t d,
                         const SplitGroups<T>& groups) {
   const int64_t most_rows = tile_rows(count);
   for (int64_t first = 0; first < groups.count; first += GROUPS_AHEAD) {
@@ -156,7 +159,7 @@ static void score_bytes(const AttentionMemory<T>& memory, int64_t begin, int64_t
       for (int64_t g = first, width; g < end; g += width) {
         width = least(4, end - g);
         while (SCORE_BYTES<T>[rows - 1][width - 1] == nullptr) width--;
-        SCORE_BYTES<T>[rows - 1][width - 1](memory.query + (begin + row) * d, d, groups.keys + g,
+        SCORE_BYTES<T>[rows - 1][width - 1](memory.query + row * d, d, groups.keys + g,
                                             memory.products + row * SPLIT + groups.lead + g * PANEL);
       }
     }

@@ -8,8 +8,13 @@ static constexpr int64_t SPLIT_GROUPS = SPLIT / PANEL;
 static constexpr int64_t GROUPS_AHEAD = 8;  // prefetched: blocks may lie anywhere
 static constexpr int64_t GROUPS_AT_ONCE = 4;  // with separate sums, which do not wait for each other
 static constexpr int64_t VALUE_TILE_BYTES = HAS_TILES ? 4 * SPLIT * PANEL * 2 : 0;
-// Rows whose products exist at a time: with tiles as many as the first cache holds.
-static constexpr int64_t SCORED_ROWS = HAS_TILES ? TILE_HEIGHT : TILE_QUERIES;
+// Rows whose products exist at a time: with tiles those of a pair.
+template <class T>
+static constexpr int64_t SCORED_ROWS = TileStorage<T>::EXISTS ? 2 * TILE_HEIGHT : TILE_QUERIES;
+// Distance of the products of a row with neighbouring groups, in floats. With tiles the products of 16
+// rows with a group lie together, because 16 rows of a whole split would share two sets of the first cache.
+template <class T>
+static constexpr int64_t PRODUCT_STEP = TileStorage<T>::EXISTS ? TILE_HEIGHT * PANEL : PANEL;
 static constexpr float HIDDEN = -1e30f;
 static constexpr float LOG2_E = 1.44269504088896341f;
 
@@ -49,7 +54,7 @@ struct Totals {
 template <class T>
 struct AttentionMemory {
   typename T::Element* query;    // [rows, head_dim]
-  float* products;               // [SCORED_ROWS, SPLIT]
+  float* products;               // [SCORED_ROWS, SPLIT], see PRODUCT_STEP
   typename T::Element* weights;  // [rows, SPLIT]
   float* sums;                   // [rows, value_dim]
   float* split_sums;             // [rows, value_dim]
@@ -63,7 +68,7 @@ struct AttentionMemory {
     const int64_t rows = TILE_QUERIES, head_dim = model.head_dim, width = value_dim(model);
     int64_t element = sizeof(typename T::Element);
     const int64_t num_scaled = has_kv_scales(model) ? SPLIT : 0;
-    int64_t sizes[] = {rows * head_dim * element, SCORED_ROWS * SPLIT * 4, rows * SPLIT * element,
+    int64_t sizes[] = {rows * head_dim * element, SCORED_ROWS<T> * SPLIT * 4, rows * SPLIT * element,
                        rows * width * 4,          rows * width * 4,        VALUE_TILE_BYTES,
                        2 * sizeof(Totals),        SPLIT * model.latent_dim * element,
                        num_scaled * head_dim * element, 2 * num_scaled * 4};

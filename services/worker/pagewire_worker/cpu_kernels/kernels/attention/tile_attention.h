@@ -24,39 +24,44 @@ static inline void store_panels(Tiles& tiles, const TileRows& rows, int64_t widt
   }
 }
 
-// products [count, SPLIT] of at most 16 queries, from `row` on, with the keys of a split
-template <class T>
+// products [rows / 16][SPLIT / 16][16 rows][16] of one or two tiles of queries, from `row` on, with the
+// keys of a split
+template <class T, bool IS_PAIR>
 static void score_by_tiles(Tiles& tiles, const AttentionMemory<T>& memory, int64_t row,
-                           int64_t count, int64_t d, const SplitGroups<T>& groups) {
-  constexpr int64_t WIDTH = 4;
+                           int64_t num_rows, int64_t d, const SplitGroups<T>& groups) {
+  constexpr int64_t WIDTH = IS_PAIR ? 2 : 4, STEP = PRODUCT_STEP<T>, TILE_PRODUCTS = TILE_HEIGHT * SPLIT;
   const int64_t stride = d * (int64_t)sizeof(typename T::Element), depth = stride % 64 ? 32 : 64;
-  const TileRows rows(0, count, false, memory.query + row * d, stride);
+  const TileRows rows(row, num_rows, IS_PAIR, memory.query, stride, depth);
   tiles.shape(rows.first, rows.second, depth);
+  NoWork none;
   for (int64_t g = 0; g < groups.count; g += WIDTH) {
     const int64_t width = least(WIDTH, groups.count - g);
-    const char* panels[WIDTH];
+    const char* panels[4] = {};
     // The first rows read the keys from memory, the others from the second cache.
     const bool is_near = row > 0;
     TileAhead ahead = {{}, depth / 4, is_near};
     for (int64_t n = 0; n < WIDTH; n++) {
       panels[n] = (const char*)groups.keys[g + (n < width ? n : 0)];
-      ahead.from[n] = (const char*)groups.keys[g + (n < width ? n : 0) + (is_near ? WIDTH : GROUPS_AHEAD)];
+      ahead.from[n] =
+          (const char*)groups.keys[g + (n < width ? n : 0) + (is_near ? WIDTH : GROUPS_AHEAD)];
     }
     zero_sums(tiles);
-    multiply_along<false, false>(tiles, rows.first_row, rows.second_row, stride, panels,
-                                 stride / depth, depth, ahead);
-    store_panels<false>(tiles, rows, width, memory.products + groups.lead + g * PANEL, SPLIT);
+    multiply_along<false, IS_PAIR>(tiles, rows, 0, panels, stride / depth, depth, ahead, none);
+    float* out = memory.products + (groups.lead / PANEL + g) * STEP;
+    float* below = IS_PAIR ? out + TILE_PRODUCTS : out + 2 * STEP;
+    tiles.store<0>(out, PANEL * 4);
+    if (width > 1) tiles.store<1>(out + STEP, PANEL * 4);
+    if (IS_PAIR ? rows.has_second() : width > 2) tiles.store<2>(below, PANEL * 4);
+    if (IS_PAIR ? rows.has_second() && width > 1 : width > 3) tiles.store<3>(below + STEP, PANEL * 4);
   }
 }
 
-// Copy one panel of the values of a split to `num_tiles` tiles of two groups each.
+// Copy one tile, two groups, of a panel of the values of a split.
 template <class T>
-static inline void copy_values(const SplitGroups<T>& groups, int64_t panel, int64_t num_tiles,
-                               char* out) {
-  constexpr int64_t HALF = 512;  // bytes of a group
-  const int64_t before = groups.lead / PANEL;
-  for (int64_t i = 0; i < 2 * num_tiles; i++, out += HALF) {
-    const int64_t g = i - before;
+static inline void copy_values(const SplitGroups<T>& groups, int64_t panel, int64_t tile, char* out) {
+  constexpr int64_t HALF = TILE_BYTES / 2;  // of a group
+  for (int64_t i = 2 * tile; i < 2 * tile + 2; i++, out += HALF) {
+    const int64_t g = i - groups.lead / PANEL;
     if (g < 0 || g >= groups.count) {
       __builtin_memset(out, 0, HALF);
       continue;
@@ -88,14 +93,15 @@ static void weigh_tiles(Tiles& tiles, const AttentionMemory<T>& memory, int64_t 
     for (int64_t n = 0; n < 4; n++)
       panels[n] = memory.value_tiles + (n < width ? n : 0) * count * TILE_BYTES;
     for (int64_t n = 0; n < width; n++)
-      copy_values(groups, panel + n, count, memory.value_tiles + n * count * TILE_BYTES);
+      for (int64_t i = 0; i < count; i++)
+        copy_values(groups, panel + n, i, memory.value_tiles + (n * count + i) * TILE_BYTES);
     for (int64_t row = 0; row < num_rows; row += HEIGHT) {
-      const TileRows rows(row, num_rows, IS_PAIR, memory.weights, STRIDE);
+      const TileRows rows(row, num_rows, IS_PAIR, memory.weights, STRIDE, TILE_WIDTH);
       tiles.shape(rows.first, rows.second, 64);
       TileAhead nothing = {};
+      NoWork none;
       zero_sums(tiles);
-      multiply_along<false, IS_PAIR>(tiles, rows.first_row, rows.second_row, STRIDE, panels, count,
-                                     64, nothing);
+      multiply_along<false, IS_PAIR>(tiles, rows, 0, panels, count, TILE_WIDTH, nothing, none);
       store_panels<IS_PAIR>(tiles, rows, width, memory.split_sums + row * d + panel * PANEL, d);
     }
   }
@@ -109,6 +115,26 @@ static void weigh_by_tiles(Tiles& tiles, const AttentionMemory<T>& memory, int64
     weigh_tiles<T, true>(tiles, memory, num_rows, d, groups);
   else
     weigh_tiles<T, false>(tiles, memory, num_rows, d, groups);
+}
+
+// Score a split and compute its weights: call soften(row, products of the row) for each row, and
+// read_values(), which prefetches, once.
+template <class T, class ReadValues, class Soften>
+static void soften_by_tiles(Tiles& tiles, const AttentionMemory<T>& memory, int64_t num_rows,
+                            int64_t d, const SplitGroups<T>& groups, const ReadValues& read_values,
+                            const Soften& soften) {
+  for (int64_t begin = 0; begin < num_rows; begin += SCORED_ROWS<T>) {
+    const int64_t count = least(SCORED_ROWS<T>, num_rows - begin);
+    if (count > TILE_HEIGHT)
+      score_by_tiles<T, true>(tiles, memory, begin, num_rows, d, groups);
+    else
+      score_by_tiles<T, false>(tiles, memory, begin, num_rows, d, groups);
+    if (begin == 0) read_values();
+    for (int64_t i = 0; i < count; i++) {
+      const int64_t tile = i / TILE_HEIGHT, row = i % TILE_HEIGHT;
+      soften(begin + i, memory.products + tile * TILE_HEIGHT * SPLIT + row * PANEL);
+    }
+  }
 }
 
 }  // namespace PW_ISA

@@ -3,7 +3,8 @@
 // An item is cut into units of two row tiles times two panels, or of one row tile times four panels
 // if it has at most 16 rows. K is cut into blocks: the rows of a unit and one block stay in the first
 // cache while the panels of the item pass from the second one, and meanwhile the next block is read
-// from memory. Sums wait in memory between blocks. Every sum runs over K in ascending order through
+// from memory. Sums wait in memory between blocks; complete ones are used beside the products of the next
+// unit. Every sum runs over K in ascending order through
 // one tile, so its bits depend neither on the number of rows nor on blocks, units or threads.
 #pragma once
 
@@ -13,7 +14,10 @@ static constexpr int64_t TILE_BYTES = 1024;
 static constexpr int64_t UNIT_SUMS = 1024;  // floats
 // Most bytes of a row of the input in a block; and where weights are widened for few rows, so that they
 // stay in the first cache.
-static constexpr int64_t BLOCK_BYTES = 512, FEW_BLOCK_BYTES = 256;
+static constexpr int64_t BLOCK_BYTES = 1024, FEW_BLOCK_BYTES = 256;
+// Rows at multiples of this distance, in bytes, lie in so few sets of the first cache that those of a unit
+// would push each other out.
+static constexpr int64_t CROWDED_STRIDE = 2048;
 static constexpr int64_t TILES_AHEAD = 8;  // that are prefetched of a panel
 static constexpr int64_t FEW_ROWS = 2 * TILE_HEIGHT;
 
@@ -44,25 +48,49 @@ static inline void prefetch_lines(TileAhead& ahead) {
   for (int n = 0; n < WIDTH; n++) ahead.from[n] += ahead.lines * 64;
 }
 
-// Sums += rows * panels over `count` products. `second` are the rows of the second tile of a pair.
-template <bool IS_INTEGER, bool IS_PAIR>
-static inline void multiply_along(Tiles& tiles, const char* first, const char* second,
-                                  int64_t stride, const char* const* panels, int64_t count,
-                                  int64_t depth, TileAhead& ahead) {
+// The rows of one or two tiles, from `row` on, of an input with rows `stride` bytes apart.
+struct TileRows {
+  int64_t first, second;  // rows of each tile
+  const char *first_row, *second_row;
+  int64_t stride, step;  // bytes from one row to the next, and from one product to the next
+
+  TileRows(int64_t row, int64_t num_rows, bool is_pair, const void* input, int64_t stride,
+           int64_t step)
+      : stride(stride), step(step) {
+    const int64_t left = num_rows - row;
+    const bool has_second = is_pair && left > TILE_HEIGHT;
+    first = least(left, TILE_HEIGHT);
+    // A pair needs two tiles; a second one that is missing is computed and not used.
+    second = !is_pair ? 0 : has_second ? least(left - TILE_HEIGHT, TILE_HEIGHT) : first;
+    first_row = (const char*)input + row * stride;
+    second_row = has_second ? first_row + TILE_HEIGHT * stride : first_row;
+  }
+  bool has_second() const { return second_row != first_row; }
+};
+
+// Sums += rows * panels over `count` products, from product `at` of the rows on. `beside` has a step beside
+// each product. With a pair, weights go past the first cache, which the rows keep for the next panels.
+template <bool IS_INTEGER, bool IS_PAIR, class Work>
+static inline void multiply_along(Tiles& tiles, const TileRows& rows, int64_t at,
+                                  const char* const* panels, int64_t count, int64_t depth,
+                                  TileAhead& ahead, Work& beside) {
+  const int64_t stride = rows.stride, step = rows.step;
+  const char *first = rows.first_row + at * step, *second = rows.second_row + at * step;
   const char *p0 = panels[0], *p1 = panels[1], *p2 = panels[2], *p3 = panels[3];
   const int64_t size = depth * PANEL;
   for (int64_t k = 0; k < count; k++) {
     prefetch_lines<IS_PAIR ? 2 : 4>(ahead);
+    beside.step();
     tiles.load<4>(first, stride);
     if constexpr (IS_PAIR) {
-      tiles.load<6>(p0, 64);
+      tiles.load_once<6>(p0, 64);
       multiply_tiles<IS_INTEGER, 0, 4, 6>(tiles);
-      tiles.load<7>(p1, 64);
+      tiles.load_once<7>(p1, 64);
       multiply_tiles<IS_INTEGER, 1, 4, 7>(tiles);
       tiles.load<5>(second, stride);
       multiply_tiles<IS_INTEGER, 2, 5, 6>(tiles);
       multiply_tiles<IS_INTEGER, 3, 5, 7>(tiles);
-      second += depth;
+      second += step;
     } else {
       tiles.load<5>(p0, 64);
       multiply_tiles<IS_INTEGER, 0, 4, 5>(tiles);
@@ -75,7 +103,7 @@ static inline void multiply_along(Tiles& tiles, const char* first, const char* s
       p2 += size;
       p3 += size;
     }
-    first += depth;
+    first += step;
     p0 += size;
     p1 += size;
   }
@@ -104,23 +132,6 @@ static inline void store_sums(Tiles& tiles, float* sums) {
   tiles.store<2>(sums + (IS_PAIR ? TILE_HEIGHT * STRIDE : 2 * PANEL), STRIDE * 4);
   tiles.store<3>(sums + (IS_PAIR ? TILE_HEIGHT * STRIDE : 2 * PANEL) + PANEL, STRIDE * 4);
 }
-
-// The rows of one or two tiles, from `row` on, of an input with rows `stride` bytes apart.
-struct TileRows {
-  int64_t first, second;  // rows of each tile
-  const char *first_row, *second_row;
-
-  TileRows(int64_t row, int64_t num_rows, bool is_pair, const void* input, int64_t stride) {
-    const int64_t left = num_rows - row;
-    const bool has_second = is_pair && left > TILE_HEIGHT;
-    first = least(left, TILE_HEIGHT);
-    // A pair needs two tiles; a second one that is missing is computed and not used.
-    second = !is_pair ? 0 : has_second ? least(left - TILE_HEIGHT, TILE_HEIGHT) : first;
-    first_row = (const char*)input + row * stride;
-    second_row = has_second ? first_row + TILE_HEIGHT * stride : first_row;
-  }
-  bool has_second() const { return second_row != first_row; }
-};
 
 // One item of a product by tiles.
 template <class T, bool IS_PAIR>
@@ -158,34 +169,79 @@ class TileItem {
     is_whole_ = block_ == num_inputs_;
     const int64_t sums_bytes = (is_whole_ ? 1 : row_units_ * panel_units_) * UNIT_SUMS * 4;
     if constexpr (T::HAS_GROUPS) wide_bytes_ = block_ / linear.group * Storage::wide_bytes(linear);
-    const int64_t bytes = sums_bytes + item.num_panels * wide_bytes_;
+    is_packed_ = stride_ * SIZE % CROWDED_STRIDE == 0 && depth_ == TILE_WIDTH && panel_units_ >= 4;
+    const int64_t wide_bytes = item.num_panels * wide_bytes_;
+    const int64_t packed_bytes = is_packed_ ? HEIGHT * block_ * SIZE : 0;
+    const int64_t bytes = sums_bytes + wide_bytes + packed_bytes;
     sums_ = (float*)pool->memory(thread, (size_t)bytes, PRODUCT);
     wide_ = (char*)sums_ + sums_bytes;
+    packed_ = wide_ + wide_bytes;
   }
 
   // Call finish(row, first_panel, num_panels, sums) for each row and each unit's panels.
   template <class Finish>
   void multiply(const Finish& finish) {
+    Place done = {};
+    const auto finish_row = [&](int64_t m) {
+      float* sums = done.sums + m * STRIDE;
+      const int64_t row = done.row + m;
+      rescale<T>(linear_, rows_ + row * stride_, done.panel, done.num_panels, sums);
+      finish(item_.begin + row, done.panel, done.num_panels, sums);
+    };
+    Beside<decltype(finish_row)> late(finish_row);
     for (int64_t k = 0; k < num_inputs_; k += block_) {
       first_input_ = k;
       size_ = least(block_, num_inputs_ - k);
       if constexpr (T::HAS_GROUPS) widen();
-      for (int64_t row = 0; row < row_units_; row++)
+      for (int64_t row = 0; row < row_units_; row++) {
+        if (is_packed_) pack_rows(row);
         for (int64_t panel = 0; panel < panel_units_; panel++) {
           float* sums = sums_ + (is_whole_ ? 0 : row * panel_units_ + panel) * UNIT_SUMS;
-          const TileRows rows(row * HEIGHT, num_rows_, IS_PAIR, rows_ + k, stride_ * SIZE);
+          const TileRows rows = unit_rows(row);
           tiles_.shape(rows.first, rows.second, depth_);
-          if constexpr (T::HAS_GROUPS)
+          if constexpr (T::HAS_GROUPS) {
+            late.finish();
             add_groups(rows, row, panel, sums);
-          else
-            add_block(rows, row, panel, sums);
-          if (k + size_ == num_inputs_) finish_unit(row, panel, sums, finish);
+          } else {
+            add_block(rows, row, panel, sums, late);
+          }
+          if (k + size_ < num_inputs_) continue;
+          done = {sums, row * HEIGHT, item_.first_panel + panel * WIDTH, num_panels(panel)};
+          late.begin(least(HEIGHT, num_rows_ - row * HEIGHT), size_ * SIZE / depth_);
         }
+      }
     }
+    late.finish();
   }
 
  private:
+  // A unit: where its sums, its rows and its panels are.
+  struct Place {
+    float* sums;
+    int64_t row, panel;
+    int num_panels;
+  };
+
   int num_panels(int64_t unit) const { return (int)least(WIDTH, item_.num_panels - unit * WIDTH); }
+
+  // The rows of a unit in the block.
+  TileRows unit_rows(int64_t row) const {
+    const int64_t stride = stride_ * SIZE;
+    if (!is_packed_)
+      return TileRows(row * HEIGHT, num_rows_, IS_PAIR, rows_ + first_input_, stride, depth_);
+    return TileRows(0, num_rows_ - row * HEIGHT, IS_PAIR, packed_, TILE_WIDTH, HEIGHT * TILE_WIDTH);
+  }
+
+  // Copy the rows of a unit in the block to [products][rows][64 bytes].
+  void pack_rows(int64_t row) {
+    const int64_t count = size_ * SIZE / TILE_WIDTH, last = least(HEIGHT, num_rows_ - row * HEIGHT);
+    for (int64_t m = 0; m < last; m++) {
+      const char* from = (const char*)(rows_ + (row * HEIGHT + m) * stride_ + first_input_);
+      char* to = packed_ + m * TILE_WIDTH;
+      for (int64_t k = 0; k < count; k++, from += TILE_WIDTH, to += HEIGHT * TILE_WIDTH)
+        store((float*)to, load((const float*)from));
+    }
+  }
 
   // Widen the block of all panels.
   void widen() {
@@ -202,8 +258,10 @@ class TileItem {
     }
   }
 
-  // sums = or += rows * panels of one block, of a storage without groups.
-  void add_block(const TileRows& rows, int64_t row, int64_t unit, float* sums) {
+  // sums = or += rows * panels of one block, of a storage without groups, with the work that is left of
+  // other sums beside it.
+  template <class Work>
+  void add_block(const TileRows& rows, int64_t row, int64_t unit, float* sums, Work& beside) {
     const int64_t count = size_ * SIZE / depth_, bytes = depth_ * PANEL;
     const int64_t early = row_units_ > 1 ? count : most(0, count - TILES_AHEAD);
     const bool is_last = first_input_ + size_ == num_inputs_;
@@ -230,13 +288,13 @@ class TileItem {
       zero_sums(tiles_);
     else
       load_sums<IS_PAIR>(tiles_, sums);
-    const int64_t stride = stride_ * SIZE, at = early * depth_;
-    multiply_along<Storage::IS_INTEGER, IS_PAIR>(tiles_, rows.first_row, rows.second_row, stride,
-                                                 panels, early, depth_, ahead);
+    multiply_along<Storage::IS_INTEGER, IS_PAIR>(tiles_, rows, 0, panels, early, depth_, ahead,
+                                                 beside);
     if (early < count)
-      multiply_along<Storage::IS_INTEGER, IS_PAIR>(tiles_, rows.first_row + at,
-                                                   rows.second_row + at, stride, rest,
-                                                   count - early, depth_, later);
+      multiply_along<Storage::IS_INTEGER, IS_PAIR>(tiles_, rows, early, rest, count - early, depth_,
+                                                   later, beside);
+    // The sums before may lie in the same memory.
+    beside.finish();
     store_sums<IS_PAIR>(tiles_, sums);
   }
 
@@ -254,10 +312,10 @@ class TileItem {
         panels[n] = heads[n] + head;
       }
       TileAhead nothing = {};
+      NoWork none;
       zero_sums(tiles_);
       multiply_along<Storage::IS_INTEGER, IS_PAIR>(
-          tiles_, rows.first_row + i * SIZE, rows.second_row + i * SIZE, stride_ * SIZE, panels,
-          group * SIZE / depth_, depth_, nothing);
+          tiles_, rows, i * SIZE / depth_, panels, group * SIZE / depth_, depth_, nothing, none);
       store_sums<IS_PAIR>(tiles_, part);
       const int64_t g = (first_input_ + i) / group;
       for (int64_t m = 0; m < height; m++) {
@@ -267,16 +325,6 @@ class TileItem {
                              (const uint8_t*)heads[n], part + m * STRIDE + n * PANEL,
                              sums + m * STRIDE + n * PANEL);
       }
-    }
-  }
-
-  template <class Finish>
-  void finish_unit(int64_t row, int64_t unit, float* sums, const Finish& finish) {
-    const int64_t panel = item_.first_panel + unit * WIDTH;
-    const int64_t end = least(num_rows_, (row + 1) * HEIGHT);
-    for (int64_t m = row * HEIGHT; m < end; m++, sums += STRIDE) {
-      rescale<T>(linear_, rows_ + m * stride_, panel, num_panels(unit), sums);
-      finish(item_.begin + m, panel, num_panels(unit), sums);
     }
   }
 
@@ -291,9 +339,10 @@ class TileItem {
   int64_t depth_;        // bytes of a row in one product
   int64_t block_;        // inputs
   bool is_whole_;        // there is one block
+  bool is_packed_;       // rows are copied first
   int64_t wide_bytes_ = 0;  // of a panel of one block
   float* sums_;
-  char* wide_;
+  char *wide_, *packed_;
   int64_t first_input_, size_;  // of the block
 };
 

@@ -29,6 +29,10 @@ class Tiles {
       memcpy(data_[N][row], (const char*)p + row * stride, (size_t)shapes_[N].row_bytes);
   }
   template <int N>
+  void load_once(const void* p, int64_t stride) {
+    load<N>(p, stride);
+  }
+  template <int N>
   void store(void* p, int64_t stride) {
     for (int64_t row = 0; row < shapes_[N].rows; row++)
       memcpy((char*)p + row * stride, data_[N][row], (size_t)shapes_[N].row_bytes);

@@ -5,7 +5,7 @@
 namespace PW_ISA {
 
 static constexpr bool HAS_TILES = false;
-static constexpr int64_t TILE_HEIGHT = 16;
+static constexpr int64_t TILE_HEIGHT = 16, TILE_WIDTH = 64;
 
 class Tiles {
  public:
@@ -14,6 +14,8 @@ class Tiles {
   void zero();
   template <int N>
   void load(const void* p, int64_t stride);
+  template <int N>
+  void load_once(const void* p, int64_t stride);
   template <int N>
   void store(void* p, int64_t stride);
   template <int SUMS, int ROWS, int WEIGHTS>
