@@ -9,7 +9,8 @@ from typing import Final
 from pagewire_frontend.http.kept_streams.framing import SSE_FRAMING, Framing
 from pagewire_frontend.http.kept_streams.pulled import Pull, PulledSource
 from pagewire_frontend.http.streaming.frame_log import FrameLog
-from pagewire_shared.errors import InternalError, OverloadedError, PagewireError
+from pagewire_shared.errors import OverloadedError, PagewireError
+from pagewire_shared.exhaustion import fault_of
 
 _logger = logging.getLogger(__name__)
 
@@ -116,7 +117,7 @@ class KeptStream:
         fault = None if task.cancelled() else task.exception()
         if fault is not None:
             _logger.error("the stream %s failed", self.stream_id, exc_info=fault)
-            self._append_error(InternalError("the server failed on this request"))
+            self._append_error(fault_of(fault, "the server failed on this request"))
         if self.state is KeptState.RUNNING:
             self.advance(KeptState.ENDED)
         self._close()

@@ -9,7 +9,8 @@ from pagewire_frontend.http.responses.frames import frames
 from pagewire_frontend.http.responses.output import Event
 from pagewire_frontend.http.responses.run import ResponseRun
 from pagewire_frontend.http.streaming.frame_log import FrameLog
-from pagewire_shared.errors import InternalError, OverloadedError, PagewireError
+from pagewire_shared.errors import OverloadedError, PagewireError
+from pagewire_shared.exhaustion import fault_of
 
 _logger = logging.getLogger(__name__)
 
@@ -74,7 +75,8 @@ class BackgroundRun:
         fault = None if task.cancelled() else task.exception()
         if fault is not None:
             _logger.error("the response %s failed", self.run.pending.response_id, exc_info=fault)
-            self._log_events(self.run.fail(InternalError("the server failed on this request")))
+            failure = fault_of(fault, "the server failed on this request")
+            self._log_events(self.run.fail(failure))
         self._log_events(self.run.cancel())
         self.run.close()
         self.log.end()
