@@ -32,7 +32,7 @@ class BackgroundRun:
         """
         self.run = run
         self._hold = hold
-        self._num_held = 0
+        self._num_held = self._num_counted = 0
         self.log = FrameLog()
         self._on_end = on_end
         self._is_asked = asyncio.Event()
@@ -86,12 +86,13 @@ class BackgroundRun:
 
     def _hold_events(self) -> None:
         """Count the bytes of the events so far. Raises OverloadedError where they are too many."""
-        num_new = self.log.num_bytes - self._num_held
+        num_new = sum(map(len, self.log.since(self._num_counted)))
         if not self._hold(num_new):
             raise OverloadedError(
                 "the events of running responses fill --max-stored-response-bytes; this one ends"
             )
         self._num_held += num_new
+        self._num_counted = len(self.log)
 
     def _log_events(self, events: list[Event]) -> None:
         if self.run.pending.has_replay:

@@ -15,6 +15,9 @@ from pagewire_shared.errors import PagewireError
 TextLine = Callable[[str], bytes]
 """Makes the streamed chunk of the next text; empty when the text shows nothing."""
 
+OnEvent = Callable[[bytes], bool]
+"""Is offered a whole event; returns whether it was taken."""
+
 # A text that occurs nowhere else in a chunk, whatever a model is called.
 _MARK: Final = uuid.uuid4().hex
 
