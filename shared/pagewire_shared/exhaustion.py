@@ -2,6 +2,7 @@
 cannot do now, another process, or the same one later, can."""
 
 import errno
+import logging
 import os
 from dataclasses import dataclass
 from typing import Final
@@ -38,6 +39,15 @@ def fault_of(error: BaseException, message: str) -> PagewireError:
     if shortage is None:
         return InternalError(message)
     return ExhaustedError(f"this process is out of resources ({shortage}); try again")
+
+
+def log_fault(logger: logging.Logger, what: str, error: BaseException) -> None:
+    """Log an unexpected error: in one line where something ran out, else with its trace."""
+    shortage = _shortage(error)
+    if shortage is None:
+        logger.error("%s failed", what, exc_info=error)
+    else:
+        logger.error("%s failed: this process is out of resources (%s)", what, shortage)
 
 
 def _shortage(error: BaseException | None) -> str | None:

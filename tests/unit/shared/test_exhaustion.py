@@ -1,6 +1,7 @@
 """A process that is out of descriptors, threads or memory says so, and is asked again."""
 
 import errno
+import logging
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
 from pagewire_shared.errors import InternalError, UnavailableError
-from pagewire_shared.exhaustion import ExhaustedError, fault_of, is_exhausted
+from pagewire_shared.exhaustion import ExhaustedError, fault_of, is_exhausted, log_fault
 from pagewire_shared.rpc.address import Address
 from pagewire_shared.rpc.errors import from_rpc_error
 from pagewire_shared.rpc.server import start_server
@@ -73,6 +74,17 @@ def test_it_is_told_from_faults(error: BaseException) -> None:
 def test_faults_stay_faults(error: BaseException) -> None:
     assert not is_exhausted(error)
     assert fault_of(error, "the server failed") == InternalError("the server failed")
+
+
+def test_it_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    for error in (NO_FILE, KeyError("x")):
+        log_fault(logging.getLogger("x"), "the stream a", error)
+    short, fault = caplog.records
+    assert short.exc_info is None
+    assert short.getMessage() == (
+        "the stream a failed: this process is out of resources (Too many open files)"
+    )
+    assert fault.exc_info
 
 
 class Short(admin_pb2_grpc.AdminServiceServicer):

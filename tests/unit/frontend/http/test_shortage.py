@@ -91,6 +91,21 @@ async def test_templates_are_rendered_again_later(
     assert await renderer.render(Model, PROMPT, None) == "Hello"  # type: ignore[arg-type]
 
 
+async def test_a_renderer_that_has_ended_is_replaced_though_no_thread_can_wait_for_it(
+    renderer: TemplateRenderer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await renderer.render(Model, PROMPT, None) == "Hello"  # type: ignore[arg-type]
+    link = renderer._idle[0]
+
+    def no_thread(*_: object, **__: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("threading.Thread.start", no_thread)
+        link.kill()
+    assert await renderer.render(Model, PROMPT, None) == "Hello"  # type: ignore[arg-type]
+
+
 async def test_a_renderer_that_cannot_begin_is_no_fault_of_the_messages(
     renderer: TemplateRenderer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

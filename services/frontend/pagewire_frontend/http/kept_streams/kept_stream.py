@@ -12,7 +12,7 @@ from pagewire_frontend.http.kept_streams.pulled import Pull, PulledSource
 from pagewire_frontend.http.streaming.event_stream import TextLine
 from pagewire_frontend.http.streaming.frame_log import FrameLog
 from pagewire_shared.errors import OverloadedError, PagewireError
-from pagewire_shared.exhaustion import fault_of
+from pagewire_shared.exhaustion import fault_of, log_fault
 
 _logger = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ class KeptStream:
     def _end(self, task: "asyncio.Task[None]") -> None:
         fault = None if task.cancelled() else task.exception()
         if fault is not None:
-            _logger.error("the stream %s failed", self.stream_id, exc_info=fault)
+            log_fault(_logger, f"the stream {self.stream_id}", fault)
             self._append_error(fault_of(fault, "the server failed on this request"))
         if self.state is KeptState.RUNNING:
             self.advance(KeptState.ENDED)

@@ -10,7 +10,7 @@ from pagewire_frontend.http.responses.output import Event
 from pagewire_frontend.http.responses.run import ResponseRun
 from pagewire_frontend.http.streaming.frame_log import FrameLog
 from pagewire_shared.errors import OverloadedError, PagewireError
-from pagewire_shared.exhaustion import fault_of
+from pagewire_shared.exhaustion import fault_of, log_fault
 
 _logger = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class BackgroundRun:
     def _end(self, task: "asyncio.Task[None]") -> None:
         fault = None if task.cancelled() else task.exception()
         if fault is not None:
-            _logger.error("the response %s failed", self.run.pending.response_id, exc_info=fault)
+            log_fault(_logger, f"the response {self.run.pending.response_id}", fault)
             failure = fault_of(fault, "the server failed on this request")
             self._log_events(self.run.fail(failure))
         self._log_events(self.run.cancel())
