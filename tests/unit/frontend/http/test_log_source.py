@@ -3,6 +3,7 @@
 import pytest
 
 from pagewire_frontend.http.kept_streams.log_source import LogSource
+from pagewire_frontend.http.streaming.event_stream import ready_line
 from pagewire_frontend.http.streaming.frame_log import BATCH_BYTES, FrameLog
 
 LARGE = b"x" * (BATCH_BYTES // 2)
@@ -74,14 +75,17 @@ class Reader:
         self.fill()
 
 
-def line(text: str) -> bytes:
-    return b"<%b>" % text.encode() if text else b""
+LINE = ready_line(lambda text: text)
+
+
+def event(text: str) -> bytes:
+    return b'data: "%b"\n\n' % text.encode()
 
 
 async def test_texts_are_pushed_to_those_who_have_all_before_them() -> None:
     log, counted = FrameLog(), []
     log.append([b"0:begin"])
-    add = log.text_adder(line, b"%d:", counted.append)
+    add = log.text_adder(LINE, b"%d:", counted.append)
     first, late = Reader(LogSource(log, 0)), Reader(LogSource(log, 5))
     for number in range(1, 8):
         add(f"t{number}")
@@ -94,8 +98,8 @@ async def test_texts_are_pushed_to_those_who_have_all_before_them() -> None:
     first.drain()
     add("t12")
     assert first.num_pushed == 8
-    joined = [b"0:begin", *(b"%d:<t%d>" % (n, n) for n in range(1, 9)), b"9:x", b"10:y"]
-    joined += [b"11:<t11>", b"12:<t12>"]
+    joined = [b"0:begin", *(b"%d:%b" % (n, event(f"t{n}")) for n in range(1, 9)), b"9:x", b"10:y"]
+    joined += [b"11:" + event("t11"), b"12:" + event("t12")]
     assert first.taken == b"".join(joined)
     assert late.taken == b"".join(joined[5:])
     log.end()
@@ -111,7 +115,7 @@ async def test_texts_are_counted_beforehand_and_refused_without_room() -> None:
     def refuse(num_bytes: int) -> None:
         raise OverflowError(num_bytes)
 
-    add = log.text_adder(line, b"%d:", refuse)
+    add = log.text_adder(LINE, b"%d:", refuse)
     with pytest.raises(OverflowError):
         add("a")
     assert len(log) == 0
@@ -120,9 +124,26 @@ async def test_texts_are_counted_beforehand_and_refused_without_room() -> None:
 async def test_a_live_reader_that_leaves_gets_nothing_more() -> None:
     log = FrameLog()
     log.append([b"a"])
-    add = log.text_adder(line, b"%d:", lambda _: None)
+    add = log.text_adder(LINE, b"%d:", lambda _: None)
     readers = [Reader(LogSource(log, 0)) for _ in range(2)]
     add("b")
     readers[0].source.close()
     add("c")
-    assert [reader.taken for reader in readers] == [b"a1:<b>", b"a1:<b>2:<c>"]
+    first = b"a1:" + event("b")
+    assert [reader.taken for reader in readers] == [first, first + b"2:" + event("c")]
+
+
+async def test_lines_that_remember_are_called_once_for_each_text() -> None:
+    """As those that read tool calls."""
+    log, seen = FrameLog(), []
+
+    def remembering(text: str) -> bytes:
+        seen.append(text)
+        return b"%d;" % len(seen)
+
+    add = log.text_adder(remembering, b"%d:", lambda _: None)
+    for text in "abc":
+        add(text)
+    for _ in range(2):
+        assert log.since(0) == [b"0:1;", b"1:2;", b"2:3;"]
+    assert seen == ["a", "b", "c"]

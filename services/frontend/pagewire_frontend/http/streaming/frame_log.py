@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final, Protocol
 
-from pagewire_frontend.http.streaming.event_stream import OnEvent, TextLine
+from pagewire_frontend.http.streaming.event_stream import OnEvent, TextLine, is_ready_line
 
 BATCH_BYTES: Final = 64 * 1024
 """A reader gets about so many bytes at a time: a slow one holds no copy of the whole log."""
@@ -32,7 +32,8 @@ class FrameLog:
     """Events up to the last. Its owner bounds them."""
 
     def __init__(self) -> None:
-        # As they are sent, or the texts that `_line` and `_head` make them of: a tenth of the size.
+        # As they are sent, or the texts that they are made of, by `_line` and `_head`: a tenth of
+        # the size.
         self._events: list[bytes | str] = []
         self._line: TextLine | None = None
         self._head = b""
@@ -69,7 +70,9 @@ class FrameLog:
             count: Called with the bytes that some texts take, about, before they are added. What
                 it raises is raised.
         """
-        events, self._line, self._head = self._events, line, head
+        events, is_ready = self._events, is_ready_line(line)
+        if is_ready:
+            self._line, self._head = line, head
 
         def add(text: str) -> None:
             event = line(text)
@@ -78,9 +81,9 @@ class FrameLog:
             number = len(events)
             if not number % COUNTED_TOGETHER:
                 count(COUNTED_TOGETHER * TEXT_BYTES)
-            events.append(text)
+            frame = head % number + event
+            events.append(text if is_ready else frame)
             if self._live:
-                frame = head % number + event
                 for push in self._live:
                     if not push(frame):
                         self._fall_behind(push, number)
