@@ -188,7 +188,8 @@ class KeptCalls:
         num_known = min(first, 1)
         try:
             if metadata is not None:
-                await context.send_initial_metadata(((STREAM_ID, stream_id), *metadata))
+                named: tuple[tuple[str, str], ...] = ((STREAM_ID, stream_id),)
+                await context.send_initial_metadata(named + tuple(metadata))
             async for frames in reading.frames:
                 for frame in frames:
                     message = message_of(frame, stream_id, kind)
