@@ -85,7 +85,7 @@ async def test_templates_are_rendered_again_later(
         raise error
 
     with monkeypatch.context() as patched:
-        patched.setattr(template_link.socket, "socketpair", no_pair)
+        patched.setattr("socket.socketpair", no_pair)
         with pytest.raises(kind):
             await renderer.render(Model, PROMPT, None)  # type: ignore[arg-type]
     assert await renderer.render(Model, PROMPT, None) == "Hello"  # type: ignore[arg-type]
