@@ -17,7 +17,7 @@ TEXT_BYTES: Final = 64
 
 
 class LogListener(Protocol):
-    """A reader that is told when there is something to read. Its methods must not raise."""
+    """A reader that hears of what there is to read. Its methods must not raise."""
 
     def on_change(self) -> None:
         """Look at the log again."""
@@ -38,7 +38,7 @@ class FrameLog:
         self._line: TextLine | None = None
         self._head = b""
         self._is_ended = False
-        # Made for those who wait for it: most events come while nobody does.
+        # Made for those who wait for it: most events come while none does.
         self._changed: asyncio.Event | None = None
         # Both are replaced and not changed, because they may be iterated over.
         self._listeners: list[LogListener] = []
