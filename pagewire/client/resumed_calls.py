@@ -27,7 +27,7 @@ MAX_WAIT_SECONDS: Final = 0.5
 END_SECONDS: Final = 5.0
 
 _ENDING: Final[set[Any]] = set()
-"""Tasks that end streams: one that nothing refers to would be cancelled."""
+"""Calls and tasks that end streams: one that nothing refers to would be cancelled."""
 STREAM_ID: Final = "x-pagewire-stream"
 
 Metadata = tuple[tuple[str, str], ...]
@@ -86,10 +86,10 @@ class ResumedCall:
             self._is_over = not isinstance(error, DeadlineError | UnavailableError)
             raise
         finally:
-            if not self._is_over and self._call is not None:
-                ending = asyncio.create_task(self._end_stream(self._call))
-                _ENDING.add(ending)
-                ending.add_done_callback(_ENDING.discard)
+            if self._stream_id and not self._is_over:
+                _keep(self._cancelling(self._stream_id))
+            elif self._call is not None and not self._is_over:
+                _keep(asyncio.create_task(self._end_unnamed(self._call)))
 
     async def _events(self) -> AsyncGenerator[Event]:
         wait = FIRST_WAIT_SECONDS
@@ -118,14 +118,20 @@ class ResumedCall:
         )
         return self._resume(rest, timeout=left, metadata=self._metadata)
 
-    async def _end_stream(self, call: Any) -> None:
-        """Have the server end the stream that its reader leaves, also before its first message."""
-        with contextlib.suppress(grpc.RpcError, TimeoutError, asyncio.CancelledError):
+    def _cancelling(self, stream_id: str) -> Any:
+        """Return the call that has the server end a stream."""
+        request = inference_pb2.CancelStreamRequest(stream_id=stream_id)
+        return self._cancel(request, timeout=END_SECONDS, metadata=self._metadata)
+
+    async def _end_unnamed(self, call: Any) -> None:
+        """Have the server end a stream that its reader leaves before the first message: its name
+        came, or comes soon, with the metadata. A client that is closed meanwhile sends nothing."""
+        failures = (grpc.RpcError, grpc.aio.UsageError, TimeoutError, asyncio.CancelledError)
+        with contextlib.suppress(*failures):
             async with asyncio.timeout(END_SECONDS):
-                stream_id = self._stream_id or _named(await call.initial_metadata())
+                stream_id = _named(await call.initial_metadata())
                 if stream_id:
-                    request = inference_pb2.CancelStreamRequest(stream_id=stream_id)
-                    await self._cancel(request, metadata=self._metadata)
+                    await self._cancelling(stream_id)
 
     def _note(self, message: Any) -> None:
         self._num_received += 1
@@ -149,3 +155,8 @@ def _named(metadata: Any) -> str:
     """Return the name of the stream in initial metadata; empty where none came."""
     found = [value for key, value in metadata or () if key == STREAM_ID]
     return str(found[0]) if found else ""
+
+
+def _keep(ending: Any) -> None:
+    _ENDING.add(ending)
+    ending.add_done_callback(_ENDING.discard)
