@@ -164,8 +164,8 @@ simulate: $(STAMP) ## random histories of a whole cell, SEEDS=n of them
 FAULTS ?= 200
 SEED ?= 1
 FLAVOUR ?= plain
-chaos: test-setup ## FAULTS=n faults into every process and link of a deployment, drawn by SEED
-	cd tests && ../$(BIN)/python -m chaos --faults $(FAULTS) --seed $(SEED) --flavour $(FLAVOUR)
+chaos: test-setup ## FAULTS=n faults into every process and link of a deployment, drawn by SEED; FILL=1: rare cells first
+	cd tests && ../$(BIN)/python -m chaos --faults $(FAULTS) --seed $(SEED) --flavour $(FLAVOUR) $(if $(FILL),--fill)
 
 mutants: $(STAMP) ## plant bugs one by one; the simulation and the tests of kernels must find each
 	cd tests && ../$(BIN)/python -m simulation.mutants

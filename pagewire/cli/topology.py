@@ -127,6 +127,7 @@ def _add_target(parser: HintingParser, seconds: float) -> None:
 def describe_topology(cell: CellTopology) -> str:
     """Return the workers and pairs of one cell as text."""
     lines = [f"scheduler, generation {cell.generation}: hand-off {cell.handoff}"]
+    lines += [f"  {one.state} scheduler at {one.address}" for one in cell.schedulers]
     lines += _table(_WORKER_HEAD, [_worker_row(worker) for worker in cell.workers])
     pairs = []
     for pair in cell.pairs:

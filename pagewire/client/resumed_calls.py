@@ -5,6 +5,7 @@ received says where to read on.
 """
 
 import asyncio
+import contextlib
 import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -26,7 +27,8 @@ MAX_WAIT_SECONDS: Final = 0.5
 END_SECONDS: Final = 5.0
 
 _ENDING: Final[set[Any]] = set()
-"""Calls that end streams: one that nothing refers to would be cancelled."""
+"""Calls and tasks that end streams: one that nothing refers to would be cancelled."""
+STREAM_ID: Final = "x-pagewire-stream"
 
 Metadata = tuple[tuple[str, str], ...]
 
@@ -63,6 +65,7 @@ class ResumedCall:
         self._deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         self._patience = patience_seconds
         self._stream_id = ""
+        self._call: Any = None
         self._num_received = 0
         self._broken_at: float | None = None
         self._is_over = False
@@ -84,12 +87,14 @@ class ResumedCall:
             raise
         finally:
             if self._stream_id and not self._is_over:
-                self._end_stream()
+                _keep(self._cancelling(self._stream_id))
+            elif self._call is not None and not self._is_over:
+                _keep(asyncio.create_task(self._end_unnamed(self._call)))
 
     async def _events(self) -> AsyncGenerator[Event]:
         wait = FIRST_WAIT_SECONDS
         while True:
-            call = self._next_call()
+            call = self._call = self._next_call()
             try:
                 async for message in call:
                     self._note(message)
@@ -113,12 +118,20 @@ class ResumedCall:
         )
         return self._resume(rest, timeout=left, metadata=self._metadata)
 
-    def _end_stream(self) -> None:
-        """Have the server end the stream, without waiting for it."""
-        request = inference_pb2.CancelStreamRequest(stream_id=self._stream_id)
-        call = self._cancel(request, timeout=END_SECONDS, metadata=self._metadata)
-        _ENDING.add(call)
-        call.add_done_callback(_ENDING.discard)
+    def _cancelling(self, stream_id: str) -> Any:
+        """Return the call that has the server end a stream."""
+        request = inference_pb2.CancelStreamRequest(stream_id=stream_id)
+        return self._cancel(request, timeout=END_SECONDS, metadata=self._metadata)
+
+    async def _end_unnamed(self, call: Any) -> None:
+        """Have the server end a stream that its reader leaves before the first message: its name
+        came, or comes soon, with the metadata. A client that is closed meanwhile sends nothing."""
+        failures = (grpc.RpcError, grpc.aio.UsageError, TimeoutError, asyncio.CancelledError)
+        with contextlib.suppress(*failures):
+            async with asyncio.timeout(END_SECONDS):
+                stream_id = _named(await call.initial_metadata())
+                if stream_id:
+                    await self._cancelling(stream_id)
 
     def _note(self, message: Any) -> None:
         self._num_received += 1
@@ -136,3 +149,14 @@ class ResumedCall:
         if self._broken_at is None:
             self._broken_at = now
         return now - self._broken_at < self._patience
+
+
+def _named(metadata: Any) -> str:
+    """Return the name of the stream in initial metadata; empty where none came."""
+    found = [value for key, value in metadata or () if key == STREAM_ID]
+    return str(found[0]) if found else ""
+
+
+def _keep(ending: Any) -> None:
+    _ENDING.add(ending)
+    ending.add_done_callback(_ENDING.discard)

@@ -17,6 +17,11 @@ ROLES = {
 TIMEOUT_SECONDS = 5.0
 """Longest time for the cells to answer calls for which they need no other process."""
 
+_STATES: dict[int, str] = {
+    admin_pb2.SCHEDULER_STATE_ACTIVE: "active",
+    admin_pb2.SCHEDULER_STATE_STANDBY: "standby",
+    admin_pb2.SCHEDULER_STATE_LOST: "lost",
+}
 _ROLE_NAMES: dict[int, str] = {number: name for name, number in ROLES.items()}
 
 
@@ -65,6 +70,14 @@ class StoreFacts:
     num_blocks: int
 
 
+@dataclass(frozen=True, slots=True)
+class SchedulerFacts:
+    """One scheduler of a pair; `state` is active, standby or lost."""
+
+    address: str
+    state: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellTopology:
     """One cell; see CellTopology in admin.proto."""
@@ -76,6 +89,7 @@ class CellTopology:
     warnings: tuple[str, ...]
     stores: tuple[StoreFacts, ...] = ()
     kvstore_copies: int = 0
+    schedulers: tuple[SchedulerFacts, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +186,10 @@ def _cell(cell: admin_pb2.CellTopology) -> CellTopology:
             StoreFacts(store.address, store.is_up, store.num_blocks) for store in cell.stores
         ),
         kvstore_copies=cell.kvstore_copies,
+        schedulers=tuple(
+            SchedulerFacts(one.address, _STATES.get(one.state, "unknown"))
+            for one in cell.schedulers
+        ),
     )
 
 

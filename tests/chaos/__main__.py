@@ -2,7 +2,8 @@
 
     cd tests && python -m chaos --faults 200 --seed 1
 
-The same seed gives the same faults, in the same order. A run that is ended early keeps what it has.
+The same seed gives the same faults, in the same order; with --fill, for the same file. A run that
+is ended early keeps what it has.
 """
 
 import argparse
@@ -13,6 +14,8 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import pagewire
@@ -25,11 +28,19 @@ from chaos.run import Run
 OUTCOMES = Path(__file__).with_name("outcomes.json")
 
 
-def drawn(cells: list[Cell], count: int, dice: random.Random) -> list[Cell]:
-    """Return faults in random order, of each cell equally many, give or take one."""
+def drawn(
+    cells: list[Cell], count: int, dice: random.Random, tried: Mapping[Cell, int] | None = None
+) -> list[Cell]:
+    """Return faults in random order, of each cell equally many, give or take one; those of which
+    `tried` has the fewest come first, until all have equally many."""
     order: list[Cell] = []
+    planned = Counter(tried or {})
     while len(order) < count:
-        order += dice.sample(cells, len(cells))
+        least = min(planned[cell] for cell in cells)
+        fewest = [cell for cell in cells if planned[cell] == least]
+        chosen = dice.sample(fewest, len(fewest))
+        order += chosen
+        planned.update(chosen)
     return order[:count]
 
 
@@ -44,7 +55,9 @@ async def run_faults(given: argparse.Namespace, cells: list[Cell], outcomes: Out
         async with Clients(cluster.http_url, cluster.local.grpc_address, cluster.model) as clients:
             run = Run(deployment, outcomes, dice, clients)
             try:
-                await run.inject(drawn(cells, given.faults, dice))
+                tried = {cell: one.faults for cell, one in outcomes.cells.items()}
+                order = drawn(cells, given.faults, dice, tried if given.fill else None)
+                await run.inject(order)
             except TimeoutError as error:
                 run.problems.append(f"{run._cell}: nothing moves any more: {error!r}")
         if given.log:
@@ -59,6 +72,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--flavour", choices=list(FLAVOURS), default="plain")
     parser.add_argument("--only", default="", help="faults whose cell has this text")
+    parser.add_argument(
+        "--fill", action="store_true", help="first the cells of which the file has the fewest"
+    )
     parser.add_argument("--outcomes", type=Path, default=OUTCOMES)
     parser.add_argument("--log", type=Path, help="file for what the processes write")
     parser.add_argument("--table", action="store_true", help="only print the table")

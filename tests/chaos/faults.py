@@ -187,6 +187,12 @@ def _cells() -> dict[tuple[str, str], Fault]:
     return found
 
 
+async def strike(deployment: Deployment, cell: tuple[str, str], dice: random.Random) -> None:
+    """Inject the fault of a cell. A process that another fault has ended meanwhile is let be."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        await CELLS[cell](deployment, cell[0], dice)
+
+
 async def two(deployment: Deployment, process: str, dice: random.Random) -> None:
     """Two faults of different processes, the second while the first is there or is recovered
     from. Frontends only once: a stream and its only recipe would end together."""
@@ -199,7 +205,7 @@ async def two(deployment: Deployment, process: str, dice: random.Random) -> None
 
     async def inject(cell: tuple[str, str], wait: float) -> None:
         await asyncio.sleep(wait)
-        await CELLS[cell](deployment, cell[0], dice)
+        await strike(deployment, cell, dice)
 
     wait = dice.uniform(*RECOVERY_SECONDS) if dice.random() < 0.5 else 0.0
     await asyncio.gather(inject(first, 0.0), inject(second, wait))

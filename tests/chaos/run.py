@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from chaos.clients import Asked, Clients, Reading, requests_of
 from chaos.deployment import ADAPTER, Deployment
-from chaos.faults import CELLS
+from chaos.faults import strike
 from chaos.outcomes import Cell, Outcomes
 
 NUM_STREAMS: Final = 6
@@ -114,7 +114,7 @@ class Run:
         await asyncio.sleep(self.dice.uniform(0.0, 0.4))
         self._cell = cell
         struck, began = {n: self._readings[n] for n in self._running}, time.monotonic()
-        await CELLS[cell](self.deployment, cell[0], self.dice)
+        await strike(self.deployment, cell, self.dice)
         await self._until(lambda: not self._running & struck.keys())
         outcome = self.outcomes.of(cell)
         outcome.faults += 1

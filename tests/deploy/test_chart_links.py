@@ -90,6 +90,9 @@ def test_disruption_budgets_select_one_pool_each(objects, variant):
         if selects(budget["spec"]["selector"]["matchLabels"], pods.labels)
     ]
     roles = ["frontend", "worker", *([] if variant == "bare" else ["kvstore"])]
+    (scheduler,) = pods_of(objects, "scheduler")
+    if scheduler.owner["spec"]["replicas"] == 2:
+        roles.append("scheduler")
     wanted = [pods.name for pods in pods_of(objects, *roles)]
     kept = {"bare": [pods.name for pods in pods_of(objects, "kvstore")]}
     assert sorted(chosen) == sorted(kept.get(variant, wanted))

@@ -28,6 +28,8 @@ from support.speculated.targets import (
 
 pytestmark = needs_kernels
 
+MOST_ROUNDS = 20
+
 
 def plain_answers(place: Path, name: str) -> PlainAnswers:
     """The answers of a target without speculation."""
@@ -63,6 +65,12 @@ def test_drafts_change_no_bit(
 ) -> None:
     case = prepare(name)
     case.check(num_tokens)
+    # Threads make masks beside the steps, and late masks end drafts early: the last places of a
+    # draft are reached in some batches only.
+    for _ in range(MOST_ROUNDS):
+        if case.counts.right_at.min() > 0:
+            break
+        case.check(100)
     assert case.counts.right_at.min() > 0
     assert case.counts.num_tokens > case.counts.right_at.sum()
     cell = case.cell

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,13 @@ def started(*flags: str, **settings: Any) -> "subprocess.Popen[str]":
 
 def is_forked(process: "subprocess.Popen[str]") -> bool:
     return b"fork_server" in Path(f"/proc/{process.pid}/cmdline").read_bytes()
+
+
+@pytest.fixture(autouse=True)
+def own() -> Iterator[None]:
+    """Other tests may have taken all fork servers of this process."""
+    with forked.own_servers():
+        yield
 
 
 @pytest.fixture
@@ -64,7 +72,6 @@ def test_how_it_ends_is_seen(listen: str) -> None:
 
 def test_others_are_started(listen: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forked, "MAX_SERVERS", 0)
-    monkeypatch.setattr(forked, "_servers", {})
     with started(listen) as process:
         assert process.stdout is not None
         process.stdout.readline()

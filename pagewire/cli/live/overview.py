@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass
 
 from pagewire.client.admin_client import CellReport, FrontendReport, PoolReport, audit
-from pagewire.client.topology_client import CellTopology, WorkerFacts, topology
+from pagewire.client.topology_client import CellTopology, SchedulerFacts, WorkerFacts, topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class WorkerOverview:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellOverview:
     """One cell. Requests and sequences are those of the scheduler; `problems` are findings of the
-    audit and warnings of the topology, one sentence each."""
+    audit and warnings of the topology, one sentence each; `schedulers` are those of a pair."""
 
     generation: int
     num_requests: int
@@ -27,6 +27,7 @@ class CellOverview:
     workers: tuple[WorkerOverview, ...]
     frontends: tuple[FrontendReport, ...]
     problems: tuple[str, ...]
+    schedulers: tuple[SchedulerFacts, ...] = ()
 
 
 async def overview(address: str, *, api_key: str | None = None) -> list[CellOverview]:
@@ -53,4 +54,5 @@ def _joined(cell: CellTopology, report: CellReport) -> CellOverview:
         workers=tuple(WorkerOverview(one, pools.get(one.worker)) for one in cell.workers),
         frontends=report.frontends,
         problems=(*findings, *cell.warnings),
+        schedulers=cell.schedulers,
     )

@@ -60,6 +60,7 @@ def describe(cell: CellOverview) -> str:
         f"scheduler, generation {cell.generation}: {cell.num_requests} requests, "
         f"{cell.num_running} sequences running, {cell.num_waiting} waiting"
     ]
+    lines += [f"  {one.state} scheduler at {one.address}" for one in cell.schedulers]
     rows = [_HEAD, *map(_row, cell.workers)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines += [

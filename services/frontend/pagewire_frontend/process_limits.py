@@ -1,7 +1,17 @@
-"""Memory limit of a helper process of the frontend."""
+"""Limits the memory of helper processes of the frontend, and waits for their end."""
 
+import contextlib
 import resource
+import threading
+from collections.abc import Callable
 from pathlib import Path
+
+
+def reap_later(wait: Callable[[], object]) -> None:
+    """Wait for a process that was killed, beside all else: the kernel may take a while to free its
+    memory. Where no thread can be started, the next process that starts finds it."""
+    with contextlib.suppress(RuntimeError):
+        threading.Thread(target=wait, daemon=True).start()
 
 
 def limit_address_space(num_bytes: int) -> None:

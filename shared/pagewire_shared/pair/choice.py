@@ -58,6 +58,11 @@ class SchedulerChoice:
                 return index
         return None
 
+    def is_heard(self, index: int, now: float) -> bool:
+        """Whether scheduler `index` has said something lately."""
+        heard = self._heard.get(index)
+        return heard is not None and self._is_heard(heard, now)
+
     def report(self, index: int, now: float) -> HeardReport:
         """Return what to report to scheduler `index`."""
         active = self.active(now)

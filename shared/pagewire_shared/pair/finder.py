@@ -6,6 +6,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import grpc.aio
@@ -32,6 +33,15 @@ Result = TypeVar("Result")
 _logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class PairMember:
+    """One scheduler of a pair, as this process hears it."""
+
+    address: Address
+    is_active: bool
+    is_heard: bool
+
+
 class SchedulerFinder:
     """The schedulers of one cell.
 
@@ -56,6 +66,19 @@ class SchedulerFinder:
     def is_pair(self) -> bool:
         """Whether the cell has a standby."""
         return len(self._addresses) > 1
+
+    def members(self) -> list[PairMember]:
+        """Return the schedulers of a pair; nothing for one that is alone."""
+        if not self.is_pair:
+            return []
+        now = time.monotonic()
+        active = self._choice.active(now)
+        return [
+            PairMember(
+                address, is_active=index == active, is_heard=self._choice.is_heard(index, now)
+            )
+            for index, address in enumerate(self._addresses)
+        ]
 
     async def next_address(self) -> Address:
         """Return the address to dial; of a pair, wait until one is active."""

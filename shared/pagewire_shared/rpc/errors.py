@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 
 from pagewire_protos.common.v1 import error_pb2
 from pagewire_shared.errors import InternalError, InvalidRequestError, PagewireError, error_from
+from pagewire_shared.exhaustion import fault_of, is_exhausted
 
 ERROR_METADATA_KEY = "pagewire-error-bin"
 """Trailing metadata key that carries a serialized pagewire.common.v1.ErrorDetail."""
@@ -72,6 +73,15 @@ async def abort(context: "grpc.aio.ServicerContext[Any, Any]", error: PagewireEr
     raise AssertionError("abort returned")
 
 
+async def _abort_short(context: "grpc.aio.ServicerContext[Any, Any]", error: Exception) -> None:
+    """End the call where the process is out of resources; raise any other error again."""
+    if not is_exhausted(error):
+        raise error
+    failure = fault_of(error, "")
+    _logger.error("a call is refused: %s", failure)
+    await abort(context, failure)
+
+
 def _shortened(message: str) -> str:
     """Return a message cut to fit into a trailer; it may quote a client at length."""
     data = message.encode(errors="replace")
@@ -81,7 +91,8 @@ def _shortened(message: str) -> str:
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):
-    """Turns exceptions of the tree into statuses, and any other into INTERNAL with a log line."""
+    """Turns exceptions of the tree into statuses, and a lack of descriptors or memory into
+    UNAVAILABLE with a log line. The library logs any other, and answers UNKNOWN."""
 
     async def intercept_service(
         self,
@@ -133,6 +144,8 @@ def _wrap_unary(inner: Any, decode: Callable[[bytes], Any] | None) -> Any:
             return await inner(_decoded(request, decode), context)
         except PagewireError as error:
             await abort(context, error)
+        except Exception as error:  # noqa: BLE001 - raised again if it is a fault
+            await _abort_short(context, error)
 
     return call
 
@@ -149,5 +162,7 @@ def _wrap_stream(inner: Any, decode: Callable[[bytes], Any] | None) -> Any:
                     yield response
         except PagewireError as error:
             await abort(context, error)
+        except Exception as error:  # noqa: BLE001 - raised again if it is a fault
+            await _abort_short(context, error)
 
     return call

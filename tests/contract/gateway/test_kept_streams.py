@@ -9,8 +9,10 @@ from contract.frontend_gateway import gateway, post
 from contract.frontend_peers import ids_of
 from contract.group_members import pair
 from contract.scored_answers import score_tokens, score_whole_prompt
+from contract.tool_answers import ASKED, MARKERS, TOOLS
 
 from pagewire_frontend.http.kept_streams.ids import StreamNotFoundError
+from support.checkpoints.tool_models import ids_in, make_tool_model
 
 URL = "/v1/chat/completions"
 CHAT = {
@@ -251,3 +253,32 @@ async def test_a_stream_can_be_ended_by_its_id(checkpoint, tmp_path):
         assert (await attach.next("abort")).handle == submit.handle
         for again in (client.delete(url, headers=mine), client.get(url, headers=mine)):
             assert (await again).status_code == 404
+
+
+async def test_tool_calls_are_read_again_as_they_were_read(tmp_path):
+    folder = make_tool_model(tmp_path / "tools", marker="<tool_call>", tokens=MARKERS)
+    call = '<tool_call>\n{"name": "weather", "arguments": {"city": "Z", "days": 2}}\n</tool_call>'
+    body = {**CHAT, "messages": ASKED, "tools": TOOLS}
+    ids = ids_in(folder, "Wait.\n" + call)
+    async with gateway(folder) as (client, attach, _):
+        request = client.build_request("POST", URL, json=body, headers=GOES_ON)
+        opening = asyncio.create_task(client.send(request, stream=True))
+        submit = await attach.next("submit")
+        attach.tokens(submit, 0, ids[:1])
+        response = await opening
+        reading = asyncio.create_task(_all_of(events_of(response)))
+        for position, token in enumerate(ids[1:], 1):
+            await asyncio.sleep(0.002)  # one event for each
+            attach.tokens(submit, position, [token])
+        attach.finish(submit, len(ids))
+        first = await reading
+        await response.aclose()
+        stream_id = response.headers["x-pagewire-stream"]
+        for start in (0, 0, len(first) // 2):
+            again = await read_again(client, stream_id, **{"from": start})
+            assert again == first[start:]
+    assert sum("tool_calls" in data for _, data in first) > 4
+
+
+async def _all_of(events):
+    return [event async for event in events]

@@ -177,6 +177,17 @@ async def test_a_client_that_leaves_early_ends_its_stream(checkpoint, tmp_path):
         await client.close()
 
 
+async def test_a_client_that_leaves_before_the_first_message_ends_its_stream(checkpoint, tmp_path):
+    async with frontend_group(checkpoint, tmp_path) as (a, _):
+        client = AsyncClient(a.frontend.address, resume_seconds=20)
+        reading = asyncio.create_task(anext(client.complete("hello", {"max_tokens": 64})))
+        submit = await a.attach.next("submit")
+        await asyncio.sleep(0.2)  # until the name of the stream is here
+        reading.cancel()
+        assert (await a.attach.next("abort")).handle == submit.handle
+        await client.close()
+
+
 async def test_a_stream_is_ended_at_any_frontend_with_its_recipes(checkpoint, tmp_path):
     async with frontend_group(checkpoint, tmp_path) as (a, b):
         first, submit, call = await begun(a)

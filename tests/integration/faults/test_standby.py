@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from pagewire.cli.live.overview import overview
 from pagewire.local.child_process import LineReceived
 from pagewire_protos.frontend.v1 import inference_pb2
 from support.cells.clusters import Cluster, start_cluster
@@ -103,13 +104,22 @@ def _is_back(cluster: Cluster, name: str, old_pid: int) -> bool:
     return cluster.local.pids("scheduler").get(name, old_pid) != old_pid
 
 
+def states(cluster: Cluster) -> list[str]:
+    (cell,) = asyncio.run(overview(cluster.grpc_address))
+    assert len({one.address for one in cell.schedulers}) == 2
+    return [one.state for one in cell.schedulers]
+
+
 def test_a_stopped_scheduler_stands_by_when_it_goes_on(
     cluster: Cluster, undisturbed: list[list[int]]
 ) -> None:
     first = active(cluster)
     pid = cluster.local.pids("scheduler")[first]
+    before = states(cluster)
+    assert sorted(before) == ["active", "standby"]
     try:
         streams = asyncio.run(with_signal(cluster, pid, signal.SIGSTOP))
+        assert states(cluster) == ["lost" if one == "active" else "active" for one in before]
     finally:
         os.kill(pid, signal.SIGCONT)
     assert active(cluster) != first

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,11 @@ class _ForkServer:
                 pass_fds=[other.fileno()],
                 process_group=0,
             )
-        atexit.register(self._end)
+        atexit.register(self.end)
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """End it, and the processes that it started; again is allowed."""
+        atexit.unregister(self.end)
         self._link.close()
         self._process.kill()
         self._process.wait()
@@ -89,6 +92,19 @@ def _server(package: str, environ: dict[str, str]) -> _ForkServer | None:
         if key not in _servers and len(_servers) < MAX_SERVERS:
             _servers[key] = _ForkServer(package, fixed)
         return _servers.get(key)
+
+
+@contextlib.contextmanager
+def own_servers() -> Iterator[None]:
+    """Begin without fork servers, and end those that were started meanwhile."""
+    global _servers
+    before, _servers = _servers, {}
+    try:
+        yield
+    finally:
+        for server in _servers.values():
+            server.end()
+        _servers = before
 
 
 class ForkedPopen(subprocess.Popen):  # type: ignore[type-arg]

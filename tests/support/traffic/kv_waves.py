@@ -17,6 +17,7 @@ class Waves:
     Attributes:
         cluster: Where the waves go.
         loaded: Tokens by tier, over all waves so far.
+        num_prompts: Different prompts.
     """
 
     cluster: Cluster
@@ -27,6 +28,7 @@ class Waves:
         fresh: Sequence[tuple[Prompt, list[int]]],
         fresh_at_a_time: int,
     ) -> None:
+        self.num_prompts = len(shared) + len(fresh)
         self._shared = list(shared)
         self._fresh = itertools.cycle(fresh)
         self._fresh_at_a_time = fresh_at_a_time

@@ -1,8 +1,10 @@
 """Outcomes of faults: kept in a file, added up, and shown as a table."""
 
+import random
 from collections import Counter
 
 import pytest
+from chaos.__main__ import drawn
 from chaos.outcomes import Outcome, Outcomes, read_outcomes, table, write_outcomes
 from chaos.run import verdict
 
@@ -50,3 +52,12 @@ def test_the_table_has_a_row_for_all() -> None:
     assert lines[2] == "| redis | STOP | 1 | 5 | 0 | 0 | 0 | 1 | 0.09 s | 0.09 s |"
     assert lines[-1] == "| all |  | 3 | 17 | 0 | 0 | 0 | 1 | 0.03 s | 0.09 s |"
     assert len({line.count("|") for line in lines}) == 1
+
+
+def test_cells_with_the_fewest_faults_are_filled_first() -> None:
+    cells = [("worker", fault) for fault in "abcd"]
+    tried = {cells[0]: 5, cells[1]: 3, cells[2]: 4, cells[3]: 3}
+    dice = random.Random(1)
+    assert Counter(drawn(cells, 5, dice, tried)) == {cells[1]: 2, cells[3]: 2, cells[2]: 1}
+    assert Counter(drawn(cells, 9, dice, tried)) == dict(zip(cells, (1, 3, 2, 3), strict=True))
+    assert drawn(cells, 6, random.Random(7)) == drawn(cells, 6, random.Random(7), {})

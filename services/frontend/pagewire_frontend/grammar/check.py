@@ -12,10 +12,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from pagewire_frontend.grammar.process import CheckerEndedError, CheckerProcess
+from pagewire_frontend.grammar.process import CheckerEndedError, CheckerLostError, CheckerProcess
 from pagewire_frontend.models.model_registry import LoadedModel
 from pagewire_frontend.prompts.fair_queue import FairTurns
-from pagewire_shared.errors import InternalError, InvalidRequestError, OverloadedError
+from pagewire_shared.errors import InvalidRequestError, OverloadedError, UnavailableError
+from pagewire_shared.exhaustion import fault_of
 from pagewire_shared.sampling.structured_outputs import FIELD, StructuredOutputsParams
 
 _logger = logging.getLogger(__name__)
@@ -134,12 +135,14 @@ class GrammarChecker:
         self, key: _Key, model: LoadedModel, params: StructuredOutputsParams
     ) -> str | None:
         """Return the compile error, or None; remember outcomes that stay the same."""
+        is_lost = False
         for attempt in range(NUM_ATTEMPTS):
             # An idle process may be dying already; a new one is not.
             process = await self._pick(is_new=attempt > 0)
             try:
                 error = await self._ask(process, model, params)
-            except CheckerEndedError:
+            except CheckerEndedError as ended:
+                is_lost = isinstance(ended, CheckerLostError)
                 # A process may die once for any reason; twice means that memory ran out.
                 _logger.warning("the grammar checker %d ended in a check", process.pid)
                 continue
@@ -147,6 +150,8 @@ class GrammarChecker:
                 return f"{FIELD} took more than {self._limit_seconds:g} s to compile"
             self._remember(key, error)
             return error
+        if is_lost:
+            raise UnavailableError("the checkers of grammars end before they have begun")
         return f"{FIELD} needs too much memory to compile"
 
     async def _ask(
@@ -171,7 +176,7 @@ class GrammarChecker:
         try:
             return await self._in_thread(CheckerProcess, self._memory_bytes)
         except OSError as error:
-            raise InternalError(f"no grammar checker can be started: {error}") from error
+            raise fault_of(error, f"no grammar checker can be started: {error}") from error
 
     def _in_thread(self, job: Callable[..., Result], *args: object) -> "asyncio.Future[Result]":
         return asyncio.get_running_loop().run_in_executor(self._threads, job, *args)

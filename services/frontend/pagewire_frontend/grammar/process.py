@@ -31,6 +31,10 @@ class CheckerEndedError(Exception):
     """The process is gone."""
 
 
+class CheckerLostError(CheckerEndedError):
+    """The process is gone, before it saw anything that a client sent."""
+
+
 class CheckerProcess:
     """One checker process; answers one question at a time.
 
@@ -104,6 +108,8 @@ class CheckerProcess:
         }
         try:
             error = self._ask(question, LOAD_SECONDS)
+        except CheckerEndedError as ended:
+            raise CheckerLostError(*ended.args) from ended
         except TimeoutError:
             text = f"the tokenizer of {model.name} takes more than {LOAD_SECONDS:g} s to load"
             raise InternalError(text) from None

@@ -79,7 +79,7 @@ class HeldStreams:
     async def _made(self, stream: KeptStream, reading: StreamReading) -> AsyncIterator[list[bytes]]:
         async for ready in reading.frames:
             yield ready
-        if not stream.log.frames:
+        if not len(stream.log):
             # What failed before its first event may be tried again.
             self.local.drop(stream)
             TAKEOVERS.labels("failed").inc()

@@ -13,6 +13,7 @@ from pagewire_frontend.scheduler.sleep_link import SleepCalls
 from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
 from pagewire_shared.errors import ModelNotFoundError, UnavailableError
 from pagewire_shared.identity.ids import find_worker
+from pagewire_shared.pair.finder import PairMember
 
 DEFAULT_AUDIT_MS = 2000
 DEFAULT_TEST_MS = 10_000
@@ -79,11 +80,8 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     ) -> admin_pb2.TopologyResponse:
         """Ask every cell for its workers and pairs."""
         with noted("Topology", request):
-            answers = await asyncio.gather(
-                *(link.operate(request, OPERATE_SECONDS) for link in self._attached())
-            )
-            cells = [cell for answer in answers for cell in answer.topology.cells]
-            return admin_pb2.TopologyResponse(cells=cells)
+            cells = await asyncio.gather(*(_topology(link, request) for link in self._attached()))
+            return admin_pb2.TopologyResponse(cells=[one for each in cells for one in each])
 
     async def SelfTest(
         self, request: admin_pb2.SelfTestRequest, context: Context
@@ -116,6 +114,25 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         if not attached:
             raise UnavailableError(self._pool.why_not_served())
         return attached
+
+
+async def _topology(
+    link: SchedulerLink, request: admin_pb2.TopologyRequest
+) -> list[admin_pb2.CellTopology]:
+    """Return what the scheduler of a link says of its cell, and which one of a pair it is."""
+    cells = list((await link.operate(request, OPERATE_SECONDS)).topology.cells)
+    for cell in cells:
+        cell.schedulers.extend(map(_scheduler, link.schedulers()))
+    return cells
+
+
+def _scheduler(member: PairMember) -> admin_pb2.SchedulerTopology:
+    state = admin_pb2.SCHEDULER_STATE_LOST
+    if member.is_active:
+        state = admin_pb2.SCHEDULER_STATE_ACTIVE
+    elif member.is_heard:
+        state = admin_pb2.SCHEDULER_STATE_STANDBY
+    return admin_pb2.SchedulerTopology(address=str(member.address), state=state)
 
 
 async def _workers(link: SchedulerLink) -> list[str]:

@@ -23,7 +23,8 @@ from pagewire_frontend.grpc_api.batch_convert import (
 from pagewire_frontend.grpc_api.convert import LastParams
 from pagewire_frontend.session.reader_turns import ReaderTurns
 from pagewire_frontend.session.session import Session
-from pagewire_shared.errors import InternalError, PagewireError
+from pagewire_shared.errors import PagewireError
+from pagewire_shared.exhaustion import fault_of
 
 _logger = logging.getLogger(__name__)
 
@@ -105,9 +106,9 @@ class BatchCall:
                 await self._open_one(index, item)
             except PagewireError as error:
                 self._refuse(index, error)
-            except Exception:
+            except Exception as error:
                 _logger.exception("an internal error ends request %d of a call of many", index)
-                failure = InternalError("the frontend met an internal error in this request")
+                failure = fault_of(error, "the frontend met an internal error in this request")
                 self._refuse(index, failure)
             # To open a request takes some 0.3 ms of the event loop.
             await asyncio.sleep(0)

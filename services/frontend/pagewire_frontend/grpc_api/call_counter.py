@@ -10,6 +10,7 @@ import grpc.aio
 from pagewire_frontend.metrics.requests import RequestTimer, counted
 from pagewire_frontend.request_label import LABEL, PEER, label_in
 from pagewire_shared.errors import PagewireError
+from pagewire_shared.exhaustion import is_exhausted
 
 _OK = grpc.StatusCode.OK.name
 _CANCELLED = grpc.StatusCode.CANCELLED.name
@@ -79,8 +80,10 @@ class _Call:
         except (asyncio.CancelledError, GeneratorExit):
             self._exchange.status = _CANCELLED
             raise
-        except BaseException:
-            self._exchange.status = grpc.StatusCode.UNKNOWN.name
+        except BaseException as error:
+            is_short = is_exhausted(error)
+            status = grpc.StatusCode.UNAVAILABLE if is_short else grpc.StatusCode.UNKNOWN
+            self._exchange.status = status.name
             raise
 
     def _end(self, context: Any) -> None:

@@ -1,7 +1,7 @@
 """Streamed calls whose answer goes on without its client, and those that read it on."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -111,7 +111,13 @@ class KeptCalls:
         kind: type[AnswerMessage],
     ) -> AsyncIterator[AnswerMessage]:
         """Yield the messages of an answer, which `source` makes or another call has made."""
-        tenant, metadata = current_tenant(), []
+        tenant = current_tenant()
+        metadata: Sequence[tuple[str, str]] | None = ()
+
+        async def name(stream_id: str) -> None:
+            # A client that leaves before the first message can end the stream.
+            await context.send_initial_metadata(((STREAM_ID, stream_id),))
+
         if keeping.key is None:
             stream = self._keep(source, tenant)
             reading, stream_id = self._local.reading(stream, 0), stream.stream_id
@@ -119,9 +125,9 @@ class KeptCalls:
             wanted = RequestKey(
                 keeping.key, tenant, await asyncio.to_thread(digest_of_call, request)
             )
-            found = await self._keyed.read(wanted, source)
+            found = await self._keyed.read(wanted, source, name)
             reading, stream_id = found.reading, found.stream_id
-            metadata = [(REPLAYED, "true")] if found.is_joined else []
+            metadata = [(REPLAYED, "true")] if found.is_joined else None
         async for message in self._read(reading, stream_id, 0, metadata, context, kind):
             yield message
 
@@ -146,7 +152,7 @@ class KeptCalls:
             )
         # The last message that the client has says whether any follow.
         reading = await self._streams.read(stream_id, current_tenant(), max(0, first - 1))
-        async for message in self._read(reading, stream_id, first, [], context, kind):
+        async for message in self._read(reading, stream_id, first, (), context, kind):
             yield message
 
     async def cancel(self, stream_id: str) -> None:
@@ -159,10 +165,13 @@ class KeptCalls:
         reading: StreamReading,
         stream_id: str,
         first: int,
-        metadata: list[tuple[str, str]],
+        metadata: Sequence[tuple[str, str]] | None,
         context: Context,
         kind: type[AnswerMessage],
     ) -> AsyncIterator[AnswerMessage]:
+        """Yield messages; `metadata` is sent before them, beside the name of the stream, but None
+        where that was sent already."""
+
         def free(_: object) -> None:
             reading.close()
 
@@ -178,7 +187,9 @@ class KeptCalls:
         # The messages before `first` that the log begins with.
         num_known = min(first, 1)
         try:
-            await context.send_initial_metadata(((STREAM_ID, stream_id), *metadata))
+            if metadata is not None:
+                named: tuple[tuple[str, str], ...] = ((STREAM_ID, stream_id),)
+                await context.send_initial_metadata(named + tuple(metadata))
             async for frames in reading.frames:
                 for frame in frames:
                     message = message_of(frame, stream_id, kind)

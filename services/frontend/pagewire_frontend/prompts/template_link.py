@@ -6,11 +6,11 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 from typing import Any, Final, cast
 
 import orjson
 
+from pagewire_frontend.process_limits import reap_later
 from pagewire_frontend.prompts.template_process import LENGTH
 
 MODULE: Final = "pagewire_frontend.prompts.template_process"
@@ -55,8 +55,7 @@ class TemplateLink(asyncio.Protocol):
             self._transport.abort()
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
-        # The kernel may take a while to free its memory.
-        threading.Thread(target=self._process.wait, daemon=True).start()
+        reap_later(self._process.wait)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""

@@ -17,6 +17,7 @@ from pagewire_frontend.prompts.generation_request import ChatPrompt
 from pagewire_frontend.prompts.template_link import RendererEndedError, TemplateLink, start_renderer
 from pagewire_frontend.prompts.text_budget import TextBudget
 from pagewire_shared.errors import InternalError, InvalidRequestError, UnavailableError
+from pagewire_shared.exhaustion import fault_of
 
 _logger = logging.getLogger(__name__)
 
@@ -122,12 +123,14 @@ class TemplateRenderer:
             self._turns.give()
 
     async def _ask(self, model: LoadedModel, question: bytes) -> dict[str, Any]:
+        is_loaded = False
         for _ in range(NUM_ATTEMPTS):
             link = await self._pick()
             try:
                 async with asyncio.timeout(MAX_WALL_SECONDS):
                     if model.name not in link.models:
                         await self._load(link, model)
+                    is_loaded = True
                     answer = await link.ask(question)
             except (RendererEndedError, TimeoutError):
                 _logger.warning("the renderer of templates %d ended in its work", link.pid)
@@ -135,6 +138,9 @@ class TemplateRenderer:
                 continue
             self._idle.append(link)
             return answer
+        if not is_loaded:
+            # Not for what the client sent.
+            raise UnavailableError("the renderers of templates end before they have begun")
         message = "the model's chat template takes too much time or memory for these messages"
         return {"error": message, "field": "messages"}
 
@@ -156,7 +162,8 @@ class TemplateRenderer:
         try:
             link = await start_renderer()
         except OSError as error:
-            raise InternalError(f"no renderer of templates can be started: {error}") from error
+            message = f"no renderer of templates can be started: {error}"
+            raise fault_of(error, message) from error
         self._links.add(link)
         return link
 

@@ -21,7 +21,7 @@ from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_shared.errors import PagewireError, PeerRefusedError, UnavailableError, WireError
 from pagewire_shared.identity.seen_generations import SeenGenerations
 from pagewire_shared.kv.arrays import unpack_u32
-from pagewire_shared.pair.finder import SchedulerFinder
+from pagewire_shared.pair.finder import PairMember, SchedulerFinder
 from pagewire_shared.process.backoff import REDIAL_MAX_SECONDS, Backoff
 from pagewire_shared.rpc.address import Address
 from pagewire_shared.rpc.errors import from_detail
@@ -88,6 +88,10 @@ class SchedulerLink:
     def address(self) -> Address:
         """The scheduler that was dialled last."""
         return self._finder.address
+
+    def schedulers(self) -> list[PairMember]:
+        """Return the schedulers of a pair; nothing for one that is alone."""
+        return self._finder.members()
 
     @property
     def is_attached(self) -> bool:

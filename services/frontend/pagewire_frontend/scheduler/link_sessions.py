@@ -17,6 +17,7 @@ from pagewire_frontend.session.journal_records import ACCEPTED, HeldRecord, Rece
 from pagewire_frontend.session.session import Session
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_shared.errors import InternalError, InvalidRequestError, OverloadedError, WireError
+from pagewire_shared.exhaustion import fault_of
 from pagewire_shared.identity.ids import RequestId, short
 from pagewire_shared.rpc.errors import from_detail
 from pagewire_shared.rpc.send_queue import MESSAGE_BYTES
@@ -227,9 +228,9 @@ class LinkSessions:
                 continue
             try:
                 verdict = session.on_tokens(epoch, choice, first, ids, logprobs, cached, now)
-            except Exception:
+            except Exception as error:
                 _logger.exception(_BROKEN, short(session.entry.request_id))
-                self._give_up(session)
+                self._give_up(session, error)
                 continue
             if verdict is not ACCEPTED and verdict is ReceiveOutcome.GAP:
                 self._on_gap(session)
@@ -282,15 +283,15 @@ class LinkSessions:
         """Return what `call` returns; None when it raised, which ends only this session."""
         try:
             return call()
-        except Exception:
+        except Exception as error:
             _logger.exception(_BROKEN, short(session.entry.request_id))
-            self._give_up(session)
+            self._give_up(session, error)
             return None
 
-    def _give_up(self, session: Session) -> None:
+    def _give_up(self, session: Session, error: Exception) -> None:
         """End a session that met an internal error; all other sessions go on."""
         try:
-            session.fail(InternalError("the frontend met an internal error in this request"))
+            session.fail(fault_of(error, "the frontend met an internal error in this request"))
         except Exception:
             _logger.exception(_BROKEN, short(session.entry.request_id))
         if session.carrier is self:

@@ -184,7 +184,8 @@ class Session:
             self.meter.first_output(now, num_cached_tokens, epoch, choice)
         self.meter.latencies[choice].chunk(num_taken, now)
         if self._is_split:
-            self._wake_reader()
+            if not self._output.is_empty:
+                self._wake_reader()
         elif self._on_text is None or not self._output.is_empty or not self._on_text(text):
             taken = token_ids[:num_taken], text, logprobs[:num_taken]
             self._output.put_delta(Delta(choice, first_position, *taken))
@@ -199,8 +200,9 @@ class Session:
         """Put an event for each token, and return what ChoiceText.push returns of them all."""
         for index, token_id in enumerate(token_ids):
             _, text, stop_string = self._texts[choice].push([token_id])
-            taken = [token_id], text, logprobs[index : index + 1]
-            self._output.put_delta(Delta(choice, first + index, *taken))
+            if self._on_text is None or not self._output.is_empty or not self._on_text(text):
+                taken = [token_id], text, logprobs[index : index + 1]
+                self._output.put_delta(Delta(choice, first + index, *taken))
             if stop_string is not None:
                 return index + 1, "", stop_string
         return len(token_ids), "", None

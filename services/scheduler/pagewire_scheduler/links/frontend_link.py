@@ -21,6 +21,7 @@ from pagewire_scheduler.peers.peers import FrontendInfo
 from pagewire_scheduler.peers.pending_answers import PendingAnswers
 from pagewire_shared.convert import agree_protocol
 from pagewire_shared.errors import InternalError, PagewireError, UnavailableError, WireError
+from pagewire_shared.exhaustion import fault_of
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.kv.arrays import pack_u32
 from pagewire_shared.rpc.errors import to_detail
@@ -194,9 +195,9 @@ class FrontendLink:
             )
         except PagewireError as error:
             self._refuse(message, error)
-        except Exception:
+        except Exception as error:
             _logger.exception("a Submit could not be read")
-            self._refuse(message, InternalError("the scheduler cannot read the request"))
+            self._refuse(message, fault_of(error, "the scheduler cannot read the request"))
         else:
             self._loop.submit(self, request)
 

@@ -17,7 +17,8 @@ from pagewire_shared.adapters.adapter_folder import (
 )
 from pagewire_shared.adapters.content_id import ADAPTER_ID_BYTES, adapter_id_of
 from pagewire_shared.adapters.tensor_header import MAX_WEIGHT_BYTES, AdapterBounds
-from pagewire_shared.errors import DeadlineError, InternalError, PagewireError, UnavailableError
+from pagewire_shared.errors import DeadlineError, PagewireError, UnavailableError
+from pagewire_shared.exhaustion import fault_of
 from pagewire_worker.adapters import metrics
 from pagewire_worker.adapters.sources import AdapterSource, sources_in_order
 from pagewire_worker.adapters.warm import WarmAdapter, WarmAdapters
@@ -111,7 +112,7 @@ class AdapterLoader:
         except Exception as error:
             # An order without an answer would keep its slot, and its requests, for ever.
             _logger.exception("loading an adapter failed")
-            raise InternalError(f"loading an adapter failed: {error}") from error
+            raise fault_of(error, f"loading an adapter failed: {error}") from error
 
     async def _load(self, order: AdapterOrder, fetch: Fetch) -> bool:
         found, kind = self._warm.find(order.adapter_id), metrics.MEMORY

@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 from llguidance import LLTokenizer
 
-from pagewire_shared.errors import InternalError, InvalidRequestError, PagewireError
+from pagewire_shared.errors import InvalidRequestError, PagewireError
+from pagewire_shared.exhaustion import fault_of
 from pagewire_shared.identity.model_files import ModelFiles
 from pagewire_shared.sampling.grammar_source import invalid_grammar
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
@@ -128,4 +129,4 @@ def _outcome(job: Callable[[], CompiledGrammar]) -> CompiledGrammar | PagewireEr
         return error
     except Exception as error:
         _logger.exception("compiling a grammar failed")
-        return InternalError(f"compiling a grammar failed: {type(error).__name__}: {error}")
+        return fault_of(error, f"compiling a grammar failed: {type(error).__name__}: {error}")

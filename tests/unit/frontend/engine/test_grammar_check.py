@@ -13,11 +13,17 @@ from pathlib import Path
 import pytest
 
 from pagewire_frontend.grammar import check as grammar_check
+from pagewire_frontend.grammar import process as grammar_process
 from pagewire_frontend.grammar.check import GrammarChecker
 from pagewire_frontend.grammar.patience import MOST_WAITS
 from pagewire_frontend.grammar.process import CheckerProcess
 from pagewire_frontend.models.model_registry import ModelSpec, load_model
-from pagewire_shared.errors import InternalError, InvalidRequestError, OverloadedError
+from pagewire_shared.errors import (
+    InternalError,
+    InvalidRequestError,
+    OverloadedError,
+    UnavailableError,
+)
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams as Params
 from support.checkpoints.text_models import make_text_model
 from support.source_tree import ROOT
@@ -243,6 +249,12 @@ async def test_a_process_that_cannot_be_started_is_said(make, model, monkeypatch
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with pytest.raises(InternalError, match="no grammar checker can be started"):
         await make().check(model, FINE)
+
+
+async def test_a_process_that_cannot_begin_is_no_fault_of_the_grammar(make, model, monkeypatch):
+    monkeypatch.setattr(grammar_process, "MODULE", "no.such.module")
+    with pytest.raises(UnavailableError, match="before they have begun"):
+        await make(num_processes=1).check(model, FINE)
 
 
 async def test_closing_ends_the_processes_and_what_they_do(make, model, watch):

@@ -7,7 +7,7 @@ import pytest
 from pagewire.cli.live import top
 from pagewire.cli.live.overview import CellOverview, WorkerOverview
 from pagewire.client.admin_client import FrontendReport, PoolReport
-from pagewire.client.topology_client import WorkerFacts
+from pagewire.client.topology_client import SchedulerFacts, WorkerFacts
 from pagewire_shared.errors import UnavailableError
 
 FACTS = WorkerFacts(
@@ -55,6 +55,12 @@ def test_a_cell_as_text() -> None:
     assert third.split()[3] == "draining"
     assert frontend == "  frontend 99999999: 4 open streams"
     assert problem == "PROBLEM: leaked_block in scheduler: block 3"
+
+
+def test_a_pair_of_schedulers_shows_which_is_active() -> None:
+    pair = (SchedulerFacts("a:8100", "lost"), SchedulerFacts("b:8100", "active"))
+    lines = top.describe(replace(CELL, schedulers=pair)).splitlines()
+    assert lines[1:3] == ["  lost scheduler at a:8100", "  active scheduler at b:8100"]
 
 
 def test_it_goes_on_while_nothing_answers(

@@ -28,7 +28,7 @@ from pagewire_protos.common.v1 import sleep_pb2 as pagewire_dot_common_dot_v1_do
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as pagewire_dot_scheduler_dot_v1_dot_worker__attach__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!pagewire/scheduler/v1/admin.proto\x12\x15pagewire.scheduler.v1\x1a\x1epagewire/common/v1/audit.proto\x1a\x1fpagewire/common/v1/layout.proto\x1a\x1epagewire/common/v1/sleep.proto\x1a)pagewire/scheduler/v1/worker_attach.proto\"6\n\x0c\x41uditRequest\x12\x17\n\ntimeout_ms\x18\x01 \x01(\rH\x00\x88\x01\x01\x42\r\n\x0b_timeout_ms\"A\n\rAuditResponse\x12\x30\n\x07reports\x18\x01 \x03(\x0b\x32\x1f.pagewire.common.v1.AuditReport\"7\n\x17ResetPrefixCacheRequest\x12\x12\n\x05model\x18\x01 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_model\".\n\x18ResetPrefixCacheResponse\x12\x12\n\nnum_blocks\x18\x01 \x01(\x04\"S\n\x0fSetRolesRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x30\n\x05roles\x18\x02 \x03(\x0e\x32!.pagewire.scheduler.v1.WorkerRole\"I\n\x10SetRolesResponse\x12\x35\n\x06worker\x18\x01 \x01(\x0b\x32%.pagewire.scheduler.v1.WorkerTopology\"\x11\n\x0fTopologyRequest\"F\n\x10TopologyResponse\x12\x32\n\x05\x63\x65lls\x18\x01 \x03(\x0b\x32#.pagewire.scheduler.v1.CellTopology\"\xff\x01\n\x0c\x43\x65llTopology\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x0f\n\x07handoff\x18\x02 \x01(\t\x12\x36\n\x07workers\x18\x03 \x03(\x0b\x32%.pagewire.scheduler.v1.WorkerTopology\x12\x32\n\x05pairs\x18\x04 \x03(\x0b\x32#.pagewire.scheduler.v1.PairTopology\x12\x10\n\x08warnings\x18\x05 \x03(\t\x12\x34\n\x06stores\x18\x06 \x03(\x0b\x32$.pagewire.scheduler.v1.StoreTopology\x12\x16\n\x0ekvstore_copies\x18\x07 \x01(\r\"C\n\rStoreTopology\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\r\n\x05is_up\x18\x02 \x01(\x08\x12\x12\n\nnum_blocks\x18\x03 \x01(\x04\"\xc3\x02\n\x0eWorkerTopology\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x30\n\x05roles\x18\x03 \x03(\x0e\x32!.pagewire.scheduler.v1.WorkerRole\x12\x13\n\x0bis_draining\x18\x04 \x01(\x08\x12\x13\n\x0bkv_endpoint\x18\x05 \x01(\t\x12\x36\n\rkv_transports\x18\x06 \x03(\x0e\x32\x1f.pagewire.common.v1.KvTransport\x12\x0e\n\x06layout\x18\x07 \x01(\t\x12\x13\n\x0bnum_running\x18\x08 \x01(\r\x12\x13\n\x0bnum_waiting\x18\t \x01(\r\x12\x14\n\x0cmax_num_seqs\x18\n \x01(\r\x12.\n\x05sleep\x18\x0b \x01(\x0b\x32\x1f.pagewire.common.v1.WorkerSleep\"\xe8\x01\n\x0cPairTopology\x12\x0f\n\x07prefill\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65\x63ode\x18\x02 \x01(\t\x12\x0f\n\x07refusal\x18\x03 \x01(\t\x12\x37\n\ttransport\x18\x04 \x01(\x0e\x32\x1f.pagewire.common.v1.KvTransportH\x00\x88\x01\x01\x12\x1d\n\x10\x62ytes_per_second\x18\x05 \x01(\x01H\x01\x88\x01\x01\x12\x15\n\rnum_transfers\x18\x06 \x01(\x04\x12\x14\n\x0cnum_failures\x18\x07 \x01(\x04\x42\x0c\n\n_transportB\x13\n\x11_bytes_per_second\"9\n\x0fSelfTestRequest\x12\x17\n\ntimeout_ms\x18\x01 \x01(\rH\x00\x88\x01\x01\x42\r\n\x0b_timeout_ms\"F\n\x10SelfTestResponse\x12\x32\n\x05\x63\x65lls\x18\x01 \x03(\x0b\x32#.pagewire.scheduler.v1.CellSelfTest\"h\n\x0c\x43\x65llSelfTest\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x32\n\x06probes\x18\x02 \x03(\x0b\x32\".pagewire.scheduler.v1.ProbeResult\x12\x10\n\x08problems\x18\x03 \x03(\t\"\xce\x01\n\x0bProbeResult\x12\x0f\n\x07prefill\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65\x63ode\x18\x02 \x01(\t\x12\x12\n\nnum_blocks\x18\x03 \x01(\r\x12\x11\n\tnum_bytes\x18\x04 \x01(\x04\x12\x37\n\ttransport\x18\x05 \x01(\x0e\x32\x1f.pagewire.common.v1.KvTransportH\x00\x88\x01\x01\x12\x10\n\x08is_equal\x18\x06 \x01(\x08\x12\x0f\n\x07time_us\x18\x07 \x01(\x04\x12\r\n\x05\x65rror\x18\x08 \x01(\tB\x0c\n\n_transport\"\xbf\x01\n\x0cSleepRequest\x12\x12\n\x05level\x18\x01 \x01(\rH\x00\x88\x01\x01\x12+\n\x04mode\x18\x02 \x01(\x0e\x32\x1d.pagewire.common.v1.SleepMode\x12\x12\n\x05model\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x13\n\x06worker\x18\x04 \x01(\tH\x02\x88\x01\x01\x12\x17\n\ntimeout_ms\x18\x05 \x01(\rH\x03\x88\x01\x01\x42\x08\n\x06_levelB\x08\n\x06_modelB\t\n\x07_workerB\r\n\x0b_timeout_ms\"G\n\rSleepResponse\x12\x36\n\x07workers\x18\x01 \x03(\x0b\x32%.pagewire.scheduler.v1.WorkerTopology\"\xa2\x01\n\rWakeUpRequest\x12+\n\x04tags\x18\x01 \x03(\x0e\x32\x1d.pagewire.common.v1.MemoryTag\x12\x12\n\x05model\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x13\n\x06worker\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x17\n\ntimeout_ms\x18\x04 \x01(\rH\x02\x88\x01\x01\x42\x08\n\x06_modelB\t\n\x07_workerB\r\n\x0b_timeout_ms\"H\n\x0eWakeUpResponse\x12\x36\n\x07workers\x18\x01 \x03(\x0b\x32%.pagewire.scheduler.v1.WorkerTopology2\x99\x05\n\x0c\x41\x64minService\x12R\n\x05\x41udit\x12#.pagewire.scheduler.v1.AuditRequest\x1a$.pagewire.scheduler.v1.AuditResponse\x12s\n\x10ResetPrefixCache\x12..pagewire.scheduler.v1.ResetPrefixCacheRequest\x1a/.pagewire.scheduler.v1.ResetPrefixCacheResponse\x12[\n\x08SetRoles\x12&.pagewire.scheduler.v1.SetRolesRequest\x1a\'.pagewire.scheduler.v1.SetRolesResponse\x12[\n\x08Topology\x12&.pagewire.scheduler.v1.TopologyRequest\x1a\'.pagewire.scheduler.v1.TopologyResponse\x12[\n\x08SelfTest\x12&.pagewire.scheduler.v1.SelfTestRequest\x1a\'.pagewire.scheduler.v1.SelfTestResponse\x12R\n\x05Sleep\x12#.pagewire.scheduler.v1.SleepRequest\x1a$.pagewire.scheduler.v1.SleepResponse\x12U\n\x06WakeUp\x12$.pagewire.scheduler.v1.WakeUpRequest\x1a%.pagewire.scheduler.v1.WakeUpResponseB?\n\x18\x61i.pagewire.scheduler.v1P\x01Z!pagewire/scheduler/v1;schedulerv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!pagewire/scheduler/v1/admin.proto\x12\x15pagewire.scheduler.v1\x1a\x1epagewire/common/v1/audit.proto\x1a\x1fpagewire/common/v1/layout.proto\x1a\x1epagewire/common/v1/sleep.proto\x1a)pagewire/scheduler/v1/worker_attach.proto\"6\n\x0c\x41uditRequest\x12\x17\n\ntimeout_ms\x18\x01 \x01(\rH\x00\x88\x01\x01\x42\r\n\x0b_timeout_ms\"A\n\rAuditResponse\x12\x30\n\x07reports\x18\x01 \x03(\x0b\x32\x1f.pagewire.common.v1.AuditReport\"7\n\x17ResetPrefixCacheRequest\x12\x12\n\x05model\x18\x01 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_model\".\n\x18ResetPrefixCacheResponse\x12\x12\n\nnum_blocks\x18\x01 \x01(\x04\"S\n\x0fSetRolesRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x30\n\x05roles\x18\x02 \x03(\x0e\x32!.pagewire.scheduler.v1.WorkerRole\"I\n\x10SetRolesResponse\x12\x35\n\x06worker\x18\x01 \x01(\x0b\x32%.pagewire.scheduler.v1.WorkerTopology\"\x11\n\x0fTopologyRequest\"F\n\x10TopologyResponse\x12\x32\n\x05\x63\x65lls\x18\x01 \x03(\x0b\x32#.pagewire.scheduler.v1.CellTopology\"\xbd\x02\n\x0c\x43\x65llTopology\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x0f\n\x07handoff\x18\x02 \x01(\t\x12\x36\n\x07workers\x18\x03 \x03(\x0b\x32%.pagewire.scheduler.v1.WorkerTopology\x12\x32\n\x05pairs\x18\x04 \x03(\x0b\x32#.pagewire.scheduler.v1.PairTopology\x12\x10\n\x08warnings\x18\x05 \x03(\t\x12\x34\n\x06stores\x18\x06 \x03(\x0b\x32$.pagewire.scheduler.v1.StoreTopology\x12\x16\n\x0ekvstore_copies\x18\x07 \x01(\r\x12<\n\nschedulers\x18\x08 \x03(\x0b\x32(.pagewire.scheduler.v1.SchedulerTopology\"Z\n\x11SchedulerTopology\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x34\n\x05state\x18\x02 \x01(\x0e\x32%.pagewire.scheduler.v1.SchedulerState\"C\n\rStoreTopology\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\r\n\x05is_up\x18\x02 \x01(\x08\x12\x12\n\nnum_blocks\x18\x03 \x01(\x04\"\xc3\x02\n\x0eWorkerTopology\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x30\n\x05roles\x18\x03 \x03(\x0e\x32!.pagewire.scheduler.v1.WorkerRole\x12\x13\n\x0bis_draining\x18\x04 \x01(\x08\x12\x13\n\x0bkv_endpoint\x18\x05 \x01(\t\x12\x36\n\rkv_transports\x18\x06 \x03(\x0e\x32\x1f.pagewire.common.v1.KvTransport\x12\x0e\n\x06layout\x18\x07 \x01(\t\x12\x13\n\x0bnum_running\x18\x08 \x01(\r\x12\x13\n\x0bnum_waiting\x18\t \x01(\r\x12\x14\n\x0cmax_num_seqs\x18\n \x01(\r\x12.\n\x05sleep\x18\x0b \x01(\x0b\x32\x1f.pagewire.common.v1.WorkerSleep\"\xe8\x01\n\x0cPairTopology\x12\x0f\n\x07prefill\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65\x63ode\x18\x02 \x01(\t\x12\x0f\n\x07refusal\x18\x03 \x01(\t\x12\x37\n\ttransport\x18\x04 \x01(\x0e\x32\x1f.pagewire.common.v1.KvTransportH\x00\x88\x01\x01\x12\x1d\n\x10\x62ytes_per_second\x18\x05 \x01(\x01H\x01\x88\x01\x01\x12\x15\n\rnum_transfers\x18\x06 \x01(\x04\x12\x14\n\x0cnum_failures\x18\x07 \x01(\x04\x42\x0c\n\n_transportB\x13\n\x11_bytes_per_second\"9\n\x0fSelfTestRequest\x12\x17\n\ntimeout_ms\x18\x01 \x01(\rH\x00\x88\x01\x01\x42\r\n\x0b_timeout_ms\"F\n\x10SelfTestResponse\x12\x32\n\x05\x63\x65lls\x18\x01 \x03(\x0b\x32#.pagewire.scheduler.v1.CellSelfTest\"h\n\x0c\x43\x65llSelfTest\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x32\n\x06probes\x18\x02 \x03(\x0b\x32\".pagewire.scheduler.v1.ProbeResult\x12\x10\n\x08problems\x18\x03 \x03(\t\"\xce\x01\n\x0bProbeResult\x12\x0f\n\x07prefill\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65\x63ode\x18\x02 \x01(\t\x12\x12\n\nnum_blocks\x18\x03 \x01(\r\x12\x11\n\tnum_bytes\x18\x04 \x01(\x04\x12\x37\n\ttransport\x18\x05 \x01(\x0e\x32\x1f.pagewire.common.v1.KvTransportH\x00\x88\x01\x01\x12\x10\n\x08is_equal\x18\x06 \x01(\x08\x12\x0f\n\x07time_us\x18\x07 \x01(\x04\x12\r\n\x05\x65rror\x18\x08 \x01(\tB\x0c\n\n_transport\"\xbf\x01\n\x0cSleepRequest\x12\x12\n\x05level\x18\x01 \x01(\rH\x00\x88\x01\x01\x12+\n\x04mode\x18\x02 \x01(\x0e\x32\x1d.pagewire.common.v1.SleepMode\x12\x12\n\x05model\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x13\n\x06worker\x18\x04 \x01(\tH\x02\x88\x01\x01\x12\x17\n\ntimeout_ms\x18\x05 \x01(\rH\x03\x88\x01\x01\x42\x08\n\x06_levelB\x08\n\x06_modelB\t\n\x07_workerB\r\n\x0b_timeout_ms\"G\n\rSleepResponse\x12\x36\n\x07workers\x18\x01 \x03(\x0b\x32%.pagewire.scheduler.v1.WorkerTopology\"\xa2\x01\n\rWakeUpRequest\x12+\n\x04tags\x18\x01 \x03(\x0e\x32\x1d.pagewire.common.v1.MemoryTag\x12\x12\n\x05model\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x13\n\x06worker\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x17\n\ntimeout_ms\x18\x04 \x01(\rH\x02\x88\x01\x01\x42\x08\n\x06_modelB\t\n\x07_workerB\r\n\x0b_timeout_ms\"H\n\x0eWakeUpResponse\x12\x36\n\x07workers\x18\x01 \x03(\x0b\x32%.pagewire.scheduler.v1.WorkerTopology*\x84\x01\n\x0eSchedulerState\x12\x1f\n\x1bSCHEDULER_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16SCHEDULER_STATE_ACTIVE\x10\x01\x12\x1b\n\x17SCHEDULER_STATE_STANDBY\x10\x02\x12\x18\n\x14SCHEDULER_STATE_LOST\x10\x03\x32\x99\x05\n\x0c\x41\x64minService\x12R\n\x05\x41udit\x12#.pagewire.scheduler.v1.AuditRequest\x1a$.pagewire.scheduler.v1.AuditResponse\x12s\n\x10ResetPrefixCache\x12..pagewire.scheduler.v1.ResetPrefixCacheRequest\x1a/.pagewire.scheduler.v1.ResetPrefixCacheResponse\x12[\n\x08SetRoles\x12&.pagewire.scheduler.v1.SetRolesRequest\x1a\'.pagewire.scheduler.v1.SetRolesResponse\x12[\n\x08Topology\x12&.pagewire.scheduler.v1.TopologyRequest\x1a\'.pagewire.scheduler.v1.TopologyResponse\x12[\n\x08SelfTest\x12&.pagewire.scheduler.v1.SelfTestRequest\x1a\'.pagewire.scheduler.v1.SelfTestResponse\x12R\n\x05Sleep\x12#.pagewire.scheduler.v1.SleepRequest\x1a$.pagewire.scheduler.v1.SleepResponse\x12U\n\x06WakeUp\x12$.pagewire.scheduler.v1.WakeUpRequest\x1a%.pagewire.scheduler.v1.WakeUpResponseB?\n\x18\x61i.pagewire.scheduler.v1P\x01Z!pagewire/scheduler/v1;schedulerv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,6 +36,8 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pagewire_protos.scheduler.v
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\030ai.pagewire.scheduler.v1P\001Z!pagewire/scheduler/v1;schedulerv1'
+  _globals['_SCHEDULERSTATE']._serialized_start=2674
+  _globals['_SCHEDULERSTATE']._serialized_end=2806
   _globals['_AUDITREQUEST']._serialized_start=200
   _globals['_AUDITREQUEST']._serialized_end=254
   _globals['_AUDITRESPONSE']._serialized_start=256
@@ -53,29 +55,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOPOLOGYRESPONSE']._serialized_start=607
   _globals['_TOPOLOGYRESPONSE']._serialized_end=677
   _globals['_CELLTOPOLOGY']._serialized_start=680
-  _globals['_CELLTOPOLOGY']._serialized_end=935
-  _globals['_STORETOPOLOGY']._serialized_start=937
-  _globals['_STORETOPOLOGY']._serialized_end=1004
-  _globals['_WORKERTOPOLOGY']._serialized_start=1007
-  _globals['_WORKERTOPOLOGY']._serialized_end=1330
-  _globals['_PAIRTOPOLOGY']._serialized_start=1333
-  _globals['_PAIRTOPOLOGY']._serialized_end=1565
-  _globals['_SELFTESTREQUEST']._serialized_start=1567
-  _globals['_SELFTESTREQUEST']._serialized_end=1624
-  _globals['_SELFTESTRESPONSE']._serialized_start=1626
-  _globals['_SELFTESTRESPONSE']._serialized_end=1696
-  _globals['_CELLSELFTEST']._serialized_start=1698
-  _globals['_CELLSELFTEST']._serialized_end=1802
-  _globals['_PROBERESULT']._serialized_start=1805
-  _globals['_PROBERESULT']._serialized_end=2011
-  _globals['_SLEEPREQUEST']._serialized_start=2014
-  _globals['_SLEEPREQUEST']._serialized_end=2205
-  _globals['_SLEEPRESPONSE']._serialized_start=2207
-  _globals['_SLEEPRESPONSE']._serialized_end=2278
-  _globals['_WAKEUPREQUEST']._serialized_start=2281
-  _globals['_WAKEUPREQUEST']._serialized_end=2443
-  _globals['_WAKEUPRESPONSE']._serialized_start=2445
-  _globals['_WAKEUPRESPONSE']._serialized_end=2517
-  _globals['_ADMINSERVICE']._serialized_start=2520
-  _globals['_ADMINSERVICE']._serialized_end=3185
+  _globals['_CELLTOPOLOGY']._serialized_end=997
+  _globals['_SCHEDULERTOPOLOGY']._serialized_start=999
+  _globals['_SCHEDULERTOPOLOGY']._serialized_end=1089
+  _globals['_STORETOPOLOGY']._serialized_start=1091
+  _globals['_STORETOPOLOGY']._serialized_end=1158
+  _globals['_WORKERTOPOLOGY']._serialized_start=1161
+  _globals['_WORKERTOPOLOGY']._serialized_end=1484
+  _globals['_PAIRTOPOLOGY']._serialized_start=1487
+  _globals['_PAIRTOPOLOGY']._serialized_end=1719
+  _globals['_SELFTESTREQUEST']._serialized_start=1721
+  _globals['_SELFTESTREQUEST']._serialized_end=1778
+  _globals['_SELFTESTRESPONSE']._serialized_start=1780
+  _globals['_SELFTESTRESPONSE']._serialized_end=1850
+  _globals['_CELLSELFTEST']._serialized_start=1852
+  _globals['_CELLSELFTEST']._serialized_end=1956
+  _globals['_PROBERESULT']._serialized_start=1959
+  _globals['_PROBERESULT']._serialized_end=2165
+  _globals['_SLEEPREQUEST']._serialized_start=2168
+  _globals['_SLEEPREQUEST']._serialized_end=2359
+  _globals['_SLEEPRESPONSE']._serialized_start=2361
+  _globals['_SLEEPRESPONSE']._serialized_end=2432
+  _globals['_WAKEUPREQUEST']._serialized_start=2435
+  _globals['_WAKEUPREQUEST']._serialized_end=2597
+  _globals['_WAKEUPRESPONSE']._serialized_start=2599
+  _globals['_WAKEUPRESPONSE']._serialized_end=2671
+  _globals['_ADMINSERVICE']._serialized_start=2809
+  _globals['_ADMINSERVICE']._serialized_end=3474
 # @@protoc_insertion_point(module_scope)

@@ -3,12 +3,24 @@ from pagewire_protos.common.v1 import layout_pb2 as _layout_pb2
 from pagewire_protos.common.v1 import sleep_pb2 as _sleep_pb2
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as _worker_attach_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class SchedulerState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SCHEDULER_STATE_UNSPECIFIED: _ClassVar[SchedulerState]
+    SCHEDULER_STATE_ACTIVE: _ClassVar[SchedulerState]
+    SCHEDULER_STATE_STANDBY: _ClassVar[SchedulerState]
+    SCHEDULER_STATE_LOST: _ClassVar[SchedulerState]
+SCHEDULER_STATE_UNSPECIFIED: SchedulerState
+SCHEDULER_STATE_ACTIVE: SchedulerState
+SCHEDULER_STATE_STANDBY: SchedulerState
+SCHEDULER_STATE_LOST: SchedulerState
 
 class AuditRequest(_message.Message):
     __slots__ = ("timeout_ms",)
@@ -59,7 +71,7 @@ class TopologyResponse(_message.Message):
     def __init__(self, cells: _Optional[_Iterable[_Union[CellTopology, _Mapping]]] = ...) -> None: ...
 
 class CellTopology(_message.Message):
-    __slots__ = ("generation", "handoff", "workers", "pairs", "warnings", "stores", "kvstore_copies")
+    __slots__ = ("generation", "handoff", "workers", "pairs", "warnings", "stores", "kvstore_copies", "schedulers")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     HANDOFF_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
@@ -67,6 +79,7 @@ class CellTopology(_message.Message):
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     STORES_FIELD_NUMBER: _ClassVar[int]
     KVSTORE_COPIES_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULERS_FIELD_NUMBER: _ClassVar[int]
     generation: int
     handoff: str
     workers: _containers.RepeatedCompositeFieldContainer[WorkerTopology]
@@ -74,7 +87,16 @@ class CellTopology(_message.Message):
     warnings: _containers.RepeatedScalarFieldContainer[str]
     stores: _containers.RepeatedCompositeFieldContainer[StoreTopology]
     kvstore_copies: int
-    def __init__(self, generation: _Optional[int] = ..., handoff: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerTopology, _Mapping]]] = ..., pairs: _Optional[_Iterable[_Union[PairTopology, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., stores: _Optional[_Iterable[_Union[StoreTopology, _Mapping]]] = ..., kvstore_copies: _Optional[int] = ...) -> None: ...
+    schedulers: _containers.RepeatedCompositeFieldContainer[SchedulerTopology]
+    def __init__(self, generation: _Optional[int] = ..., handoff: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerTopology, _Mapping]]] = ..., pairs: _Optional[_Iterable[_Union[PairTopology, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., stores: _Optional[_Iterable[_Union[StoreTopology, _Mapping]]] = ..., kvstore_copies: _Optional[int] = ..., schedulers: _Optional[_Iterable[_Union[SchedulerTopology, _Mapping]]] = ...) -> None: ...
+
+class SchedulerTopology(_message.Message):
+    __slots__ = ("address", "state")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    state: SchedulerState
+    def __init__(self, address: _Optional[str] = ..., state: _Optional[_Union[SchedulerState, str]] = ...) -> None: ...
 
 class StoreTopology(_message.Message):
     __slots__ = ("address", "is_up", "num_blocks")

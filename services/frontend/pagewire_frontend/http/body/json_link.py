@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from pagewire_frontend.http.body.json_process import HEAD, LAST_PIECE, QUESTION, REFUSAL
 from pagewire_frontend.http.body.value_pieces import join
+from pagewire_frontend.process_limits import reap_later
 from pagewire_shared.errors import InvalidRequestError
 
 MODULE: Final = "pagewire_frontend.http.body.json_process"
@@ -77,8 +78,7 @@ class JsonLink:
             self._socket.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
-        # The kernel may take a while to free its memory.
-        threading.Thread(target=self._end, daemon=True).start()
+        reap_later(self._end)
 
     def _end(self) -> None:
         self._process.wait()

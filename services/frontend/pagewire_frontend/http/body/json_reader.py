@@ -10,6 +10,7 @@ from pagewire_frontend.http.body.json_body import parse_object
 from pagewire_frontend.http.body.json_link import JsonLink, ParserEndedError
 from pagewire_frontend.prompts.text_threads import LONG_BYTES, TextThreads
 from pagewire_shared.errors import InternalError, InvalidRequestError, UnavailableError
+from pagewire_shared.exhaustion import fault_of
 
 _logger = logging.getLogger(__name__)
 
@@ -96,7 +97,7 @@ class JsonReader:
             try:
                 link = self._link = JsonLink()
             except OSError as error:
-                raise InternalError(f"no parser of bodies can be started: {error}") from error
+                raise fault_of(error, f"no parser of bodies can be started: {error}") from error
         if link is None or self._is_closed:
             # The reader may have been closed while the process was started.
             if link is not None:

@@ -38,7 +38,12 @@ def tag_of_stream(stream_id: str) -> str | None:
 
 def frame_of(stream_id: str, number: int, event: bytes) -> bytes:
     """Return an event, which ends with an empty line, with its id in front."""
-    return b"id: %b:%d\n%b" % (stream_id.encode(), number, event)
+    return event_head(stream_id) % number + event
+
+
+def event_head(stream_id: str) -> bytes:
+    """Return what stands in front of the events of a stream, with `%d` for the number of each."""
+    return b"id: %b:%%d\n" % stream_id.encode()
 
 
 def parse_event_id(text: str) -> tuple[str, int]:

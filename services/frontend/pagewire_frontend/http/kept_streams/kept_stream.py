@@ -7,9 +7,12 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from pagewire_frontend.http.kept_streams.framing import SSE_FRAMING, Framing
+from pagewire_frontend.http.kept_streams.ids import event_head
 from pagewire_frontend.http.kept_streams.pulled import Pull, PulledSource
+from pagewire_frontend.http.streaming.event_stream import TextLine
 from pagewire_frontend.http.streaming.frame_log import FrameLog
-from pagewire_shared.errors import InternalError, OverloadedError, PagewireError
+from pagewire_shared.errors import OverloadedError, PagewireError
+from pagewire_shared.exhaustion import fault_of, log_fault
 
 _logger = logging.getLogger(__name__)
 
@@ -91,32 +94,41 @@ class KeptStream:
         try:
             async for ready in events:
                 if isinstance(ready, bytes):
-                    self._append(ready)
+                    self.append(ready)
                 else:
-                    await Pull(ready, self._append).run()
+                    await Pull(ready, self).run()
         except PagewireError as error:
             self._append_error(error)
 
-    def _append(self, ready: bytes) -> None:
-        frames = self._framing.frames(self.stream_id, len(self.log.frames), ready)
-        if not self._hold(self, sum(map(len, frames)) + EVENT_BYTES * len(frames)):
+    def append(self, ready: bytes) -> None:
+        """Log whole events, as a PullSink. Raises OverloadedError: they find no room."""
+        frames = self._framing.frames(self.stream_id, len(self.log), ready)
+        self._count(sum(map(len, frames)) + EVENT_BYTES * len(frames))
+        self.log.append(frames)
+
+    def text_adder(self, line: TextLine) -> Callable[[str], None]:
+        """Return a function that logs the event of a text; sources that are pulled are of
+        server-sent events."""
+        return self.log.text_adder(line, event_head(self.stream_id), self._count)
+
+    def _count(self, num_bytes: int) -> None:
+        if not self._hold(self, num_bytes):
             raise OverloadedError(
                 "the events of kept streams fill --stream-journal-bytes; this one ends"
             )
-        self.log.append(frames)
 
     def _append_error(self, error: PagewireError) -> None:
         self.error = error
-        if not self.log.frames and not self._has_early_error:
+        if not len(self.log) and not self._has_early_error:
             return
         # Not counted: an answer has one at most, and it is short.
-        self.log.append([self._framing.error(self.stream_id, len(self.log.frames), error)])
+        self.log.append([self._framing.error(self.stream_id, len(self.log), error)])
 
     def _end(self, task: "asyncio.Task[None]") -> None:
         fault = None if task.cancelled() else task.exception()
         if fault is not None:
-            _logger.error("the stream %s failed", self.stream_id, exc_info=fault)
-            self._append_error(InternalError("the server failed on this request"))
+            log_fault(_logger, f"the stream {self.stream_id}", fault)
+            self._append_error(fault_of(fault, "the server failed on this request"))
         if self.state is KeptState.RUNNING:
             self.advance(KeptState.ENDED)
         self._close()

@@ -2,7 +2,7 @@
 others read it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -41,6 +41,9 @@ class KeyedReading:
     is_joined: bool
 
 
+OnMade = Callable[[str], Awaitable[None]]
+
+
 class EventSource(Protocol):
     """Makes the events of an answer."""
 
@@ -77,10 +80,13 @@ class KeyedStreams:
         self._streams = streams
         self._keys = keys
 
-    async def read(self, request: RequestKey, source: EventSource) -> KeyedReading:
+    async def read(
+        self, request: RequestKey, source: EventSource, on_made: OnMade | None = None
+    ) -> KeyedReading:
         """Return the answer of a key, which `source` makes where no other has.
 
-        It goes on when the caller is cancelled.
+        It goes on when the caller is cancelled. `on_made` is awaited with the id of an answer that
+        is made here, before its first event.
 
         Raises:
             KeyReusedError: The key is that of another request.
@@ -99,6 +105,12 @@ class KeyedStreams:
             self._local.drop(own)
             return found
         is_mine.set()
+        if on_made is not None:
+            try:
+                await on_made(own.stream_id)
+            except BaseException:
+                reading.close()
+                raise
         begun = await _begun(reading)
         if begun is None:
             raise own.error or UnavailableError("the server stops")

@@ -19,9 +19,11 @@ from pagewire_frontend.http.kept_streams.kept_stream import KeptState, KeptStrea
 from pagewire_frontend.http.kept_streams.log_source import LogSource
 from pagewire_frontend.http.kept_streams.pulled import PulledSource
 from pagewire_shared.errors import OverloadedError, UnavailableError
+from pagewire_shared.exhaustion import ExhaustedError
 
 STREAM_BYTES: Final = 8192
 """Memory of a stream beside its events, about."""
+_NOBODY: Final = object()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,7 @@ class LocalStreams:
         self._num_bytes: Counter[str | None] = Counter()
         self._total = 0
         self._is_ending = False
+        self._given_up: dict[str, str | None] = {}
 
     @property
     def keeps_any(self) -> bool:
@@ -87,11 +90,17 @@ class LocalStreams:
         stream_id = stream_id or self.mint(framing)
         if not self._make_room(tenant, STREAM_BYTES):
             raise OverloadedError("kept streams fill --stream-journal-bytes")
+
+        def closed() -> None:
+            close()
+            if isinstance(stream.error, ExhaustedError):
+                self._give_up(stream)
+
         stream = KeptStream(
             stream_id,
             tenant,
             events=events,
-            close=close,
+            close=closed,
             hold=self._hold,
             has_early_error=has_early_error,
             framing=framing,
@@ -121,7 +130,8 @@ class LocalStreams:
         """Begin to read a stream; see StreamDirectory.
 
         Raises:
-            UnavailableError: This process ends, and others make its streams again.
+            UnavailableError: This process ends, or had no resources for the stream; others make
+                it again.
         """
         return self.reading(self._found(stream_id, tenant), first)
 
@@ -133,6 +143,8 @@ class LocalStreams:
         stream = self._streams.get(stream_id)
         if stream is None and self._is_ending:
             raise UnavailableError("this frontend ends; ask again", retry_after_ms=0)
+        if stream is None and self._given_up.get(stream_id, _NOBODY) == tenant:
+            raise UnavailableError("this frontend had no resources for this stream; ask again")
         # The error does not show whether another tenant has a stream of this id.
         if stream is None and not self.is_own(stream_id):
             raise stream_elsewhere(stream_id)
@@ -184,6 +196,14 @@ class LocalStreams:
             stream.expiry.cancel()
         self._count(stream, -stream.num_held)
         stream.drop()
+
+    def _give_up(self, stream: KeptStream) -> None:
+        """Drop a stream for which this process had no descriptors or memory: for a while others
+        that have its recipe are asked to make it again."""
+        self.drop(stream)
+        self._given_up[stream.stream_id] = stream.tenant
+        loop = asyncio.get_running_loop()
+        loop.call_later(self.limits.retention_seconds, self._given_up.pop, stream.stream_id)
 
     def _hold(self, stream: KeptStream, num_bytes: int) -> bool:
         if stream.state is KeptState.DROPPED or not self._make_room(stream.tenant, num_bytes):

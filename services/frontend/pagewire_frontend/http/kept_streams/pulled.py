@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from pagewire_frontend.http.streaming.event_stream import TextLine
 from pagewire_frontend.http.streaming.live_stream import ReadySource
 
 
@@ -15,17 +16,25 @@ class PulledSource(ReadySource, Protocol):
         ...
 
 
+class PullSink(Protocol):
+    """Takes the events that are pulled. What its methods raise ends the pull."""
+
+    def append(self, ready: bytes) -> None:
+        """Take whole events, several together."""
+        ...
+
+    def text_adder(self, line: TextLine) -> Callable[[str], None]:
+        """Return a function that takes a text, of which `line` makes the event."""
+        ...
+
+
 class Pull:
-    """Appends all events of a source to a log."""
+    """Hands all events of a source to a sink."""
 
-    def __init__(self, source: PulledSource, append: Callable[[bytes], None]) -> None:
-        """Create it.
-
-        Args:
-            append: Takes whole events. What it raises ends the pull.
-        """
+    def __init__(self, source: PulledSource, sink: PullSink) -> None:
         self._source = source
-        self._append = append
+        self._sink = sink
+        self._add: Callable[[str], None] | None = None
         self._loop = asyncio.get_running_loop()
         self._end: asyncio.Future[None] = self._loop.create_future()
         self._is_due = False
@@ -42,14 +51,18 @@ class Pull:
 
     def _offer(self, text: str) -> bool:
         """Take text directly, past the buffer of the source."""
-        line = self._source.text_line
-        if line is None or self._is_due or self._end.done():
+        add = self._add
+        if add is None or self._is_due:
             return False
         try:
-            self._append(line(text))
+            add(text)
         except Exception as error:  # noqa: BLE001 - raised by run
-            self._end.set_exception(error)
+            self._fail(error)
         return True
+
+    def _fail(self, error: Exception) -> None:
+        self._add = None
+        self._end.set_exception(error)
 
     def _take(self) -> None:
         self._is_due = False
@@ -58,9 +71,12 @@ class Pull:
         try:
             ready = self._source.take_chunks()
             if ready:
-                self._append(ready)
+                self._sink.append(ready)
         except Exception as error:  # noqa: BLE001 - raised by run
-            self._end.set_exception(error)
+            self._fail(error)
             return
         if self._source.is_over:
+            self._add = None
             self._end.set_result(None)
+        elif self._add is None and self._source.text_line is not None:
+            self._add = self._sink.text_adder(self._source.text_line)

@@ -7,7 +7,7 @@ from pagewire_frontend.http.openai.answer import Answer
 from pagewire_frontend.http.openai.answer_head import AnswerFormat
 from pagewire_frontend.http.openai.delivery import shaped
 from pagewire_frontend.http.openai.response_options import ResponseOptions
-from pagewire_frontend.http.streaming.event_stream import DONE, TextLine, event_bytes
+from pagewire_frontend.http.streaming.event_stream import DONE, OnEvent, TextLine, event_bytes
 from pagewire_frontend.session.events import Delta, Finished, OnText
 
 
@@ -29,7 +29,9 @@ class ChunkSource:
         """Whether the last event was taken."""
         return self._answer.is_over
 
-    def listen(self, on_ready: Callable[[], None], on_text: OnText) -> None:
+    def listen(
+        self, on_ready: Callable[[], None], on_text: OnText, on_event: OnEvent | None = None
+    ) -> None:
         """Call `on_ready` whenever there are events to take; `on_text` is offered the text of an
         answer that has one choice."""
         self._answer.listen(on_ready, on_text)

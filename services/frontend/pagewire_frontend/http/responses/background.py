@@ -9,7 +9,8 @@ from pagewire_frontend.http.responses.frames import frames
 from pagewire_frontend.http.responses.output import Event
 from pagewire_frontend.http.responses.run import ResponseRun
 from pagewire_frontend.http.streaming.frame_log import FrameLog
-from pagewire_shared.errors import InternalError, OverloadedError, PagewireError
+from pagewire_shared.errors import OverloadedError, PagewireError
+from pagewire_shared.exhaustion import fault_of, log_fault
 
 _logger = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ class BackgroundRun:
         """
         self.run = run
         self._hold = hold
-        self._num_held = 0
+        self._num_held = self._num_counted = 0
         self.log = FrameLog()
         self._on_end = on_end
         self._is_asked = asyncio.Event()
@@ -73,8 +74,9 @@ class BackgroundRun:
     def _end(self, task: "asyncio.Task[None]") -> None:
         fault = None if task.cancelled() else task.exception()
         if fault is not None:
-            _logger.error("the response %s failed", self.run.pending.response_id, exc_info=fault)
-            self._log_events(self.run.fail(InternalError("the server failed on this request")))
+            log_fault(_logger, f"the response {self.run.pending.response_id}", fault)
+            failure = fault_of(fault, "the server failed on this request")
+            self._log_events(self.run.fail(failure))
         self._log_events(self.run.cancel())
         self.run.close()
         self.log.end()
@@ -84,12 +86,13 @@ class BackgroundRun:
 
     def _hold_events(self) -> None:
         """Count the bytes of the events so far. Raises OverloadedError where they are too many."""
-        num_new = self.log.num_bytes - self._num_held
+        num_new = sum(map(len, self.log.since(self._num_counted)))
         if not self._hold(num_new):
             raise OverloadedError(
                 "the events of running responses fill --max-stored-response-bytes; this one ends"
             )
         self._num_held += num_new
+        self._num_counted = len(self.log)
 
     def _log_events(self, events: list[Event]) -> None:
         if self.run.pending.has_replay:

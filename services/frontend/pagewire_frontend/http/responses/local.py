@@ -158,7 +158,7 @@ class LocalResponses:
 
     def _on_end(self, background: BackgroundRun) -> None:
         has_replay = background.run.pending.has_replay
-        self._store_ended(background.run, tuple(background.log.frames) if has_replay else None)
+        self._store_ended(background.run, tuple(background.log.since(0)) if has_replay else None)
 
     def _store_ended(self, run: ResponseRun, events: tuple[bytes, ...] | None) -> None:
         """Keep a response that is over, unless it was deleted meanwhile."""

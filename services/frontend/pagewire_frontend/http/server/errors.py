@@ -1,6 +1,7 @@
 """The OpenAI error envelope, for every error of the gateway. The one mapping from errors to HTTP
 statuses; docs/api.md has the same as a table."""
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,10 @@ from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
 from pagewire_frontend.http.server.methods import allowed_methods
-from pagewire_shared.errors import InternalError, InvalidRequestError, PagewireError, WireError
+from pagewire_shared.errors import InvalidRequestError, PagewireError, WireError
+from pagewire_shared.exhaustion import fault_of, is_exhausted
+
+_logger = logging.getLogger(__name__)
 
 _STATUS_BY_NAME = {
     "INVALID_ARGUMENT": 400,
@@ -123,6 +127,8 @@ def install_handlers(app: FastAPI) -> None:
     """Give every error of the app the envelope."""
     app.add_exception_handler(PagewireError, _on_pagewire_error)
     app.add_exception_handler(HTTPException, _on_http_exception)
+    for kind in (OSError, MemoryError, RuntimeError):
+        app.add_exception_handler(kind, _on_shortage)
     app.add_exception_handler(Exception, _on_fault)
 
 
@@ -144,6 +150,14 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
     return json_response(body, status=status, headers=headers)
 
 
+async def _on_shortage(_: Request, error: Exception) -> Response:
+    if not is_exhausted(error):
+        raise error
+    failure = fault_of(error, "")
+    _logger.error("a request is refused: %s", failure)
+    return error_response(failure)
+
+
 async def _on_fault(_: Request, error: Exception) -> Response:
     # The server logs the trace; the client learns that it is our fault and no more.
-    return error_response(InternalError("the server failed on this request"))
+    return error_response(fault_of(error, "the server failed on this request"))

@@ -1,6 +1,7 @@
 """Server-sent events: a response that writes chunks as they come, until the client leaves."""
 
 import uuid
+import weakref
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final, Generic, TypeVar
 
@@ -15,8 +16,14 @@ from pagewire_shared.errors import PagewireError
 TextLine = Callable[[str], bytes]
 """Makes the streamed chunk of the next text; empty when the text shows nothing."""
 
+OnEvent = Callable[[bytes], bool]
+"""Is offered a whole event; returns whether it was taken."""
+
 # A text that occurs nowhere else in a chunk, whatever a model is called.
 _MARK: Final = uuid.uuid4().hex
+
+
+_READY_LINES: Final[weakref.WeakSet[TextLine]] = weakref.WeakSet()
 
 
 def ready_line(chunk: Callable[[str], Any]) -> TextLine:
@@ -28,7 +35,14 @@ def ready_line(chunk: Callable[[str], Any]) -> TextLine:
     def line(text: str) -> bytes:
         return head + orjson.dumps(text) + tail if text else b""
 
+    _READY_LINES.add(line)
     return line
+
+
+def is_ready_line(line: TextLine) -> bool:
+    """Return whether a function is one of `ready_line`: others may remember what they were given,
+    and must not be called again with the same text."""
+    return line in _READY_LINES
 
 
 DONE = b"data: [DONE]\n\n"

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from pagewire_frontend.http.server.connection import while_connected
 from pagewire_frontend.http.server.direct_write import DirectWriter, direct_writer
 from pagewire_frontend.http.server.errors import ClientGoneError, error_body
-from pagewire_frontend.http.streaming.event_stream import HEADERS, TextLine, event_bytes
+from pagewire_frontend.http.streaming.event_stream import HEADERS, OnEvent, TextLine, event_bytes
 from pagewire_frontend.http.streaming.flush_rounds import FlushRounds
 from pagewire_frontend.session.events import OnText
 from pagewire_shared.errors import PagewireError
@@ -40,6 +40,12 @@ class ReadySource(Protocol):
 
 class StreamSource(ReadySource, Protocol):
     """The source of the events of a stream."""
+
+    def listen(
+        self, on_ready: Callable[[], None], on_text: OnText, on_event: OnEvent | None = None
+    ) -> None:
+        """As a ReadySource; or whole events may be offered to `on_event`."""
+        ...
 
     def take(self) -> bytes:
         """Return the events that are ready, as they are written.
@@ -164,6 +170,17 @@ class LiveStream(Response):
         writing.append(self)
         return True
 
+    def _push(self, event: bytes) -> bool:
+        """Take a whole event directly."""
+        if self.state is not _OPEN:
+            return False
+        self._ready += event
+        writing = self._rounds.writing
+        if not writing:
+            self._rounds.begin()
+        writing.append(self)
+        return True
+
     def _notice(self) -> None:
         if not self._is_waiting:
             self._is_waiting = True
@@ -172,7 +189,7 @@ class LiveStream(Response):
     async def _write(self, send: Send) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
-        self._source.listen(self._notice, self._offer)
+        self._source.listen(self._notice, self._offer, self._push)
         last = b""
         while True:
             await self._turn.wait()
