@@ -20,6 +20,7 @@ from pagewire_shared.process.cancellation import is_cancelled
 from pagewire_shared.rpc.errors import from_rpc_error
 from pagewire_shared.rpc.links import open_channel
 from pagewire_shared.rpc.options import kv_channel_options
+from pagewire_shared.security.claims import split_instance
 from pagewire_shared.security.roles import LinkRole
 from pagewire_worker.offload.shared_arena import SharedArena, open_arena
 from pagewire_worker.transfer.incoming_layers import ArrivedLayers, IncomingLayers
@@ -39,6 +40,8 @@ class HolderLink:
     """One worker at one address.
 
     Args:
+        address: Of its server, with `INSTANCE@` in front where its certificate has to be bound to
+            an instance.
         may_share_memory: Whether this worker may map its memory.
     """
 
@@ -50,7 +53,7 @@ class HolderLink:
         *,
         may_share_memory: bool,
     ) -> None:
-        self._address = address
+        self._instance, self._address = split_instance(address)
         self._worker_id = worker_id
         self._layout = layout
         self._may_share_memory = may_share_memory
@@ -183,7 +186,9 @@ class HolderLink:
         if self._channel is None:
             # With its own pool: a new channel must not wait out the backoff of an old one.
             options = [*kv_channel_options(), ("grpc.use_local_subchannel_pool", 1)]
-            self._channel = open_channel(self._address, LinkRole.WORKER, options)
+            self._channel = open_channel(
+                self._address, LinkRole.WORKER, options, instance=self._instance
+            )
         return self._channel
 
     async def _failed(self, channel: grpc.aio.Channel, error: PagewireError) -> PagewireError:
