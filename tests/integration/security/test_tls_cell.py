@@ -34,7 +34,7 @@ from support.traffic.streams import completion, eventually_clean, follow_all
 
 PROMPTS = [[3 + (7 * row + place) % 90 for place in range(70)] for row in range(8)]
 NUM_TOKENS = 24
-ROTATIONS = int(os.environ.get("PAGEWIRE_TEST_ROTATIONS", "100"))
+ROTATIONS = int(os.environ.get("TEST_ROTATIONS", "100"))
 SECONDS = 10.0
 SHORT_SECONDS = 0.3
 """For calls that go on once they are let in."""
@@ -244,7 +244,7 @@ def test_a_worker_is_who_its_certificate_says(
 @pytest.mark.long
 def test_new_certificates_under_load(cell: RoleCell, certificates: Path) -> None:
     """Rotations of all roles, of which some meet deaths of the scheduler and of a worker: no
-    stream is lost. PAGEWIRE_TEST_ROTATIONS says how many, 100 otherwise."""
+    stream is lost. TEST_ROTATIONS says how many, 100 otherwise."""
     expected = ask(cell)
     scheduler, worker = cell.members["scheduler"], cell.members["decode-0"]
 
