@@ -15,9 +15,11 @@ from pagewire_shared.rpc.options import kv_server_options
 from pagewire_shared.rpc.server import start_server
 from pagewire_worker.link.adapter_service import AdapterContentService
 from pagewire_worker.link.service import SERVICE_NAMES, KvTransferService, register
+from pagewire_worker.offload.layout_convert import layout_to_message
 from pagewire_worker.runner.model_thread import ModelThread
 from pagewire_worker.transfer.block_source import BlockSource
 from pagewire_worker.transfer.kv_transfer import KvTransfer
+from pagewire_worker.transfer.layer_seals import LayerSeals
 from pagewire_worker.transfer.staging import Staging
 from support.cells.worker_driver import Driver, load, request
 
@@ -140,7 +142,13 @@ async def eventually(condition: Any, seconds: float = SECONDS) -> None:
 
 @asynccontextmanager
 async def peer(
-    folder: Path, address: str, *, transport: str = "auto", staging: int = 1 << 22, **settings: Any
+    folder: Path,
+    address: str,
+    *,
+    transport: str = "auto",
+    staging: int = 1 << 22,
+    keys: Sequence[bytes] = (),
+    **settings: Any,
 ) -> AsyncIterator[Peer]:
     """Yield a worker that hands out blocks at `address`, and pulls them."""
     settings = {"block_size": BLOCK_SIZE, "kv_offload": "off", **settings}
@@ -152,12 +160,14 @@ async def peer(
     replica.sharer.connect(thread.nudge)
     thread.add_low_priority(replica.sharer.turn)
     info = replica.info
+    seals = LayerSeals(keys, layout_to_message(info.layout)) if keys else None
     source = BlockSource(
         replica.sharer,
         made.staging,
         info.layout,
         worker_id=info.worker_id,
         num_blocks=info.num_blocks,
+        seals=seals,
     )
     made.source = source
     made.service.serve(source)
@@ -167,6 +177,7 @@ async def peer(
         info.layout,
         num_blocks=info.num_blocks,
         may_share_memory=is_shared,
+        seals=seals,
     )
     server = await start_server(
         parse_address(address, setting="--listen"),
