@@ -125,7 +125,7 @@ async def attack(cell: RoleCell, peers: str, number: int, seed: int) -> list[str
         kind, known = GetMessageClass(method.input_type), seeds.get(method.input_type.full_name, [])
         hostile = HostileMessages(dice.randrange(2**32))
         messages = [hostile.draw_bytes(kind, known) for _ in range(dice.choice((1, 2, 4)))]
-        if known and dice.random() < 0.6:
+        if known and dice.random() < 0.7:
             messages.insert(0, known[0].SerializeToString())
         package = method.containing_service.file.package.split(".")[1]
         async with room, grpc.aio.insecure_channel(addresses[SERVERS[package]]) as channel:

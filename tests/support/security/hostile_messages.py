@@ -51,9 +51,9 @@ class HostileMessages:
         return message
 
     def draw_bytes(self, kind: type[Message], seeds: Sequence[Message] = ()) -> bytes:
-        """Return an encoded message; one of twenty has its bytes damaged."""
+        """Return an encoded message; one of ten has its bytes damaged."""
         data = bytearray(self.draw(kind, seeds).SerializeToString())
-        if data and self._dice.random() < 0.05:
+        if data and self._dice.random() < 0.1:
             data[self._dice.randrange(len(data))] ^= 1 << self._dice.randrange(8)
         return bytes(data)
 
