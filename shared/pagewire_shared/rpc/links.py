@@ -18,6 +18,7 @@ from pagewire_shared.errors import StartupError
 from pagewire_shared.rpc.address import Address, parse_address
 from pagewire_shared.rpc.options import Options
 from pagewire_shared.security.caller_check import CallerInterceptor
+from pagewire_shared.security.expiry import show_end
 from pagewire_shared.security.instances import AllowedInstances
 from pagewire_shared.security.roles import LINK_HOST, LinkRole, instance_host
 from pagewire_shared.security.tls_files import Stamp, TlsPaths, WatchedTlsFiles
@@ -50,6 +51,7 @@ class LinkSecurity:
     def __init__(self, folder: Path) -> None:
         self._watched = WatchedTlsFiles(TlsPaths.in_folder(folder))
         self.instances = AllowedInstances(folder)
+        show_end(self._watched)
 
     def own_instance(self, role: LinkRole) -> str:
         """Return the instance that the certificate is bound to, or empty."""
