@@ -3,7 +3,6 @@
 import os
 
 import pytest
-
 from soak.samples import MIB, Sample, growth_per_hour, read_sample, shared_bytes, slope
 
 
