@@ -1,4 +1,4 @@
-"""Who may read the metrics of a process, and by what TLS its port speaks.
+"""Says who may read the metrics of a process, and gives its port TLS.
 
 Health stays open beside them: orchestrators ask it without a certificate.
 """

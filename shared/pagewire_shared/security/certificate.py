@@ -39,7 +39,7 @@ class CertificateText:
 
 
 def read_certificate(pem: bytes) -> CertificateText:
-    """Return what the first certificate of a file says. Raises ValueError if that is none."""
+    """Return what the first certificate of a file says. Raises ValueError for other bytes."""
     text = pem.decode("ascii", errors="replace")
     begin = text.find(_BEGIN)
     end = text.find(_END, begin)

@@ -28,7 +28,7 @@ class AllowedInstances:
 
     A line is ROLE/INSTANCE, whose certificate has to be bound to it, or ROLE for all of a role; `#`
     begins a comment. A role without a line may not call. While the file cannot be used, the lines
-    before count: nobody gets in since a file is gone.
+    before count: a lost file lets no further ones in.
 
     Raises:
         StartupError: The file is there at first, and cannot be used.

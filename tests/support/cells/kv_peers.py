@@ -12,14 +12,13 @@ import torch
 from pagewire_shared.kv.load import LoadOrder, WorkerSource
 from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.rpc.options import kv_server_options
-from pagewire_shared.rpc.server import start_server
+from pagewire_shared.rpc.server import RpcServer, start_server
 from pagewire_worker.link.adapter_service import AdapterContentService
 from pagewire_worker.link.service import SERVICE_NAMES, KvTransferService, register
-from pagewire_worker.offload.layout_convert import layout_to_message
 from pagewire_worker.runner.model_thread import ModelThread
 from pagewire_worker.transfer.block_source import BlockSource
 from pagewire_worker.transfer.kv_transfer import KvTransfer
-from pagewire_worker.transfer.layer_seals import LayerSeals
+from pagewire_worker.transfer.layer_seals import seals_by
 from pagewire_worker.transfer.staging import Staging
 from support.cells.worker_driver import Driver, load, request
 
@@ -140,6 +139,16 @@ async def eventually(condition: Any, seconds: float = SECONDS) -> None:
             await asyncio.sleep(0.002)
 
 
+async def _listen(made: Peer, address: str) -> RpcServer:
+    return await start_server(
+        parse_address(address, setting="--listen"),
+        lambda grpc_server: register(made.service, AdapterContentService(), grpc_server),
+        SERVICE_NAMES,
+        setting="--listen",
+        options=kv_server_options(),
+    )
+
+
 @asynccontextmanager
 async def peer(
     folder: Path,
@@ -160,7 +169,7 @@ async def peer(
     replica.sharer.connect(thread.nudge)
     thread.add_low_priority(replica.sharer.turn)
     info = replica.info
-    seals = LayerSeals(keys, layout_to_message(info.layout)) if keys else None
+    seals = seals_by(keys, info.layout)
     source = BlockSource(
         replica.sharer,
         made.staging,
@@ -179,13 +188,7 @@ async def peer(
         may_share_memory=is_shared,
         seals=seals,
     )
-    server = await start_server(
-        parse_address(address, setting="--listen"),
-        lambda grpc_server: register(made.service, AdapterContentService(), grpc_server),
-        SERVICE_NAMES,
-        setting="--listen",
-        options=kv_server_options(),
-    )
+    server = await _listen(made, address)
     made.address = str(server.address)
     try:
         yield made

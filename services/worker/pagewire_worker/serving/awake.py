@@ -14,7 +14,6 @@ from pagewire_worker.loading.loader import Replica
 from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.offload.connector import KvConnector
 from pagewire_worker.offload.kv_offload import KvOffload
-from pagewire_worker.offload.layout_convert import layout_to_message
 from pagewire_worker.runner.model_thread import ModelThread
 from pagewire_worker.serving.ports import WorkerPorts
 from pagewire_worker.transfer.block_source import BlockSource
@@ -114,7 +113,7 @@ def _share_blocks(
         replica.info.layout,
         worker_id=replica.info.worker_id,
         num_blocks=replica.info.num_blocks,
-        seals=seals_of(config.kv_key_file, layout_to_message(replica.info.layout)),
+        seals=seals_of(config.kv_key_file, replica.info.layout),
     )
     ports.transfer.serve(source)
 
@@ -131,7 +130,7 @@ def _make_transfer(
         replica.info.layout,
         num_blocks=replica.info.num_blocks,
         may_share_memory=KvTransport.SHARED_MEMORY in transports,
-        seals=seals_of(config.kv_key_file, layout_to_message(replica.info.layout)),
+        seals=seals_of(config.kv_key_file, replica.info.layout),
     )
     ends.push_async_callback(transfer.close)
     return transfer

@@ -1,7 +1,7 @@
 """Seals layers on their way to another worker, by the keys that seal blocks in stores.
 
 A seal is a keyed BLAKE3 over the layout, the names of the blocks, the range of layers and their
-bytes. Who can answer a pull, or write to the staging memory, and has not the key, is not believed.
+bytes. Without the key nothing is believed that answers a pull, or writes to the staging memory.
 """
 
 import asyncio
@@ -12,8 +12,9 @@ from typing import Final
 
 from blake3 import blake3
 
-from pagewire_protos.common.v1 import layout_pb2
 from pagewire_shared.kv.layers_convert import LayerRange, Part
+from pagewire_worker.offload.connector import BlockLayout
+from pagewire_worker.offload.layout_convert import layout_to_message
 from pagewire_worker.offload.seal_log import SealLog
 from pagewire_worker.offload.sealed_connector import INLINE_BYTES, NUM_SEAL_BYTES, read_keys
 
@@ -25,11 +26,12 @@ class LayerSeals:
 
     Args:
         keys: 32 bytes each; the first one seals, and all of them open.
+        layout: As encoded.
     """
 
-    def __init__(self, keys: Sequence[bytes], layout: layout_pb2.KvLayout) -> None:
+    def __init__(self, keys: Sequence[bytes], layout: bytes) -> None:
         self._keys = keys
-        self._layout = blake3(layout.SerializeToString(deterministic=True)).digest()
+        self._layout = blake3(layout).digest()
         self.log = SealLog()
 
     async def make(
@@ -66,6 +68,12 @@ class LayerSeals:
         return made.digest(NUM_SEAL_BYTES)
 
 
-def seals_of(path: str, layout: layout_pb2.KvLayout) -> LayerSeals | None:
+def seals_by(keys: Sequence[bytes], layout: BlockLayout) -> LayerSeals | None:
+    """Return the seals by some keys; None without any."""
+    encoded = layout_to_message(layout).SerializeToString(deterministic=True)
+    return LayerSeals(keys, encoded) if keys else None
+
+
+def seals_of(path: str, layout: BlockLayout) -> LayerSeals | None:
     """Return the seals by the keys in a file; None without one. Raises StartupError."""
-    return LayerSeals(read_keys(path), layout) if path else None
+    return seals_by(read_keys(path) if path else (), layout)

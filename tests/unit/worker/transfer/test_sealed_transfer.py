@@ -74,7 +74,7 @@ class Sent:
     layout: layout_pb2.KvLayout = field(default_factory=lambda: LAYOUT)
 
     async def seal(self, data: bytes, names: list[bytes] | None = None, covered=None) -> bytes:
-        seals = LayerSeals([self.key], self.layout)
+        seals = LayerSeals([self.key], self.layout.SerializeToString())
         return await seals.make(names or self.names, LayerRange(*(covered or self.covered)), [data])
 
     async def message(self, data: bytes, seal: bytes) -> wire.PullResponse:
@@ -153,7 +153,11 @@ async def test_forged_layers_are_not_taken(tmp_path, num_each):
     before = metrics.DAMAGED_BLOCKS.labels("seal")._value.get()
     holder, address = FakeHolder(does_wait=False), f"unix:{tmp_path}/rogue"
     link = HolderLink(
-        address, b"w" * 16, LAYOUT, may_share_memory=False, seals=LayerSeals([KEY], LAYOUT)
+        address,
+        b"w" * 16,
+        LAYOUT,
+        may_share_memory=False,
+        seals=LayerSeals([KEY], LAYOUT.SerializeToString()),
     )
 
     async def pulled(sent: Sent, message: wire.PullResponse) -> bool:
