@@ -14,8 +14,8 @@ _MAX_IDS: Final = 10_000
 class IdentityClaims:
     """The instance that each id of a process first came with.
 
-    An id stands for requests or blocks that are kept for its process, so no other one may come
-    with it. Certificates that are bound to no instance, and links without TLS, count as one instance.
+    An id stands for requests or blocks that are kept for its process: no other one comes with
+    it. Certificates that are bound to no instance, and links without TLS, count as one instance.
     """
 
     def __init__(self) -> None:
