@@ -167,6 +167,12 @@ FLAVOUR ?= plain
 chaos: test-setup ## FAULTS=n faults into every process and link of a deployment, drawn by SEED; FILL=1: rare cells first
 	cd tests && ../$(BIN)/python -m chaos --faults $(FAULTS) --seed $(SEED) --flavour $(FLAVOUR) $(if $(FILL),--fill)
 
+MINUTES ?= 120
+FAULT_SECONDS ?= 120
+.PHONY: soak
+soak: test-setup ## MINUTES=n of load and kills: slopes of memory, files, threads and latency, and a report
+	cd tests && ../$(BIN)/python -m soak --minutes $(MINUTES) --fault-seconds $(FAULT_SECONDS)
+
 mutants: $(STAMP) ## plant bugs one by one; the simulation and the tests of kernels must find each
 	cd tests && ../$(BIN)/python -m simulation.mutants
 	cd tests && ../$(BIN)/python -m support.poison.hunt
@@ -214,6 +220,18 @@ images: ## build the container images with docker, podman or buildah
 		$$builder build -f docker/$$role.Dockerfile -t pagewire/$$role:$$version \
 			--build-arg VERSION=$$version --build-arg REVISION=$$revision $(IMAGE_ARGS) . || exit 1; \
 	done
+
+.PHONY: constraints sbom audit
+constraints: $(STAMP) ## pin the images' packages to those of .venv, in docker/constraints.txt
+	$(BIN)/python docker/inventory.py constraints docker/constraints.txt
+
+# Of an image: PACKAGES=file, its /opt/pagewire/requirements.txt.
+PACKAGES ?=
+sbom: $(STAMP) ## write dist/sbom.json, the images' packages in CycloneDX; PACKAGES=file for those of one
+	$(BIN)/python docker/inventory.py sbom dist/sbom.json $(if $(PACKAGES),--list $(PACKAGES))
+
+audit: $(STAMP) ## ask OSV for known faults of the images' packages; needs a network
+	$(BIN)/python docker/inventory.py audit $(if $(PACKAGES),--list $(PACKAGES))
 
 images-test: $(KERNELS) ## build images with buildah, as root, and run them confined
 	cd tests && ../$(BIN)/python -m deploy.try_images $(TEST_IMAGES) $(TEST_IMAGE_ARGS)

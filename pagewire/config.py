@@ -255,6 +255,7 @@ class ServeConfig:
         None, "First of consecutive ports for /metrics, one per process", parse=_PORT
     )
     metrics_host: str = setting("", "Address of these ports; that of --host if unset")
+    metrics_token_file: str = forwarded(ProcessConfig, "metrics_token_file")
     watchdog: bool = setting(True, "Replace a process that hangs; off for debuggers")
     log_level: str = forwarded(
         ProcessConfig,

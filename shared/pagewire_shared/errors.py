@@ -64,7 +64,7 @@ class AuthenticationError(PagewireError):
 
 @dataclass
 class ForbiddenError(PagewireError):
-    """The API key does not allow the request."""
+    """The API key, or the certificate of the caller, does not allow the request."""
 
     code: str = "permission_denied"
     status_name = "PERMISSION_DENIED"

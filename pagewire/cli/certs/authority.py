@@ -14,7 +14,14 @@ from typing import Any, Final
 
 from pagewire_shared.errors import StartupError
 from pagewire_shared.process.extras import needs_extra
-from pagewire_shared.security.roles import LINK_HOST, LinkRole, instance_uri
+from pagewire_shared.security.roles import (
+    LINK_HOST,
+    LinkRole,
+    instance_host,
+    instance_uri,
+    instances_in,
+    is_instance_name,
+)
 from pagewire_shared.security.tls_files import AUTHORITY, CERTIFICATE, KEY
 
 with needs_extra("certs"):
@@ -31,13 +38,19 @@ _EARLY: Final = datetime.timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class CertificateFacts:
-    """What `pagewire certs show` tells of a certificate; `hosts` are those of public ports."""
+    """What `pagewire certs show` tells of a certificate.
+
+    Attributes:
+        hosts: Those of public ports.
+        instance: That it is bound to; empty if it speaks for all of its role.
+    """
 
     folder: str
     role: str
     name: str
     expires: datetime.datetime
     hosts: tuple[str, ...] = ()
+    instance: str = ""
 
     def days_left(self, now: datetime.datetime) -> float:
         """Return the days until it expires; negative behind that."""
@@ -100,16 +113,29 @@ class Authority:
             ) from error
         return cls(certificate, key)
 
-    def issue(self, folder: Path, role: LinkRole, *, cell: str, instance: str, days: float) -> None:
+    def issue(
+        self,
+        folder: Path,
+        role: LinkRole,
+        *,
+        cell: str,
+        instance: str,
+        days: float,
+        is_bound: bool = False,
+    ) -> None:
         """Write a new certificate of a role, its key and the authority's certificate.
 
-        A process that uses the folder takes them with its next connections. Raises StartupError.
+        A process that uses the folder takes them with its next connections. One that is bound
+        speaks for the instance alone. Raises StartupError.
         """
-        names = [
-            x509.DNSName(role.host),
-            x509.DNSName(LINK_HOST),
-            x509.UniformResourceIdentifier(instance_uri(cell, role, instance)),
-        ]
+        if is_bound and not is_instance_name(instance):
+            raise StartupError(
+                f"--instance: {instance!r} is not 1 to 63 letters, digits and inner hyphens",
+                field="instance",
+            )
+        hosts = [role.host, LINK_HOST, *([instance_host(role, instance)] if is_bound else [])]
+        uri = x509.UniformResourceIdentifier(instance_uri(cell, role, instance))
+        names = [*map(x509.DNSName, hosts), uri]
         both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         self._sign(folder, names, both, days)
 
@@ -178,6 +204,7 @@ def facts_of(folder: Path) -> CertificateFacts:
         name=uris[0] if uris else "",
         expires=found.not_valid_after_utc,
         hosts=() if roles else (*sorted(hosts), *addresses),
+        instance=next((one.partition("/")[2] for one in sorted(instances_in(hosts))), ""),
     )
 
 

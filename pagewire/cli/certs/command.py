@@ -20,6 +20,8 @@ ACTIONS = {
     "show": "list the certificates below DIR; exit status 1 if one ends soon",
 }
 AUTHORITY_DAYS, DAYS, SOON_DAYS = 3650.0, 90.0, 14.0
+SHARED = "1"
+"""Instance in the URI of a certificate that speaks for all of its role."""
 
 
 def run(name: str, argv: Sequence[str]) -> int:
@@ -31,8 +33,11 @@ def run(name: str, argv: Sequence[str]) -> int:
         parser.add_argument(
             "role", metavar="ROLE", choices=list(LinkRole), help=", ".join(LinkRole)
         )
-        parser.add_argument("--instance", default="1", help="name of the process (1)")
-        parser.add_argument("--out", type=Path, help="folder for the files (DIR/ROLE-INSTANCE)")
+        help_text = "name of the one process that it speaks for; without, all of the role"
+        parser.add_argument("--instance", default="", help=help_text)
+        parser.add_argument(
+            "--out", type=Path, help="folder for the files (DIR/ROLE-INSTANCE, or ROLE-1)"
+        )
     if action == "public":
         help_text = "name or IP address by which clients reach it"
         parser.add_argument("hosts", metavar="HOST", nargs="+", help=help_text)
@@ -73,7 +78,7 @@ def _init(options: argparse.Namespace) -> int:
         folder = options.dir / role
         if has_one and (folder / CERTIFICATE).exists():
             continue
-        authority.issue(folder, role, cell=options.cell, instance="1", days=options.days)
+        authority.issue(folder, role, cell=options.cell, instance=SHARED, days=options.days)
         print(f"{folder}: for --tls-dir of {_article(role)} {role}")
     print(f"Keep {options.dir / 'ca.key'} where no role reaches it.")
     return 0
@@ -86,10 +91,11 @@ def _article(role: LinkRole) -> str:
 def _issue(options: argparse.Namespace) -> int:
     from pagewire.cli.certs.authority import Authority
 
-    role = LinkRole(options.role)
-    folder = options.out or options.dir / f"{role}-{options.instance}"
-    names = {"cell": options.cell, "instance": options.instance}
-    Authority.load(options.dir).issue(folder, role, days=options.days, **names)
+    role, instance = LinkRole(options.role), options.instance or SHARED
+    folder = options.out or options.dir / f"{role}-{instance}"
+    is_bound, names = bool(options.instance), {"cell": options.cell, "instance": instance}
+    authority = Authority.load(options.dir)
+    authority.issue(folder, role, days=options.days, is_bound=is_bound, **names)
     print(folder)
     return 0
 
@@ -119,8 +125,10 @@ def _rotate(options: argparse.Namespace) -> int:
             print(f"{folder}: left as it is, since this authority has not signed it for one role")
             continue
         cell, _, rest = facts.name.removeprefix("spiffe://").partition("/")
-        names = {"cell": cell or options.cell, "instance": rest.rpartition("/")[2] or "1"}
-        authority.issue(folder, roles[0], days=options.days, **names)
+        instance = facts.instance or rest.rpartition("/")[2] or SHARED
+        names = {"cell": cell or options.cell, "instance": instance}
+        is_bound = bool(facts.instance)
+        authority.issue(folder, roles[0], days=options.days, is_bound=is_bound, **names)
         print(f"{folder}: renewed")
     return 0
 
@@ -135,6 +143,7 @@ def _show(options: argparse.Namespace) -> int:
         if left < options.soon:
             status = 1
         role, name = facts.role or "public ports", facts.name or ", ".join(facts.hosts)
+        role += f" {facts.instance} alone" if facts.instance else ""
         print(f"{facts.folder}: {role}, {name}, {left:.1f} days left")
     return status
 

@@ -63,6 +63,7 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "log_format",
         "metrics_port",
         "metrics_host",
+        "metrics_token_file",
         "protect_metrics",
         "expert_metrics",
         "otlp_traces_endpoint",

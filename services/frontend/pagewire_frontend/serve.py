@@ -52,12 +52,15 @@ from pagewire_frontend.scheduler.sleep_link import SleepCalls
 from pagewire_frontend.session.journal import Journal
 from pagewire_frontend.takeover_start import make_takeovers
 from pagewire_frontend.trace_start import make_traces
+from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.ids import mint_id
 from pagewire_shared.identity.model_files import find_files
 from pagewire_shared.process import collector
 from pagewire_shared.process.metrics import show_build
 from pagewire_shared.process.process import ProcessContext
+from pagewire_shared.rpc import links
 from pagewire_shared.rpc.server import RpcServer, start_server
+from pagewire_shared.security.roles import LinkRole
 
 _logger = logging.getLogger(__name__)
 
@@ -73,6 +76,7 @@ FAREWELL_SECONDS = 1.0
 async def serve(config: FrontendConfig, context: ProcessContext) -> None:
     """Run a frontend until `context.stop` is set. Raises StartupError."""
     membership = parse_membership(config.frontend_name, config.peer)
+    _check_certificate(config.frontend_name)
     engine, pool = _make_engine(config)
     _introduce_metrics(config, engine)
     engine.on_record, close_traces = make_traces(config)
@@ -105,6 +109,16 @@ async def serve(config: FrontendConfig, context: ProcessContext) -> None:
         responses.close()
         engine.shutdown()
         close_traces()
+
+
+def _check_certificate(name: str) -> None:
+    """Raise StartupError if the certificate is bound to another frontend than the one named."""
+    instance = links.own_instance(LinkRole.FRONTEND)
+    if name and instance and name.lower() != instance:
+        raise StartupError(
+            f"--frontend-name: the certificate in --tls-dir is bound to {instance!r}, not {name!r}",
+            field="frontend_name",
+        )
 
 
 def _make_engine(config: FrontendConfig) -> tuple[Engine, SchedulerPool]:

@@ -37,6 +37,9 @@ from pagewire_shared.process import collector
 from pagewire_shared.process.process import ProcessContext
 from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.rpc.server import RpcServer, start_server
+from pagewire_shared.security.caller_check import peer_of
+from pagewire_shared.security.claims import IdentityClaims, check_endpoints
+from pagewire_shared.security.roles import LinkRole
 
 HELLO_SECONDS = 10.0
 STOP_GRACE_SECONDS = 0.2
@@ -67,6 +70,7 @@ class WorkerAttachServicer(worker_attach_pb2_grpc.WorkerAttachServiceServicer):
         self._loop = loop
         self._standby = standby
         self._shares = StoreAssignments(kvstores)
+        self._claims = IdentityClaims()
 
     async def AttachWorker(
         self, request_iterator: AsyncIterator[worker_attach_pb2.AttachWorkerRequest], context: Any
@@ -77,6 +81,9 @@ class WorkerAttachServicer(worker_attach_pb2_grpc.WorkerAttachServiceServicer):
         if first.WhichOneof("message") != "hello":
             raise WireError("a stream must begin with a hello")
         self._standby.require_active()
+        peer = peer_of(context)
+        check_endpoints(peer, LinkRole.WORKER, first.hello.kv_endpoints)
+        self._claims.check(peer, first.hello.worker_id)
         link = WorkerLink(self._loop, first.hello)
         with self._shares.take() as kvstores:
             async for message in link.run(requests, kvstores):
@@ -93,6 +100,7 @@ class FrontendAttachServicer(frontend_attach_pb2_grpc.FrontendAttachServiceServi
         self._standby = standby
         self._auditor = auditor
         self._operator = operator
+        self._claims = IdentityClaims()
 
     async def AttachFrontend(
         self,
@@ -105,6 +113,7 @@ class FrontendAttachServicer(frontend_attach_pb2_grpc.FrontendAttachServiceServi
         if first.WhichOneof("message") != "hello":
             raise WireError("a stream must begin with a hello")
         self._standby.require_active()
+        self._claims.check(peer_of(context), first.hello.frontend_id)
         link = FrontendLink(self._loop, first.hello, self._auditor.collect, self._operator.answer)
         async for message in link.run(requests):
             yield message

@@ -203,7 +203,8 @@ class WorkerConfig(ModelFilesConfig):
         parse=parse_transfer_config,
     )
     kv_key_file: str = setting(
-        "", "File with a key of 64 hexadecimal digits: blocks in KV stores are sealed by it"
+        "",
+        "File with a key of 64 hexadecimal digits: blocks that leave a worker are sealed",
     )
     roles: tuple[str, ...] = setting(
         ("prefill", "decode"), "What the worker is used for: prefill, decode or both"

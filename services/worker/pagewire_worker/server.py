@@ -7,9 +7,11 @@ import dataclasses
 from pagewire_shared.pair.addresses import parse_schedulers
 from pagewire_shared.process import collector
 from pagewire_shared.process.process import ProcessContext
+from pagewire_shared.rpc import links
 from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.rpc.options import kv_server_options
 from pagewire_shared.rpc.server import RpcServer, start_server
+from pagewire_shared.security.roles import LinkRole
 from pagewire_worker.config import WorkerConfig
 from pagewire_worker.connectors.making import connector_of
 from pagewire_worker.link.adapter_service import AdapterContentService
@@ -86,6 +88,9 @@ async def _with_endpoint(
         return info
     await server.set_started()
     endpoint = config.advertise_address or str(server.address)
+    instance = "" if server.address.is_unix else links.own_instance(LinkRole.WORKER)
+    if instance:
+        endpoint = f"{instance}@{endpoint}"  # who pulls asks the holder for this instance
     return dataclasses.replace(info, kv_endpoints=(endpoint,))
 
 

@@ -22,6 +22,7 @@ _FIRST_BLOCK, _NUM_BLOCKS, _FIRST_LAYER, _NUM_LAYERS, _CHECKSUM, _OFFSET = (
     number << 3 for number in range(1, 7)
 )
 _NUMBERS: Final = (_FIRST_BLOCK, _NUM_BLOCKS, _FIRST_LAYER, _NUM_LAYERS, _CHECKSUM, _OFFSET)
+_SEAL: Final = (7 << 3) | 2
 _DATA: Final = (15 << 3) | 2
 _LAYERS: Final = (wire.PullResponse.DESCRIPTOR.fields_by_name["layers"].number << 3) | 2
 _U32_MAX: Final = 0xFFFFFFFF
@@ -47,12 +48,14 @@ class KvLayersPiece:
         checksum: See `layers_checksum`.
         parts: The payload in consecutive parts; empty when it is in shared memory.
         offset: Offset in shared memory; None when `parts` is the payload.
+        seal: By a key of the cell; empty from a worker without one.
     """
 
     range: LayerRange
     checksum: int
     parts: Sequence[Part] = ()
     offset: int | None = None
+    seal: bytes = b""
 
     @property
     def num_bytes(self) -> int:
@@ -86,6 +89,7 @@ def encode_response(response: "wire.PullResponse | KvLayersPiece") -> bytes:
             _number(_NUM_LAYERS, covered.num_layers),
             _number(_CHECKSUM, response.checksum),
             b"" if response.offset is None else _present(_OFFSET, response.offset),
+            _present(_SEAL, len(response.seal)) + response.seal if response.seal else b"",
             _present(_DATA, num_bytes) if num_bytes else b"",
         )
     )
@@ -126,18 +130,24 @@ def _body_of_layers(view: memoryview) -> memoryview | None:
 def _decode(view: memoryview) -> KvLayersPiece | None:
     """Decode layers whose fields are in order with the payload last; None for other encodings."""
     found: dict[int, int] = {}
-    position, last_tag = 0, 0
+    position, last_tag, seal = 0, 0, b""
     while position < len(view):
         tag, position = read_varint(view, position)
         value, position = read_varint(view, position)
-        if tag <= last_tag or tag not in (*_NUMBERS, _DATA):
+        if tag <= last_tag or tag not in (*_NUMBERS, _SEAL, _DATA):
             return None
         last_tag = tag
+        if tag == _SEAL:
+            if value > len(view) - position:
+                return None
+            seal, position = bytes(view[position : position + value]), position + value
+            continue
         if tag == _DATA:
             # Data is not the last field, or is cut off: protobuf's parser decides.
-            return _piece(found, view[position:]) if value == len(view) - position else None
+            data = view[position:]
+            return _piece(found, data, seal) if value == len(data) else None
         found[tag] = value
-    return _piece(found, None)
+    return _piece(found, None, seal)
 
 
 def _from_message(layers: wire.KvLayers) -> KvLayersPiece:
@@ -150,10 +160,10 @@ def _from_message(layers: wire.KvLayers) -> KvLayersPiece:
     }
     if layers.HasField("offset"):
         found[_OFFSET] = layers.offset
-    return _piece(found, memoryview(layers.data) if layers.data else None)
+    return _piece(found, memoryview(layers.data) if layers.data else None, layers.seal)
 
 
-def _piece(found: dict[int, int], data: memoryview | None) -> KvLayersPiece:
+def _piece(found: dict[int, int], data: memoryview | None, seal: bytes) -> KvLayersPiece:
     offset = found.pop(_OFFSET, None)
     if any(value > _U32_MAX for value in found.values()):
         raise WireError("layers: a number does not fit into 32 bits", field="layers")
@@ -163,7 +173,7 @@ def _piece(found: dict[int, int], data: memoryview | None) -> KvLayersPiece:
         *(found.get(tag, 0) for tag in (_FIRST_BLOCK, _NUM_BLOCKS, _FIRST_LAYER, _NUM_LAYERS))
     )
     parts = (data,) if data else ()
-    return KvLayersPiece(covered, found.get(_CHECKSUM, 0), parts, offset)
+    return KvLayersPiece(covered, found.get(_CHECKSUM, 0), parts, offset, seal)
 
 
 def _number(tag: int, value: int) -> bytes:

@@ -6,6 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from pagewire_shared.errors import StartupError
+from pagewire_shared.process.metrics_access import MetricsAccess
 from pagewire_shared.process.metrics_server import MetricsServer
 from pagewire_shared.rpc.address import Address
 
@@ -14,9 +15,10 @@ if TYPE_CHECKING:
 from importlib import metadata
 
 
-def serve_metrics(address: Address, role: str) -> None:
+def serve_metrics(address: Address, role: str, access: MetricsAccess | None = None) -> None:
     """Serve the default registry of prometheus-client at /metrics of `address`, with a metric that
-    names the `role`.
+    names the `role`. `access` says who may read it;
+    None for everybody.
 
     Raises:
         StartupError: The address cannot be used, or prometheus-client is not installed.
@@ -35,7 +37,7 @@ def serve_metrics(address: Address, role: str) -> None:
     leave_out_instants()
     show_build(role)
     try:
-        MetricsServer(make_wsgi_app()).start(address.host, address.port)
+        MetricsServer(make_wsgi_app(), access).start(address.host, address.port)
     except OSError as error:
         raise StartupError(
             f"--metrics-port: cannot listen on {address}: {error.strerror}", field="metrics_port"

@@ -8,9 +8,10 @@ import asyncio
 import http
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
+from pagewire_shared.process.metrics_access import MetricsAccess
 from pagewire_shared.rpc.health_page import FOLDER, is_serving
 
 MAX_CONNECTIONS = 16
@@ -18,6 +19,8 @@ HEAD_BYTES = 8 * 1024
 HEAD_SECONDS = 5.0
 WRITE_SECONDS = 10.0
 PATH = "/metrics"
+_TLS_SECONDS = {"ssl_handshake_timeout": HEAD_SECONDS, "ssl_shutdown_timeout": HEAD_SECONDS}
+_BEARER = ("WWW-Authenticate", "Bearer")
 
 _END_OF_HEAD = b"\r\n\r\n"
 _logger = logging.getLogger(__name__)
@@ -27,20 +30,27 @@ Page: TypeAlias = Callable[[dict[str, Any], Callable[..., None]], Iterable[bytes
 
 
 class MetricsServer:
-    """Serves a page until the process ends."""
+    """Serves a page until the process ends.
 
-    def __init__(self, page: Page) -> None:
+    Args:
+        access: Who may read it; None for everybody, in plain HTTP.
+    """
+
+    def __init__(self, page: Page, access: MetricsAccess | None = None) -> None:
         self._page = page
+        self._access = access
         self._num_connections = 0
         self._server: asyncio.Server | None = None
 
     def start(self, host: str, port: int) -> None:
         """Listen, and serve in a thread. Raises OSError when the address cannot be used."""
         loop = asyncio.new_event_loop()
+        context = None if self._access is None else self._access.context
+        tls: dict[str, Any] = {} if context is None else {"ssl": context, **_TLS_SECONDS}
         try:
             self._server = loop.run_until_complete(
                 asyncio.start_server(
-                    self._serve, host, port, limit=HEAD_BYTES, backlog=MAX_CONNECTIONS
+                    self._serve, host, port, limit=HEAD_BYTES, backlog=MAX_CONNECTIONS, **tls
                 )
             )
         except BaseException:
@@ -54,7 +64,7 @@ class MetricsServer:
             if self._num_connections > MAX_CONNECTIONS:
                 answer = _answer(503, b"too many connections\n")
             else:
-                answer = await self._answer_to(reader)
+                answer = await self._answer_to(reader, writer.get_extra_info("peercert"))
             # With a limit of 0, `drain` returns only when the buffer is empty.
             writer.transport.set_write_buffer_limits(0)
             async with asyncio.timeout(WRITE_SECONDS):
@@ -67,7 +77,7 @@ class MetricsServer:
             self._num_connections -= 1
             writer.close()
 
-    async def _answer_to(self, reader: asyncio.StreamReader) -> bytes:
+    async def _answer_to(self, reader: asyncio.StreamReader, peer: Any) -> bytes:
         try:
             async with asyncio.timeout(HEAD_SECONDS):
                 head = await reader.readuntil(_END_OF_HEAD)
@@ -84,16 +94,21 @@ class MetricsServer:
             return _answer(404, b"metrics are at /metrics\n")
         if method != "GET":
             return _answer(405, b"", ("Allow", "GET"))
-        return await _health(path.removeprefix(FOLDER)) if is_health else self._render(query, lines)
+        if is_health:
+            return await _health(path.removeprefix(FOLDER))
+        headers = {name.strip().lower(): value.strip() for name, _, value in map(_split, lines)}
+        if self._access is not None and not self._access.allows(
+            headers.get("authorization", ""), peer
+        ):
+            return _answer(401, b"a token or a certificate is missing\n", _BEARER)
+        return self._render(query, headers)
 
-    def _render(self, query: str, lines: list[str]) -> bytes:
+    def _render(self, query: str, asked: Mapping[str, str]) -> bytes:
         # The Accept header is not passed on: in OpenMetrics, prometheus-client writes the colons of
         # names as underscores, and vLLM's metric names contain colons.
         environ = {"REQUEST_METHOD": "GET", "PATH_INFO": PATH, "QUERY_STRING": query}
-        for line in lines:
-            name, _, value = line.partition(":")
-            if name.strip().lower() == "accept-encoding":
-                environ["HTTP_ACCEPT_ENCODING"] = value.strip()
+        if "accept-encoding" in asked:
+            environ["HTTP_ACCEPT_ENCODING"] = asked["accept-encoding"]
         headers: list[tuple[str, str]] = []
         try:
             body = b"".join(self._page(environ, lambda _, given: headers.extend(given)))
@@ -101,6 +116,10 @@ class MetricsServer:
             _logger.exception("the metrics cannot be shown")
             return _answer(500, b"")
         return _answer(200, body, *headers)
+
+
+def _split(line: str) -> tuple[str, str, str]:
+    return line.partition(":")
 
 
 async def _health(name: str) -> bytes:

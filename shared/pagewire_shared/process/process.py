@@ -18,6 +18,7 @@ from pagewire_shared.errors import PagewireError, StartupError
 from pagewire_shared.process.logs import configure_logging
 from pagewire_shared.process.loop_watch import watched_loop
 from pagewire_shared.process.metrics import package_version, serve_metrics
+from pagewire_shared.process.metrics_access import MetricsAccess
 from pagewire_shared.process.probe_answers import PROBE, ProbeAnswers
 from pagewire_shared.process.settings import load_config
 from pagewire_shared.process.standby import GO, StandbyGate
@@ -40,6 +41,10 @@ class _HasProcessConfig(Protocol):
     def metrics_port(self) -> int | None: ...
     @property
     def metrics_host(self) -> str: ...
+    @property
+    def metrics_tls(self) -> bool: ...
+    @property
+    def metrics_token_file(self) -> str: ...
     @property
     def tls_dir(self) -> str | None: ...
     @property
@@ -159,7 +164,7 @@ async def _with_signals(
     if config.metrics_port is not None:
         address = Address(_metrics_host(config), config.metrics_port)
         # In a thread without a running event loop, because it binds with its own loop.
-        await asyncio.to_thread(serve_metrics, address, role)
+        await asyncio.to_thread(serve_metrics, address, role, MetricsAccess(config))
     with watched_loop(lambda: context.status.is_serving, context.stop.is_set):
         await serve(config, context)
 

@@ -62,6 +62,14 @@ class ProcessConfig:
     metrics_host: str = setting(
         "", "Address of --metrics-port; that of the role itself if unset, else 127.0.0.1"
     )
+    metrics_tls: bool = setting(
+        False,
+        "Serve --metrics-port with the certificate of --tls-dir; /metrics is for an operator's"
+        " certificate, or a token",
+    )
+    metrics_token_file: str = setting(
+        "", "File of tokens, a line each, one of which /metrics of --metrics-port asks for"
+    )
     tls_dir: str | None = setting(
         None,
         "Folder with ca.crt, tls.crt and tls.key of this role: its links to other roles over TCP"

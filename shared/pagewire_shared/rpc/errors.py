@@ -133,9 +133,14 @@ def _decoded(request: Any, decode: Callable[[bytes], Any] | None) -> Any:
     try:
         return decode(request)
     except DecodeError as error:
-        raise InvalidRequestError(
-            f"the request is no message of this method: {error}", code="invalid_type"
-        ) from error
+        raise no_message(error) from error
+
+
+def no_message(error: DecodeError) -> InvalidRequestError:
+    """Return the error of a caller whose bytes are no message of the method."""
+    return InvalidRequestError(
+        f"the request is no message of this method: {error}", code="invalid_type"
+    )
 
 
 def _wrap_unary(inner: Any, decode: Callable[[bytes], Any] | None) -> Any:
@@ -144,6 +149,8 @@ def _wrap_unary(inner: Any, decode: Callable[[bytes], Any] | None) -> Any:
             return await inner(_decoded(request, decode), context)
         except PagewireError as error:
             await abort(context, error)
+        except DecodeError as error:  # of a later message of a stream
+            await abort(context, no_message(error))
         except Exception as error:  # noqa: BLE001 - raised again if it is a fault
             await _abort_short(context, error)
 
@@ -162,6 +169,8 @@ def _wrap_stream(inner: Any, decode: Callable[[bytes], Any] | None) -> Any:
                     yield response
         except PagewireError as error:
             await abort(context, error)
+        except DecodeError as error:  # of a later message of a stream
+            await abort(context, no_message(error))
         except Exception as error:  # noqa: BLE001 - raised again if it is a fault
             await _abort_short(context, error)
 

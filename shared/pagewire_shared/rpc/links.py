@@ -18,7 +18,9 @@ from pagewire_shared.errors import StartupError
 from pagewire_shared.rpc.address import Address, parse_address
 from pagewire_shared.rpc.options import Options
 from pagewire_shared.security.caller_check import CallerInterceptor
-from pagewire_shared.security.roles import LINK_HOST, LinkRole
+from pagewire_shared.security.expiry import show_end
+from pagewire_shared.security.instances import AllowedInstances
+from pagewire_shared.security.roles import LINK_HOST, LinkRole, instance_host
 from pagewire_shared.security.tls_files import Stamp, TlsPaths, WatchedTlsFiles
 
 if TYPE_CHECKING:
@@ -48,6 +50,13 @@ class LinkSecurity:
 
     def __init__(self, folder: Path) -> None:
         self._watched = WatchedTlsFiles(TlsPaths.in_folder(folder))
+        self.instances = AllowedInstances(folder)
+        show_end(self._watched)
+
+    def own_instance(self, role: LinkRole) -> str:
+        """Return the instance that the certificate is bound to, or empty."""
+        found = [one.partition("/") for one in self._watched.read().text.instances]
+        return next((instance for of_role, _, instance in found if of_role == role), "")
 
     @property
     def stamp(self) -> Stamp | None:
@@ -112,18 +121,27 @@ def stamp() -> Stamp | None:
     return None if _process.security is None else _process.security.stamp
 
 
+def own_instance(role: LinkRole) -> str:
+    """Return the instance that the certificate of this process is bound to; empty for none."""
+    return "" if _process.security is None else _process.security.own_instance(role)
+
+
 def open_channel(
-    address: Address | str, role: LinkRole | None, options: Options
+    address: Address | str, role: LinkRole | None, options: Options, *, instance: str = ""
 ) -> grpc.aio.Channel:
     """Return a channel to a server of another role.
 
     Args:
         role: The role that the server has to have; None for any.
+        instance: The instance of the role that its certificate has to be bound to; empty for any.
     """
     where = parse_address(address, setting="address") if isinstance(address, str) else address
     if _process.security is None or where.is_unix:
         return grpc.aio.insecure_channel(str(where), options=options)
-    host = LINK_HOST if role is None else role.host
+    if role is None:
+        host = LINK_HOST
+    else:
+        host = instance_host(role, instance) if instance else role.host
     return _process.security.channel(str(where), host, options)
 
 
@@ -147,7 +165,8 @@ def guard(address: Address, *, setting: str) -> ServerGuard:
     """
     security = _process.security
     if security is not None and not address.is_unix:
-        return ServerGuard((CallerInterceptor(),), security.server_credentials())
+        interceptor = CallerInterceptor(security.instances)
+        return ServerGuard((interceptor,), security.server_credentials())
     if address.is_local:
         return NO_GUARD
     if not _process.is_insecure:

@@ -14,6 +14,7 @@ from typing import Final, Self
 
 from pagewire_shared.errors import StartupError
 from pagewire_shared.security import audit
+from pagewire_shared.security.certificate import CertificateText, read_certificate
 
 _logger = logging.getLogger(__name__)
 
@@ -32,11 +33,13 @@ class TlsFiles:
         authority: Certificates of the authorities whose peers are believed; may be empty.
         certificate: The own one, and those between it and the authority.
         key: Its private key.
+        text: What the certificate says.
     """
 
     authority: bytes
     certificate: bytes
     key: bytes
+    text: CertificateText
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +76,12 @@ def read_files(paths: TlsPaths) -> TlsFiles:
         StartupError: A file is missing, is too large, or is not in PEM.
     """
     certificate, key, *authority = (_read(path, paths.setting) for path in paths.all)
-    found = TlsFiles(authority[0] if authority else b"", certificate, key)
     check = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         check.load_cert_chain(paths.certificate, paths.key, password=_no_password)
-        if paths.authority is not None:
-            check.load_verify_locations(cadata=found.authority.decode("ascii"))
+        if authority:
+            check.load_verify_locations(cadata=authority[0].decode("ascii"))
+        text = read_certificate(certificate)
     except (ssl.SSLError, ValueError, OSError, _EncryptedKeyError) as error:
         names = ", ".join(str(path) for path in paths.all)
         raise StartupError(
@@ -86,7 +89,7 @@ def read_files(paths: TlsPaths) -> TlsFiles:
             f" {error}",
             field=_field(paths.setting),
         ) from error
-    return found
+    return TlsFiles(authority[0] if authority else b"", certificate, key, text)
 
 
 class _EncryptedKeyError(Exception):

@@ -2,6 +2,7 @@
 lets in no other role, and takes up new certificates under load."""
 
 import asyncio
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,9 +13,16 @@ import pytest
 
 from pagewire.cli import admin
 from pagewire.cli.certs.authority import Authority
+from pagewire_protos.scheduler.v1 import (
+    admin_pb2,
+    admin_pb2_grpc,
+    worker_attach_pb2,
+    worker_attach_pb2_grpc,
+)
 from pagewire_shared.errors import ForbiddenError, UnavailableError
 from pagewire_shared.rpc import links
 from pagewire_shared.security.callers import CALLERS
+from pagewire_shared.security.instances import INSTANCES
 from pagewire_shared.security.roles import LinkRole
 from support.cells.kv_cells import Answer, ask_all
 from support.cells.role_cells import RoleCell, role_cell, worker_names
@@ -26,15 +34,46 @@ from support.traffic.streams import completion, eventually_clean, follow_all
 
 PROMPTS = [[3 + (7 * row + place) % 90 for place in range(70)] for row in range(8)]
 NUM_TOKENS = 24
+ROTATIONS = int(os.environ.get("TEST_ROTATIONS", "100"))
 SECONDS = 10.0
 SHORT_SECONDS = 0.3
 """For calls that go on once they are let in."""
 WORKERS = worker_names(num_prefill=1, num_decode=1)
+OWNERS = {
+    "scheduler": LinkRole.SCHEDULER,
+    "kvstore": LinkRole.KVSTORE,
+    **dict.fromkeys(WORKERS, LinkRole.WORKER),
+    "frontend-a": LinkRole.FRONTEND,
+    "operator": LinkRole.OPERATOR,
+}
+"""Folders of processes to their roles; each certificate is bound to the process."""
+ELSEWHERE = "elsewhere"
+"""An instance that no process of the cell has."""
+
+
+def instance_of(owner: str) -> str:
+    return owner.removeprefix("frontend-")
+
+
+def issue(certificates: Path, owner: str) -> None:
+    Authority.load(certificates).issue(
+        certificates / owner,
+        OWNERS[owner],
+        cell="default",
+        instance=instance_of(owner),
+        days=1.0,
+        is_bound=True,
+    )
 
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_certificates(tmp_path_factory.mktemp("certificates") / "cell")
+    root = make_certificates(tmp_path_factory.mktemp("certificates") / "cell", [])
+    lines = [f"{role}/{instance_of(owner)}" for owner, role in OWNERS.items()]
+    for owner in OWNERS:
+        issue(root, owner)
+        (root / owner / INSTANCES).write_text("\n".join(lines))
+    return root
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +93,10 @@ def cell(
     def find_place(name: str, role: str) -> Place:
         return Place(addresses.get(name, f"unix:{folder / name}.sock"))
 
-    roles = [LinkRole.SCHEDULER, LinkRole.KVSTORE, LinkRole.WORKER, LinkRole.FRONTEND]
-    flags = {role.value: ["--tls-dir", str(certificates / role)] for role in roles}
+    owners = {"frontend": "frontend-a"} | {
+        name: name for name in ("scheduler", "kvstore", *WORKERS)
+    }
+    flags = {name: ["--tls-dir", str(certificates / owner)] for name, owner in owners.items()}
     flags["frontend"] += ["--frontend-name", "a", "--peer-listen", addresses["peers"]]
     flags["scheduler"] += ["--handoff", "always", "--kv-load", "always"]
     with role_cell(checkpoint, WORKERS, find_place, flags=flags) as running:
@@ -105,14 +146,18 @@ def test_every_call_takes_its_roles_and_no_other(
     cell: RoleCell, certificates: Path, addresses: dict[str, str], tmp_path: Path
 ) -> None:
     """All methods of all links, each with no certificate, one of another authority, one that has
-    expired, and the stolen ones of each role."""
+    expired, and for each role that of the process, one of another instance, and one of none."""
     strangers = make_certificates(tmp_path / "strangers")
     folders: dict[str, Path | None] = {"none": None, "expired": tmp_path / "expired"}
-    Authority.load(certificates).issue(
-        tmp_path / "expired", LinkRole.WORKER, cell="default", instance="1", days=-0.001
-    )
+    authority = Authority.load(certificates)
+    names = {"cell": "default", "instance": ELSEWHERE}
+    authority.issue(tmp_path / "expired", LinkRole.WORKER, days=-0.001, **names)
     folders |= {"other authority": strangers / LinkRole.WORKER}
-    folders |= {role.value: certificates / role for role in LinkRole}
+    folders |= {role.value: certificates / owner for owner, role in OWNERS.items()}
+    for role in LinkRole:
+        for case, is_bound in ((f"{role} {ELSEWHERE}", True), (f"any {role}", False)):
+            folders[case] = tmp_path / case
+            authority.issue(tmp_path / case, role, days=1.0, is_bound=is_bound, **names)
 
     async def outcomes() -> dict[tuple[str, str], str]:
         found = {}
@@ -134,7 +179,7 @@ def test_every_call_takes_its_roles_and_no_other(
     for (method, case), code in found.items():
         if case in ("none", "expired", "other authority"):
             is_right = code == "UNAVAILABLE"
-        elif LinkRole(case) in CALLERS[method]:
+        elif case in set(LinkRole) and LinkRole(case) in CALLERS[method]:
             is_right = code not in ("PERMISSION_DENIED", "UNAVAILABLE")
         else:
             is_right = code == "PERMISSION_DENIED"
@@ -158,18 +203,49 @@ def test_an_operator_asks_the_scheduler(
         assert "hand-off always" in shown
         assert "decode" in shown
         with pytest.raises(ForbiddenError):
-            admin.run("admin", [*server, "--tls-dir", str(certificates / LinkRole.WORKER)])
+            admin.run("admin", [*server, "--tls-dir", str(certificates / "decode-0")])
     finally:
         links.use(SimpleNamespace(tls_dir=None, insecure=False))
     with pytest.raises(UnavailableError):
         admin.run("admin", server)
 
 
+def test_a_worker_is_who_its_certificate_says(
+    cell: RoleCell, certificates: Path, addresses: dict[str, str]
+) -> None:
+    """It may not attach with another one's id or endpoint: the id stands for that one's slots."""
+
+    async def attach(hello: worker_attach_pb2.WorkerHello) -> str:
+        channel = channel_with(addresses["scheduler"], certificates / "decode-0", certificates)
+        async with channel:
+            call = worker_attach_pb2_grpc.WorkerAttachServiceStub(channel).AttachWorker()
+            await call.write(worker_attach_pb2.AttachWorkerRequest(hello=hello))
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await asyncio.wait_for(call.read(), SECONDS)
+            return f"{caught.value.code().name}: {caught.value.details()}"
+
+    async def main() -> None:
+        folder = certificates / "operator"
+        async with channel_with(addresses["scheduler"], folder, certificates) as channel:
+            request = admin_pb2.TopologyRequest()
+            cells = (await admin_pb2_grpc.AdminServiceStub(channel).Topology(request)).cells
+        (other,) = (one for one in cells[0].workers if one.kv_endpoint.startswith("prefill-0@"))
+        named = await attach(worker_attach_pb2.WorkerHello(worker_id=bytes.fromhex(other.worker)))
+        assert named.startswith("PERMISSION_DENIED: worker (spiffe://default/worker/decode-0)")
+        assert named.endswith("is that of another instance")
+        endpoints = [other.kv_endpoint]
+        lent = await attach(worker_attach_pb2.WorkerHello(kv_endpoints=endpoints))
+        assert lent.endswith("its endpoint is that of worker/prefill-0")
+
+    asyncio.run(main())
+    assert [len(one.token_ids) for one in ask(cell)] == [NUM_TOKENS] * len(PROMPTS)
+
+
 @pytest.mark.long
 def test_new_certificates_under_load(cell: RoleCell, certificates: Path) -> None:
-    """100 rotations of all roles, 3 deaths of the scheduler and of a worker: no stream is lost."""
+    """Rotations of all roles, of which some meet deaths of the scheduler and of a worker: no
+    stream is lost. TEST_ROTATIONS says how many, 100 otherwise."""
     expected = ask(cell)
-    authority = Authority.load(certificates)
     scheduler, worker = cell.members["scheduler"], cell.members["decode-0"]
 
     async def load(stop: asyncio.Event) -> int:
@@ -181,15 +257,15 @@ def test_new_certificates_under_load(cell: RoleCell, certificates: Path) -> None
         return rounds
 
     def rotate() -> None:
-        for role in (LinkRole.SCHEDULER, LinkRole.KVSTORE, LinkRole.WORKER, LinkRole.FRONTEND):
-            authority.issue(certificates / role, role, cell="default", instance="1", days=1.0)
+        for owner in OWNERS:
+            issue(certificates, owner)
 
     async def main() -> int:
         stop = asyncio.Event()
         task = asyncio.create_task(load(stop))
-        for number in range(100):
+        for number in range(ROTATIONS):
             await asyncio.to_thread(rotate)
-            if number % 30 == 15:
+            if number % (ROTATIONS // 3) == ROTATIONS // 6:
                 for member in (scheduler, worker):
                     await asyncio.to_thread(member.kill)
                     member.start()

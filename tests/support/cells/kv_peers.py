@@ -12,12 +12,13 @@ import torch
 from pagewire_shared.kv.load import LoadOrder, WorkerSource
 from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.rpc.options import kv_server_options
-from pagewire_shared.rpc.server import start_server
+from pagewire_shared.rpc.server import RpcServer, start_server
 from pagewire_worker.link.adapter_service import AdapterContentService
 from pagewire_worker.link.service import SERVICE_NAMES, KvTransferService, register
 from pagewire_worker.runner.model_thread import ModelThread
 from pagewire_worker.transfer.block_source import BlockSource
 from pagewire_worker.transfer.kv_transfer import KvTransfer
+from pagewire_worker.transfer.layer_seals import seals_by
 from pagewire_worker.transfer.staging import Staging
 from support.cells.worker_driver import Driver, load, request
 
@@ -138,9 +139,25 @@ async def eventually(condition: Any, seconds: float = SECONDS) -> None:
             await asyncio.sleep(0.002)
 
 
+async def _listen(made: Peer, address: str) -> RpcServer:
+    return await start_server(
+        parse_address(address, setting="--listen"),
+        lambda grpc_server: register(made.service, AdapterContentService(), grpc_server),
+        SERVICE_NAMES,
+        setting="--listen",
+        options=kv_server_options(),
+    )
+
+
 @asynccontextmanager
 async def peer(
-    folder: Path, address: str, *, transport: str = "auto", staging: int = 1 << 22, **settings: Any
+    folder: Path,
+    address: str,
+    *,
+    transport: str = "auto",
+    staging: int = 1 << 22,
+    keys: Sequence[bytes] = (),
+    **settings: Any,
 ) -> AsyncIterator[Peer]:
     """Yield a worker that hands out blocks at `address`, and pulls them."""
     settings = {"block_size": BLOCK_SIZE, "kv_offload": "off", **settings}
@@ -152,12 +169,14 @@ async def peer(
     replica.sharer.connect(thread.nudge)
     thread.add_low_priority(replica.sharer.turn)
     info = replica.info
+    seals = seals_by(keys, info.layout)
     source = BlockSource(
         replica.sharer,
         made.staging,
         info.layout,
         worker_id=info.worker_id,
         num_blocks=info.num_blocks,
+        seals=seals,
     )
     made.source = source
     made.service.serve(source)
@@ -167,14 +186,9 @@ async def peer(
         info.layout,
         num_blocks=info.num_blocks,
         may_share_memory=is_shared,
+        seals=seals,
     )
-    server = await start_server(
-        parse_address(address, setting="--listen"),
-        lambda grpc_server: register(made.service, AdapterContentService(), grpc_server),
-        SERVICE_NAMES,
-        setting="--listen",
-        options=kv_server_options(),
-    )
+    server = await _listen(made, address)
     made.address = str(server.address)
     try:
         yield made

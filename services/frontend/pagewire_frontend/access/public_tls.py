@@ -8,6 +8,7 @@ from typing import Final, Protocol
 import grpc
 
 from pagewire_shared.rpc.links import NO_GUARD, ServerGuard, following_credentials
+from pagewire_shared.security.expiry import show_end
 from pagewire_shared.security.tls_files import TlsPaths, WatchedTlsFiles
 
 _logger = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ class PublicTls:
                 setting="--ssl-certfile",
             )
         )
+        show_end(self._watched)
         self._reqs = ssl.VerifyMode(settings.ssl_cert_reqs)
         self._context, self._stamp = self._make(), self._watched.stamp
 

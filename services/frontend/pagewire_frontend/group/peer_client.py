@@ -179,7 +179,11 @@ class Peer:
     def _dial(self) -> None:
         self._stamp = links.stamp()
         options = control_channel_options()
-        self._channel = links.open_channel(self._address, LinkRole.FRONTEND, options)
+        # Of a group whose certificates are bound, each proves its own name.
+        instance = self.name if links.own_instance(LinkRole.FRONTEND) else ""
+        self._channel = links.open_channel(
+            self._address, LinkRole.FRONTEND, options, instance=instance
+        )
         self._service = peer_pb2_grpc.PeerServiceStub(self._channel)
 
     def _stub(self) -> Any:

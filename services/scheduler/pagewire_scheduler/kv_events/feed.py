@@ -24,6 +24,7 @@ from pagewire_scheduler.kv_events.store_feed import StoreFeed, store_instance
 from pagewire_scheduler.kv_events.wire_events import CacheInstance
 from pagewire_scheduler.metrics.kv_events import KvEventMeter
 from pagewire_shared.identity.ids import BlockName, short
+from pagewire_shared.security.claims import split_instance
 
 MAX_BATCH_CHANGES: Final = 256
 MAX_LOST_WORKERS: Final = 16
@@ -190,5 +191,5 @@ class KvEventFeed:
 
 def worker_name(info: WorkerInfo) -> str:
     """Return the name of a worker to the outside: its address, or its id where it has none."""
-    is_address = info.kv_endpoint and "/" not in info.kv_endpoint
-    return info.kv_endpoint if is_address else short(info.worker_id)
+    _, address = split_instance(info.kv_endpoint)
+    return address if address and "/" not in address else short(info.worker_id)

@@ -7,8 +7,10 @@ from typing import Final, Protocol, TypeVar
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from pagewire_shared.errors import PagewireError, UnavailableError
+from pagewire_shared.rpc.errors import no_message
 
 STALL_SECONDS: Final = 10.0
 """A peer that reads nothing for so long, although messages wait, is cut off."""
@@ -83,9 +85,9 @@ async def _read(
     try:
         async for request in requests:
             receive(request)
-    except PagewireError as broken:
-        _logger.warning("a peer broke the contract: %s", broken)
-        error = broken
+    except (PagewireError, DecodeError) as broken:
+        error = no_message(broken) if isinstance(broken, DecodeError) else broken
+        _logger.warning("a peer broke the contract: %s", error)
     except (grpc.RpcError, grpc.aio.BaseError) as lost:
         _logger.debug("a stream was lost: %r", lost)
     finally:

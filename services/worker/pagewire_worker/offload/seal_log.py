@@ -26,8 +26,8 @@ class SealLog:
             return
         self._says_at = now + _EVERY_SECONDS
         _logger.error(
-            "%d blocks came without a seal by the key of this cell, the last one %s from %s (%s): a"
-            " store was written to by something else, or another --kv-key-file was in use",
+            "%d blocks came without a seal by the key of this cell, the last one %s from %s (%s):"
+            " something else wrote them, or another --kv-key-file was in use",
             self._num,
             name,
             address,

@@ -18,6 +18,7 @@ from pagewire_worker.runner.model_thread import ModelThread
 from pagewire_worker.serving.ports import WorkerPorts
 from pagewire_worker.transfer.block_source import BlockSource
 from pagewire_worker.transfer.kv_transfer import KvTransfer
+from pagewire_worker.transfer.layer_seals import seals_of
 from pagewire_worker.transfer.staging import Staging
 
 LAST_PULLS_SECONDS = 5.0
@@ -60,7 +61,7 @@ class AwakeWorker:
             attached=ports.attached,
             grammars=replica.grammars,
             offload=self._offload,
-            transfer=_make_transfer(replica, thread, self._ends),
+            transfer=_make_transfer(config, replica, thread, self._ends),
             adapters=replica.adapters,
             sleep=sleep,
         )
@@ -112,12 +113,13 @@ def _share_blocks(
         replica.info.layout,
         worker_id=replica.info.worker_id,
         num_blocks=replica.info.num_blocks,
+        seals=seals_of(config.kv_key_file, replica.info.layout),
     )
     ports.transfer.serve(source)
 
 
 def _make_transfer(
-    replica: Replica, thread: ModelThread, ends: contextlib.AsyncExitStack
+    config: WorkerConfig, replica: Replica, thread: ModelThread, ends: contextlib.AsyncExitStack
 ) -> KvTransfer | None:
     transports = replica.info.pull_transports
     if not transports:
@@ -128,6 +130,7 @@ def _make_transfer(
         replica.info.layout,
         num_blocks=replica.info.num_blocks,
         may_share_memory=KvTransport.SHARED_MEMORY in transports,
+        seals=seals_of(config.kv_key_file, replica.info.layout),
     )
     ends.push_async_callback(transfer.close)
     return transfer

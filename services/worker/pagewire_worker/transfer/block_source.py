@@ -17,6 +17,7 @@ from pagewire_shared.errors import (
 from pagewire_worker.offload.connector import BlockLayout
 from pagewire_worker.transfer import metrics
 from pagewire_worker.transfer.block_sharer import BlockSharer
+from pagewire_worker.transfer.layer_seals import LayerSeals
 from pagewire_worker.transfer.outgoing_pull import OutgoingPull
 from pagewire_worker.transfer.pull_convert import (
     PullRequest,
@@ -40,6 +41,7 @@ class BlockSource:
 
     Args:
         layout, worker_id, num_blocks: Facts about this worker that a receiver must know.
+        seals: Seal what is sent, where this worker has a key.
     """
 
     def __init__(
@@ -50,12 +52,14 @@ class BlockSource:
         *,
         worker_id: bytes,
         num_blocks: int,
+        seals: LayerSeals | None = None,
     ) -> None:
         self._sharer = sharer
         self._staging = staging
         self._layout = layout
         self._worker_id = worker_id
         self._num_blocks = num_blocks
+        self._seals = seals
         self._reasons: set[str] = set()
         self._num_open = 0
         self._is_idle = asyncio.Event()
@@ -128,6 +132,7 @@ class BlockSource:
             news=news,
             in_shared_memory=shared is not None,
             seconds=request.seconds,
+            seals=self._seals,
         )
         self._sharer.add(pull)
         return stream

@@ -20,9 +20,11 @@ from pagewire_shared.process.cancellation import is_cancelled
 from pagewire_shared.rpc.errors import from_rpc_error
 from pagewire_shared.rpc.links import open_channel
 from pagewire_shared.rpc.options import kv_channel_options
+from pagewire_shared.security.claims import split_instance
 from pagewire_shared.security.roles import LinkRole
 from pagewire_worker.offload.shared_arena import SharedArena, open_arena
 from pagewire_worker.transfer.incoming_layers import ArrivedLayers, IncomingLayers
+from pagewire_worker.transfer.layer_seals import LayerSeals
 from pagewire_worker.transfer.pull_client import PullClient
 from pagewire_worker.transfer.pull_convert import open_to_message, staging_from_message
 
@@ -39,7 +41,10 @@ class HolderLink:
     """One worker at one address.
 
     Args:
+        address: Of its server, with `INSTANCE@` in front where its certificate has to be bound to
+            an instance.
         may_share_memory: Whether this worker may map its memory.
+        seals: See PullClient.
     """
 
     def __init__(
@@ -49,11 +54,13 @@ class HolderLink:
         layout: layout_pb2.KvLayout,
         *,
         may_share_memory: bool,
+        seals: LayerSeals | None = None,
     ) -> None:
-        self._address = address
+        self._instance, self._address = split_instance(address)
         self._worker_id = worker_id
         self._layout = layout
         self._may_share_memory = may_share_memory
+        self._seals = seals
         self._channel: grpc.aio.Channel | None = None
         self._arena: SharedArena | None = None
         self._arena_facts: ArenaFacts | None = None
@@ -157,7 +164,7 @@ class HolderLink:
         method = channel.stream_stream(
             _METHOD, request_serializer=encode, response_deserializer=decode_response
         )
-        client = PullClient(method(timeout=seconds), names, incoming)
+        client = PullClient(method(timeout=seconds), names, incoming, self._seals)
         request = open_to_message(
             list(names),
             layout=self._layout,
@@ -183,7 +190,9 @@ class HolderLink:
         if self._channel is None:
             # With its own pool: a new channel must not wait out the backoff of an old one.
             options = [*kv_channel_options(), ("grpc.use_local_subchannel_pool", 1)]
-            self._channel = open_channel(self._address, LinkRole.WORKER, options)
+            self._channel = open_channel(
+                self._address, LinkRole.WORKER, options, instance=self._instance
+            )
         return self._channel
 
     async def _failed(self, channel: grpc.aio.Channel, error: PagewireError) -> PagewireError:
@@ -197,12 +206,19 @@ class HolderLinks:
     """Links by address and worker; the least recently used idle ones are closed.
 
     Args:
-        layout, may_share_memory: See HolderLink.
+        layout, may_share_memory, seals: See HolderLink.
     """
 
-    def __init__(self, layout: layout_pb2.KvLayout, *, may_share_memory: bool) -> None:
+    def __init__(
+        self,
+        layout: layout_pb2.KvLayout,
+        *,
+        may_share_memory: bool,
+        seals: LayerSeals | None = None,
+    ) -> None:
         self._layout = layout
         self._may_share_memory = may_share_memory
+        self._seals = seals
         self._links: OrderedDict[tuple[str, bytes], HolderLink] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -211,7 +227,11 @@ class HolderLinks:
         key = (address, worker_id)
         if key not in self._links:
             self._links[key] = HolderLink(
-                address, worker_id, self._layout, may_share_memory=self._may_share_memory
+                address,
+                worker_id,
+                self._layout,
+                may_share_memory=self._may_share_memory,
+                seals=self._seals,
             )
         self._links.move_to_end(key)
         self._close_idle()

@@ -14,6 +14,7 @@ from pagewire_worker.runner.model_thread import ModelThread
 from pagewire_worker.transfer import metrics
 from pagewire_worker.transfer.block_digests import digests_of
 from pagewire_worker.transfer.holder_link import HolderLinks
+from pagewire_worker.transfer.layer_seals import LayerSeals
 from pagewire_worker.transfer.peer_load import PeerLoad
 
 MAX_LOADS: Final = 16
@@ -26,6 +27,7 @@ class KvTransfer:
     Args:
         model_runner: Writes blocks, in `thread` only.
         may_share_memory: Whether blocks may come through memory of the same host.
+        seals: Only layers with a seal by its keys are taken; None for all.
 
     Attributes:
         loads: Loads under way.
@@ -39,12 +41,15 @@ class KvTransfer:
         *,
         num_blocks: int,
         may_share_memory: bool,
+        seals: LayerSeals | None = None,
     ) -> None:
         self.loads: OpenLoads[PeerLoad] = OpenLoads(num_blocks, MAX_LOADS)
         self._model_runner = model_runner
         self._thread = thread
         self._layout = layout
-        self._links = HolderLinks(layout_to_message(layout), may_share_memory=may_share_memory)
+        self._links = HolderLinks(
+            layout_to_message(layout), may_share_memory=may_share_memory, seals=seals
+        )
         self._one_query = asyncio.Lock()
 
     def begin_load(self, order: LoadOrder) -> "asyncio.Future[LoadAnswer]":

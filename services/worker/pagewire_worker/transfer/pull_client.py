@@ -9,10 +9,13 @@ import numpy as np
 
 from pagewire_protos.worker.v1 import kv_transfer_pb2 as wire
 from pagewire_shared.errors import DeadlineError, UnavailableError, WireError
+from pagewire_shared.identity.ids import short
 from pagewire_shared.kv.arrays import unpack_names
 from pagewire_shared.kv.layers_convert import MAX_DATA_BYTES, KvLayersPiece, layers_checksum
+from pagewire_worker.offload.metrics import DAMAGED_BLOCKS
 from pagewire_worker.offload.shared_arena import SharedArena
 from pagewire_worker.transfer.incoming_layers import ArrivedLayers, IncomingLayers, names_of
+from pagewire_worker.transfer.layer_seals import LayerSeals
 
 WINDOW_MESSAGES: Final = 8
 """Messages that are under way or wait to be written, of at most 1 MiB each, or of one layer."""
@@ -25,15 +28,25 @@ Call = Any
 class PullClient:
     """Reads the layers of one stream.
 
+    Args:
+        seals: Layers without a seal by its keys are not taken.
+
     Attributes:
-        is_damaged: Whether the stream ended because of a wrong checksum.
+        is_damaged: Whether the stream ended because of a wrong checksum or seal.
     """
 
-    def __init__(self, call: Call, names: Sequence[bytes], incoming: IncomingLayers) -> None:
+    def __init__(
+        self,
+        call: Call,
+        names: Sequence[bytes],
+        incoming: IncomingLayers,
+        seals: LayerSeals | None = None,
+    ) -> None:
         self.is_damaged = False
         self._call = call
         self._names = names
         self._incoming = incoming
+        self._seals = seals
         self._num_ungranted = 0
         self._has_ungranted = asyncio.Event()
 
@@ -127,7 +140,20 @@ class PullClient:
         if layers_checksum(names, message.range, [payload.data]) != message.checksum:
             self.is_damaged = True
             raise WireError("layers: their checksum is another", field="layers.checksum")
+        await self._check_seal(message, names, payload.data)
         return payload
+
+    async def _check_seal(
+        self, message: KvLayersPiece, names: Sequence[bytes], payload: memoryview
+    ) -> None:
+        """Raise WireError if there is a key and the layers have no seal by it."""
+        seals = self._seals
+        if seals is None or await seals.is_right(names, message.range, [payload], message.seal):
+            return
+        self.is_damaged = True
+        DAMAGED_BLOCKS.labels("seal").inc(message.range.num_blocks)
+        seals.log.refused(short(names[0]), "another worker", "hand-off")
+        raise WireError("layers: they have no seal by the key of this cell", field="layers.seal")
 
     def _check_missing(self, message: wire.PullResponse) -> None:
         if message.WhichOneof("message") != "missing":

@@ -19,6 +19,7 @@ from pagewire_shared.kv.layers_convert import (
 )
 from pagewire_shared.kv.transport import KvTransport
 from pagewire_worker.transfer import metrics
+from pagewire_worker.transfer.layer_seals import LayerSeals
 from pagewire_worker.transfer.outgoing_pull import OutgoingPull, StagedLayers, follows
 from pagewire_worker.transfer.pull_convert import missing_to_message
 from pagewire_worker.transfer.staging import Staging
@@ -42,6 +43,7 @@ class PullStream:
         news: Set when the pull has new pieces or is complete.
         in_shared_memory: Whether the receiver reads `staging` itself.
         seconds: How long the receiver waits.
+        seals: Seal what is sent, where this worker has a key.
 
     Attributes:
         outcome: Outcome so far, for metrics: a receiver that has everything leaves at once.
@@ -58,6 +60,7 @@ class PullStream:
         news: asyncio.Event,
         in_shared_memory: bool,
         seconds: float,
+        seals: LayerSeals | None = None,
     ) -> None:
         self.outcome = "gone"
         self._pull = pull
@@ -67,6 +70,7 @@ class PullStream:
         self._write = write
         self._news = news
         self._seconds = seconds
+        self._seals = seals
         self._in_shared_memory = in_shared_memory
         transport = KvTransport.SHARED_MEMORY if in_shared_memory else KvTransport.GRPC
         self._num_bytes = metrics.PULLED_BYTES.labels(transport.value)
@@ -184,10 +188,11 @@ class PullStream:
             checksum = await asyncio.to_thread(layers_checksum, names, covered, parts)
         else:
             checksum = layers_checksum(names, covered, parts)
+        seal = b"" if self._seals is None else await self._seals.make(names, covered, parts)
         if self._in_shared_memory:
-            message = KvLayersPiece(covered, checksum, offset=group[0].offset)
+            message = KvLayersPiece(covered, checksum, offset=group[0].offset, seal=seal)
         else:
-            message = KvLayersPiece(covered, checksum, parts)
+            message = KvLayersPiece(covered, checksum, parts, seal=seal)
         if covered.first_layer + covered.num_layers == self._pull.num_layers:
             self.outcome = "complete" if end == len(self._pull.names) else "gone"
         await self._write(message)

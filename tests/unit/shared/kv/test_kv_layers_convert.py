@@ -97,6 +97,15 @@ def test_other_messages_are_left_to_the_parser():
     assert decode_response(b"") == wire.PullResponse()
 
 
+@pytest.mark.parametrize("place", [{"parts": [b"abc"]}, {"offset": 5}, {}])
+def test_a_seal_comes_along(place):
+    piece = KvLayersPiece(LayerRange(1, 2, 3, 4), 7, seal=b"s" * 16, **place)
+    data = encode_response(piece)
+    assert wire.PullResponse.FromString(data).layers.seal == piece.seal
+    for encoded in (data, wire.PullResponse.FromString(data).SerializeToString()):
+        assert decode_response(encoded).seal == piece.seal
+
+
 @pytest.mark.parametrize("length", range(1, 45))
 def test_truncated_layers_are_refused(length):
     data = encode_response(KvLayersPiece(LayerRange(1, 2, 3, 400), 5000, [b"x" * 30]))

@@ -3,32 +3,15 @@
 import pytest
 from google.protobuf.descriptor import ServiceDescriptor
 
-from pagewire_protos.frontend.v1 import (
-    adapters_pb2,
-    batch_pb2,
-    explain_pb2,
-    inference_pb2,
-    peer_pb2,
-)
-from pagewire_protos.kvstore.v1 import adapter_store_pb2, kv_store_pb2
-from pagewire_protos.scheduler.v1 import (
-    admin_pb2,
-    frontend_attach_pb2,
-    standby_pb2,
-    worker_attach_pb2,
-)
-from pagewire_protos.worker.v1 import adapter_content_pb2, kv_transfer_pb2
+from pagewire_protos.frontend.v1 import adapters_pb2, batch_pb2, explain_pb2, inference_pb2
 from pagewire_shared.security.callers import CALLERS, may_call
 from pagewire_shared.security.roles import LinkRole, identity_of, instance_uri
+from support.security.services import INTERNAL
 from support.source_tree import ROOT
 
 PUBLIC = (inference_pb2, batch_pb2, explain_pb2, adapters_pb2)
 """Files whose services have API keys."""
 
-INTERNAL = (
-    *(peer_pb2, adapter_store_pb2, kv_store_pb2, frontend_attach_pb2, worker_attach_pb2),
-    *(adapter_content_pb2, kv_transfer_pb2, admin_pb2, standby_pb2),
-)
 BY_LIBRARIES = ("grpc.health.", "grpc.reflection.")
 
 

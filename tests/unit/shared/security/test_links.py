@@ -119,6 +119,25 @@ async def test_a_server_of_another_role_is_not_believed(certificates: Path) -> N
     assert found == [ok, ok, away]
 
 
+async def test_a_server_of_another_instance_is_not_believed(tmp_path: Path) -> None:
+    authority = Authority.create(tmp_path, "c", 10.0)
+    names = {"cell": "c", "instance": "w-1", "days": 1.0}
+    authority.issue(tmp_path / "w", LinkRole.WORKER, is_bound=True, **names)
+    with links_of(tmp_path / "w"):
+        assert links.own_instance(LinkRole.WORKER) == "w-1"
+        assert links.own_instance(LinkRole.FRONTEND) == ""
+        server = await start_server(HERE, lambda _: None, [], setting="--listen")
+        options = control_channel_options()
+        found = [
+            await outcome(
+                links.open_channel(server.address, LinkRole.WORKER, options, instance=instance)
+            )
+            for instance in ("", "W-1", "w-2")
+        ]
+        await server.stop(0)
+    assert found == [grpc.StatusCode.OK, grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE]
+
+
 async def test_unix_sockets_have_no_tls(certificates: Path, tmp_path: Path) -> None:
     address = Address(path=str(tmp_path / "socket"))
     with links_of(certificates / LinkRole.WORKER):
@@ -220,6 +239,8 @@ def test_commands(tmp_path: Path) -> None:
     assert (status, said.count("renewed")) == (0, 6)
     facts = facts_of(root / "worker-w-2")
     assert (facts.role, facts.name) == ("worker", "spiffe://default/worker/w-2")
+    assert facts.instance == "w-2"  # still, after it was renewed
+    assert "worker w-2 alone" in certs("show", str(root))[1]
     assert 59 < facts.days_left(datetime.datetime.now(datetime.UTC)) < 61
     assert "invalid choice" in certs("issue", str(root), "king")[1]
     assert "has no authority" in certs("issue", str(tmp_path), "worker")[1]

@@ -75,13 +75,14 @@ class PullMissing(_message.Message):
     def __init__(self, names: _Optional[bytes] = ...) -> None: ...
 
 class KvLayers(_message.Message):
-    __slots__ = ("first_block", "num_blocks", "first_layer", "num_layers", "checksum", "offset", "data")
+    __slots__ = ("first_block", "num_blocks", "first_layer", "num_layers", "checksum", "offset", "seal", "data")
     FIRST_BLOCK_FIELD_NUMBER: _ClassVar[int]
     NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     FIRST_LAYER_FIELD_NUMBER: _ClassVar[int]
     NUM_LAYERS_FIELD_NUMBER: _ClassVar[int]
     CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SEAL_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     first_block: int
     num_blocks: int
@@ -89,5 +90,6 @@ class KvLayers(_message.Message):
     num_layers: int
     checksum: int
     offset: int
+    seal: bytes
     data: bytes
-    def __init__(self, first_block: _Optional[int] = ..., num_blocks: _Optional[int] = ..., first_layer: _Optional[int] = ..., num_layers: _Optional[int] = ..., checksum: _Optional[int] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, first_block: _Optional[int] = ..., num_blocks: _Optional[int] = ..., first_layer: _Optional[int] = ..., num_layers: _Optional[int] = ..., checksum: _Optional[int] = ..., offset: _Optional[int] = ..., seal: _Optional[bytes] = ..., data: _Optional[bytes] = ...) -> None: ...
