@@ -18,6 +18,7 @@ from pagewire_kvstore.store import watch as tier_watch
 from pagewire_shared.process.loop_watch import held_histogram
 from pagewire_shared.process.metrics import show_build
 from pagewire_shared.rpc.links import open_ports
+from pagewire_shared.security.expiry import certificate_ends
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 ROLES = (
@@ -47,6 +48,7 @@ def measured() -> set[str]:
     show_build("test")
     held_histogram()
     open_ports()
+    certificate_ends()
     families = [(family.name, family.type) for family in REGISTRY.collect()]
     families += [(renaming.name, kind_of(renaming.source)) for renaming in NAMES]
     families += [(name, "gauge") for name in (CACHE_CONFIG, PROCESSES, MISSING)]

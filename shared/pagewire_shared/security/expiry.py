@@ -16,12 +16,13 @@ def show_end(watched: WatchedTlsFiles) -> None:
     Commands do without prometheus-client, which comes with roles.
     """
     with contextlib.suppress(ImportError):
-        shown = _ends().labels(watched.paths.setting)
+        shown = certificate_ends().labels(watched.paths.setting)
         shown.set_function(lambda: watched.read().text.ends)
 
 
 @cache
-def _ends() -> "Gauge":
+def certificate_ends() -> "Gauge":
+    """Return the gauge, which is made with the first certificate."""
     from prometheus_client import Gauge
 
     return Gauge(
