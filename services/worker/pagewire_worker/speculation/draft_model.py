@@ -74,7 +74,9 @@ class DraftModel:
         self._table = table
         self._sampler = sampler
         self._clock = clock
-        self._work = DraftWork("draft model", blocks, draft_seconds, clock)
+        self._work = DraftWork(
+            "draft model", blocks, forget=blocks.clear, seconds=draft_seconds, clock=clock
+        )
         self._token_seconds = 0.0
 
     @property
@@ -126,7 +128,7 @@ class DraftModel:
         """
         counts = [LATER] * len(asked)
         self._work.run(lambda: self._prepare(asked, most, self._chunk(seconds), counts))
-        return [0] * len(asked) if self._work.is_broken else counts
+        return [0] * len(asked) if self._work.rests else counts
 
     def propose(self, asked: Sequence[DraftRequest], counts: Sequence[int]) -> list[Drafts]:
         """Return drafts for the places behind the tokens of `asked` [n], at most `counts` [n]."""

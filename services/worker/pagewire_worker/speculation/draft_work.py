@@ -14,6 +14,8 @@ from pagewire_worker.speculation.proposer import Drafts
 
 WEIGHT: Final = 0.1
 """Of a new measurement in a mean."""
+FIRST_REST_SECONDS: Final = 10.0
+LONGEST_REST_SECONDS: Final = 3600.0
 
 _logger = logging.getLogger(__name__)
 
@@ -22,39 +24,55 @@ Chosen = tuple[int, ...]
 
 
 class DraftWork:
-    """Runs the work.
+    """Runs the work. Where some fails, such as for memory, there are no drafts for a while, which
+    is twice as long each time.
 
     Args:
         name: What drafts, for the log.
         blocks: Where its tokens and blocks are.
+        forget: Forgets all sequences; called where work fails, which may leave anything behind.
         seconds: Time of one more draft for all sequences, as it was measured.
         clock: Seconds, as time.perf_counter.
 
     Attributes:
-        is_broken: Whether work has failed: there are no drafts from then on.
         seconds: Mean time of one more draft for all sequences.
     """
 
     def __init__(
-        self, name: str, blocks: DraftBlocks, seconds: float, clock: Callable[[], float]
+        self,
+        name: str,
+        blocks: DraftBlocks,
+        *,
+        forget: Callable[[], None],
+        seconds: float,
+        clock: Callable[[], float],
     ) -> None:
-        self.is_broken = False
         self.seconds = seconds
         self._name = name
         self._blocks = blocks
+        self._forget = forget
         self._clock = clock
+        self._rest_seconds = FIRST_REST_SECONDS
+        self._rests_until: float | None = None
+
+    @property
+    def rests(self) -> bool:
+        """Whether work has failed lately."""
+        return self._rests_until is not None and self._clock() < self._rests_until
 
     def run(self, work: Callable[[], None]) -> None:
-        """Do `work`, unless some has failed before. The target does not need drafts."""
-        if self.is_broken:
+        """Do `work`, unless it rests. The target does not need drafts."""
+        if self.rests:
             return
         try:
             with torch.inference_mode():
                 work()
         except Exception:
-            self.is_broken = True
-            self._blocks.clear()
-            _logger.exception("the %s failed; there are no drafts from now on", self._name)
+            seconds = self._rest_seconds
+            self._rests_until = self._clock() + seconds
+            self._rest_seconds = min(2 * seconds, LONGEST_REST_SECONDS)
+            self._forget()
+            _logger.exception("the %s failed; there are no drafts for %.0f s", self._name, seconds)
 
     def draft(
         self,

@@ -85,7 +85,9 @@ class HeadDrafts:
         self._firsts = np.zeros(num_slots, dtype=np.int64)
         self._last = head.embedding.new_zeros((num_slots, head.hidden_size))
         measured = self._measured()
-        self._work = DraftWork("draft head", blocks, measured, clock)
+        self._work = DraftWork(
+            "draft head", blocks, forget=self.clear, seconds=measured, clock=clock
+        )
         self._follow_seconds = measured
 
     @property
@@ -134,7 +136,7 @@ class HeadDrafts:
 
     def prepare(self, asked: Sequence[DraftRequest], most: int, seconds: float) -> list[int]:
         """Return how many drafts each of `asked` [n] may have, [n]: LATER until states are read."""
-        if self._work.is_broken:
+        if self._work.rests:
             return [0] * len(asked)
         return [
             max(0, min(most, self._blocks.longest - len(one.tokens)))

@@ -85,18 +85,26 @@ def test_choices_of_one_request_share_the_blocks_of_its_prompt(driver):
     table.clear()
 
 
-def test_a_model_that_fails_ends_drafts_and_no_step(driver, caplog):
+def test_a_model_that_fails_ends_drafts_for_a_while_and_no_step(driver, caplog, monkeypatch):
     expected = run(driver, [LONG[:20]])
+    model, counts = model_of(driver), driver.model_runner._speculator.counts
 
     def fail(batch):
-        raise ValueError("out of order")
+        raise MemoryError
 
-    model_of(driver)._backend.forward = fail
+    with monkeypatch.context() as broken:
+        broken.setattr(model._backend, "forward", fail)
+        assert run(driver, [LONG[:20]]) == expected
+        assert caplog.text.count("there are no drafts for 10 s") == 1
+        num_verified = counts.num_verified
+        model._work._rests_until = 0.0
+        assert run(driver, [LONG[:20]]) == expected
+        assert caplog.text.count("there are no drafts for 20 s") == 1
     assert run(driver, [LONG[:20]]) == expected
-    assert caplog.text.count("there are no drafts from now on") == 1
-    num_verified = driver.model_runner._speculator.counts.num_verified
+    assert counts.num_verified == num_verified, "it rests"
+    model._work._rests_until = 0.0
     assert run(driver, [LONG[:20]]) == expected
-    assert driver.model_runner._speculator.counts.num_verified == num_verified
+    assert counts.num_verified > num_verified
 
 
 def test_sequences_beyond_the_context_of_the_draft_go_on_without(checkpoint, tmp_path):

@@ -151,7 +151,9 @@ def test_a_head_that_knows_nothing_changes_no_token(target, tmp_path):
     assert counts_of(driver).num_verified > 5
 
 
-def test_a_head_that_fails_ends_drafts_and_no_step(target, tmp_path, caplog, monkeypatch):
+def test_a_head_that_fails_ends_drafts_for_a_while_and_no_step(
+    target, tmp_path, caplog, monkeypatch
+):
     driver = driver_of(
         target, "eagle3", write_head(tmp_path, head_config("eagle3"), random_head("eagle3"))
     )
@@ -160,9 +162,16 @@ def test_a_head_that_fails_ends_drafts_and_no_step(target, tmp_path, caplog, mon
     def fail(*arguments):
         raise ValueError("out of order")
 
-    monkeypatch.setattr(DraftHead, "forward", fail)
+    with monkeypatch.context() as broken:
+        broken.setattr(DraftHead, "forward", fail)
+        assert run(driver, [PROMPT]) == expected
+    assert caplog.text.count("there are no drafts for 10 s") == 1
+    num_verified = counts_of(driver).num_verified
     assert run(driver, [PROMPT]) == expected
-    assert caplog.text.count("there are no drafts from now on") == 1
+    assert counts_of(driver).num_verified == num_verified, "it rests"
+    driver.model_runner._speculator._proposer.other._work._rests_until = 0.0
+    assert run(driver, [PROMPT]) == expected
+    assert counts_of(driver).num_verified > num_verified
 
 
 @pytest.mark.parametrize(
