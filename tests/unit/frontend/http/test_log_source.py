@@ -1,5 +1,7 @@
 """The log of a kept stream, read by one connection as it is written."""
 
+from collections.abc import Callable
+
 import pytest
 
 from pagewire_frontend.http.kept_streams.log_source import LogSource
@@ -106,7 +108,7 @@ async def test_texts_are_pushed_to_those_who_have_all_before_them() -> None:
     assert [frame async for ready in log.follow(3) for frame in ready] == joined[3:]
     assert log.since(0) == joined
     assert (first.source.is_over, late.source.is_over) == (True, True)
-    assert counted == [], "fewer than are counted together"
+    assert len(counted) == 1, "short ones are counted together"
 
 
 async def test_texts_are_counted_beforehand_and_refused_without_room() -> None:
@@ -119,6 +121,16 @@ async def test_texts_are_counted_beforehand_and_refused_without_room() -> None:
     with pytest.raises(OverflowError):
         add("a")
     assert len(log) == 0
+
+
+@pytest.mark.parametrize("line", [LINE, str.encode], ids=["texts", "events"])
+async def test_long_texts_are_counted_with_their_length(line: Callable[[str], bytes]) -> None:
+    counted: list[int] = []
+    add = FrameLog().text_adder(line, b"%d:", counted.append)
+    for length in (1, 100_000, 2, 70_000):
+        add("\N{SNOWMAN}" * length)
+    assert sum(counted) >= 3 * 170_003
+    assert len(counted) == 3
 
 
 async def test_a_live_reader_that_leaves_gets_nothing_more() -> None:

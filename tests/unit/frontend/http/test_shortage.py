@@ -9,6 +9,7 @@ import pytest
 from fastapi import FastAPI
 
 from pagewire_frontend.http.body.json_reader import JsonReader
+from pagewire_frontend.http.kept_streams import local_streams
 from pagewire_frontend.http.kept_streams.ids import StreamNotFoundError
 from pagewire_frontend.http.kept_streams.local_streams import JournalLimits, LocalStreams
 from pagewire_frontend.http.server.errors import install_handlers
@@ -158,4 +159,26 @@ async def test_a_kept_stream_is_left_to_others(tenant: str | None) -> None:
     await asyncio.sleep(0.4)
     with pytest.raises(StreamNotFoundError):
         await streams.read(kept.stream_id, tenant, 1)
+    streams.close()
+
+
+async def test_few_streams_are_remembered_as_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_streams, "MAX_GIVEN_UP", 2)
+    streams = LocalStreams("0" * 8, JournalLimits(retention_seconds=60.0, max_bytes=2**20))
+
+    async def events() -> AsyncIterator[bytes]:
+        yield b"data: 1\n\n"
+        raise NO_FILE
+
+    names = []
+    for _ in range(3):
+        kept = streams.keep(events(), lambda: None, "own")
+        names.append(kept.stream_id)
+        async for _ready in streams.reading(kept, 0).frames:
+            pass
+    with pytest.raises(StreamNotFoundError):
+        await streams.read(names[0], "own", 1)
+    for name in names[1:]:
+        with pytest.raises(UnavailableError):
+            await streams.read(name, "own", 1)
     streams.close()

@@ -1,6 +1,7 @@
 """The kept streams of this process, within their bounds."""
 
 import asyncio
+import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -23,7 +24,8 @@ from pagewire_shared.exhaustion import ExhaustedError
 
 STREAM_BYTES: Final = 8192
 """Memory of a stream beside its events, about."""
-_NOBODY: Final = object()
+MAX_GIVEN_UP: Final = 10_000
+"""Streams that are remembered as given up, the last ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +56,8 @@ class LocalStreams:
         self._num_bytes: Counter[str | None] = Counter()
         self._total = 0
         self._is_ending = False
-        self._given_up: dict[str, str | None] = {}
+        # Tenants, and until when.
+        self._given_up: dict[str, tuple[str | None, float]] = {}
 
     @property
     def keeps_any(self) -> bool:
@@ -143,7 +146,7 @@ class LocalStreams:
         stream = self._streams.get(stream_id)
         if stream is None and self._is_ending:
             raise UnavailableError("this frontend ends; ask again", retry_after_ms=0)
-        if stream is None and self._given_up.get(stream_id, _NOBODY) == tenant:
+        if stream is None and self._is_given_up(stream_id, tenant):
             raise UnavailableError("this frontend had no resources for this stream; ask again")
         # The error does not show whether another tenant has a stream of this id.
         if stream is None and not self.is_own(stream_id):
@@ -201,9 +204,14 @@ class LocalStreams:
         """Drop a stream for which this process had no descriptors or memory: for a while others
         that have its recipe are asked to make it again."""
         self.drop(stream)
-        self._given_up[stream.stream_id] = stream.tenant
-        loop = asyncio.get_running_loop()
-        loop.call_later(self.limits.retention_seconds, self._given_up.pop, stream.stream_id)
+        until = time.monotonic() + self.limits.retention_seconds
+        self._given_up[stream.stream_id] = stream.tenant, until
+        if len(self._given_up) > MAX_GIVEN_UP:
+            del self._given_up[next(iter(self._given_up))]
+
+    def _is_given_up(self, stream_id: str, tenant: str | None) -> bool:
+        owner, until = self._given_up.get(stream_id, (None, 0.0))
+        return time.monotonic() < until and owner == tenant
 
     def _hold(self, stream: KeptStream, num_bytes: int) -> bool:
         if stream.state is KeptState.DROPPED or not self._make_room(stream.tenant, num_bytes):

@@ -10,10 +10,12 @@ BATCH_BYTES: Final = 64 * 1024
 """A reader gets about so many bytes at a time: a slow one holds no copy of the whole log."""
 
 
-COUNTED_TOGETHER: Final = 16
-"""Events of texts that are counted at a time."""
+COUNTED_BYTES: Final = 1024
+"""Bytes of texts that are counted at a time, beforehand."""
 TEXT_BYTES: Final = 64
-"""Memory of a text of a token, about."""
+"""Memory of the event of a text beside its characters, about."""
+CHARACTER_BYTES: Final = 4
+"""Most memory of a character."""
 
 
 class LogListener(Protocol):
@@ -67,21 +69,25 @@ class FrameLog:
         Args:
             line: Makes the event.
             head: What stands in front of it, with `%d` for its number.
-            count: Called with the bytes that some texts take, about, before they are added. What
-                it raises is raised.
+            count: Called with the bytes that texts take at most, before they are added. What it
+                raises is raised.
         """
-        events, is_ready = self._events, is_ready_line(line)
+        events, is_ready, room = self._events, is_ready_line(line), 0
         if is_ready:
             self._line, self._head = line, head
 
         def add(text: str) -> None:
+            nonlocal room
             event = line(text)
             if not event:
                 return
             number = len(events)
-            if not number % COUNTED_TOGETHER:
-                count(COUNTED_TOGETHER * TEXT_BYTES)
             frame = head % number + event
+            num_bytes = TEXT_BYTES + (CHARACTER_BYTES * len(text) if is_ready else len(frame))
+            if num_bytes > room:
+                count(num_bytes + COUNTED_BYTES)
+                room += num_bytes + COUNTED_BYTES
+            room -= num_bytes
             events.append(text if is_ready else frame)
             if self._live:
                 for push in self._live:
