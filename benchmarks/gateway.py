@@ -7,16 +7,15 @@ A request costs something, too, so all are measured twice, once with a quarter o
 the others take longer is what tokens cost, the rest is the request. The cell is fake
 (`fake_cell.py`: one token per stream and step, no model); frontend, sockets, gRPC and readers are
 real. `--slow N` adds N readers that take one byte a second and shows what the others notice.
-`--traced N` compares instead, N times in turns, a frontend that sends traces of `--ratio` of its
-requests with one that sends none. `--kept N` compares streams that outlive their connection with
-those that do not.
+`--traced N` compares instead, N times a round, a frontend that sends traces of `--ratio` of its
+requests with one that sends none, at the same time. `--kept N` compares streams that outlive their
+connection with those that do not.
 Results are in docs/performance.md.
 """
 
 import argparse
 import contextlib
 import json
-import os
 import socket
 import statistics
 import subprocess
@@ -29,10 +28,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import grpc
 from parts.pairs import mean_with_bound
 from parts.stream_readers import Reader, post, read_all
+from parts.trace_sink import trace_sink
 
 from pagewire.models import BUILTIN_FOLDER, BUILTIN_NAME
 from pagewire_protos.common.v1 import sampling_pb2
@@ -41,9 +42,18 @@ from pagewire_protos.frontend.v1 import inference_pb2_grpc
 
 HERE = Path(__file__).parent
 NAME = BUILTIN_NAME
-START_SECONDS = 30
+START_SECONDS = 120
 KEPT = "x-pagewire-on-disconnect: continue"
-_TICKS = os.sysconf("SC_CLK_TCK")
+PATH = "/v1/chat/completions"
+
+
+class Edge(NamedTuple):
+    """A frontend with its ports, and its fake cell."""
+
+    process: "subprocess.Popen[bytes]"
+    http: int
+    grpc_port: int
+    cell: "subprocess.Popen[bytes]"
 
 
 @dataclass(frozen=True)
@@ -107,6 +117,7 @@ def main() -> None:
     parser.add_argument("--slow", type=int, default=0, help="readers that take a byte a second")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--traced", type=int, default=0, help="pairs with and without traces")
+    parser.add_argument("--rounds", type=int, default=10, help="of those, with new processes")
     parser.add_argument("--ratio", type=float, default=0.1, help="share of requests with a trace")
     parser.add_argument("--kept", type=int, default=0, help="pairs of streams, kept and not")
     arguments = parser.parse_args()
@@ -125,7 +136,7 @@ def main() -> None:
             wait_port(port)
             bare = cost(arguments, partial(measure_sse, arguments, process.pid, port, 0))
         print(bare.row("bare SSE", None), flush=True)
-        with frontend(arguments.step_ms) as (process, http, grpc_port):
+        with frontend(arguments.step_ms) as (process, http, grpc_port, _):
             sse = cost(arguments, partial(measure_sse, arguments, process.pid, http, 0))
             print(sse.row("gateway, SSE", bare), flush=True)
             if arguments.slow:
@@ -136,7 +147,30 @@ def main() -> None:
 
 
 def compare_traced(arguments: argparse.Namespace) -> None:
-    """Print the ratio of CPU with traces to that without, and its 95 % bound."""
+    """Print the ratios of CPU with traces to that without, and their 95 % bounds.
+
+    Both frontends of a pair work at the same time, so that whatever else runs slows both. Two
+    processes differ by themselves, so that new ones are started for each round.
+    """
+    edges, cells, num_batches = [], [], 0
+    for number in range(arguments.rounds):
+        edge, cell, batches = traced_round(arguments)
+        edges.append(edge)
+        cells.append(cell)
+        num_batches += batches
+        print(f"  round {number}: frontend {edge:.4f}, with its scheduler {cell:.4f}", flush=True)
+    for name, ratios in (("a frontend", edges), ("it and its scheduler", cells)):
+        mean, bound = mean_with_bound(ratios)
+        print(f"{arguments.ratio:.0%} traced: CPU of {name} {mean:.4f} +- {bound:.4f}")
+    print(
+        f"of that without; {len(edges)} rounds of {arguments.traced} pairs of {arguments.streams}"
+        f" streams with {arguments.tokens} tokens, {num_batches} batches sent"
+    )
+
+
+def traced_round(arguments: argparse.Namespace) -> tuple[float, float, int]:
+    """Return the ratios of CPU of two frontends, alone and with their schedulers, and how many
+    batches were sent."""
     with (
         trace_sink() as (endpoint, num_sent),
         frontend(arguments.step_ms) as plain,
@@ -145,28 +179,34 @@ def compare_traced(arguments: argparse.Namespace) -> None:
             *("--otlp-traces-endpoint", endpoint, "--trace-ratio", str(arguments.ratio)),
         ) as traced,
     ):
-        ratios = []
-        for number in range(-1, arguments.traced):
-            order = (plain, traced) if number % 2 else (traced, plain)
-            cpu = {
-                process.pid: measure_sse(arguments, process.pid, http, 0, arguments.tokens).cpu
-                for process, http, _ in order
-            }
-            # What is done for the first time is not measured.
-            if number >= 0:
-                ratios.append(cpu[traced[0].pid] / cpu[plain[0].pid])
-        mean, bound = mean_with_bound(ratios)
-        print(
-            f"traces of {arguments.ratio:.0%} of the requests: CPU {mean:.3f} +- {bound:.3f} of"
-            f" that without, {len(ratios)} pairs of {arguments.streams} streams with"
-            f" {arguments.tokens} tokens, {num_sent()} batches sent"
-        )
+        both = (traced, plain)
+        # What is done for the first time is not measured.
+        read_streams(arguments, [edge.http for edge in both])
+        before = [(cpu_seconds(edge.process.pid), cpu_seconds(edge.cell.pid)) for edge in both]
+        for _ in range(arguments.traced):
+            read_streams(arguments, [edge.http for edge in both])
+        spent = [
+            (cpu_seconds(edge.process.pid) - own, cpu_seconds(edge.cell.pid) - other)
+            for edge, (own, other) in zip(both, before, strict=True)
+        ]
+        return spent[0][0] / spent[1][0], sum(spent[0]) / sum(spent[1]), num_sent()
+
+
+def read_streams(arguments: argparse.Namespace, ports: list[int]) -> None:
+    """Read so many streams from each of the ports, all at once."""
+    readers = [
+        post(("127.0.0.1", port), PATH, chat_body(arguments.tokens))
+        for _ in range(arguments.streams)
+        for port in ports
+    ]
+    read_all(readers, 120)
+    assert all(reader.is_complete for reader in readers)
 
 
 def compare_kept(arguments: argparse.Namespace) -> None:
     """Print the ratios of CPU with kept streams to that without, and their 95 % bounds."""
     tokens, requests = [], []
-    with frontend(arguments.step_ms, "--stream-journal-bytes", "1GiB") as (process, http, _):
+    with frontend(arguments.step_ms, "--stream-journal-bytes", "1GiB") as (process, http, _, _):
         for number in range(-1, arguments.kept):
             found = {}
             for header in ("", KEPT) if number % 2 else (KEPT, ""):
@@ -179,29 +219,6 @@ def compare_kept(arguments: argparse.Namespace) -> None:
     for name, ratios in (("token", tokens), ("request", requests)):
         mean, bound = mean_with_bound(ratios)
         print(f"kept streams: CPU of a {name} {mean:.3f} +- {bound:.3f} of that of others")
-
-
-@contextlib.contextmanager
-def trace_sink() -> Iterator[tuple[str, Callable[[], int]]]:
-    """Yield the endpoint of an OTLP receiver that drops what it gets, and its count of batches."""
-    batches = []
-
-    def drop(request: bytes, context: grpc.ServicerContext) -> bytes:
-        batches.append(len(request))
-        return b""
-
-    name = "opentelemetry.proto.collector.trace.v1.TraceService"
-    handler = grpc.method_handlers_generic_handler(
-        name, {"Export": grpc.unary_unary_rpc_method_handler(drop)}
-    )
-    server = grpc.server(ThreadPoolExecutor(1))
-    server.add_generic_rpc_handlers((handler,))
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    try:
-        yield f"http://127.0.0.1:{port}", lambda: len(batches)
-    finally:
-        server.stop(None)
 
 
 def cost(arguments: argparse.Namespace, measure: Callable[[int], Measured]) -> Cost:
@@ -217,8 +234,8 @@ def bare_command(port: int, step_ms: float) -> list[str]:
 
 
 @contextlib.contextmanager
-def frontend(step_ms: float, *flags: str) -> Iterator[tuple["subprocess.Popen[bytes]", int, int]]:
-    """Run a fake cell and a frontend; yield its process and ports."""
+def frontend(step_ms: float, *flags: str) -> Iterator[Edge]:
+    """Run a fake cell and a frontend."""
     folder = BUILTIN_FOLDER
     with tempfile.TemporaryDirectory() as place:
         address = f"unix:{place}/cell.sock"
@@ -230,13 +247,13 @@ def frontend(step_ms: float, *flags: str) -> Iterator[tuple["subprocess.Popen[by
         # A fake cell says nothing while there are no requests.
         edge += ["--log-level", "warning", "--silence-seconds", "600", *flags]
         with (
-            running([*cell, "--listen", address, "--step-ms", str(step_ms)]),
+            running([*cell, "--listen", address, "--step-ms", str(step_ms)]) as scheduler,
             running(edge) as process,
         ):
             wait_port(http)
             wait_port(grpc_port)
             wait_ready(http)
-            yield process, http, grpc_port
+            yield Edge(process, http, grpc_port, scheduler)
 
 
 def measure_sse(
@@ -248,7 +265,23 @@ def measure_sse(
     header: str = "",
 ) -> Measured:
     address = ("127.0.0.1", port)
-    body = json.dumps(
+    body = chat_body(num_tokens)
+    slow = [post(address, PATH, body, is_slow=True) for _ in range(num_slow)]
+    before, began = cpu_seconds(pid), time.monotonic()
+    fast = [post(address, PATH, body, header=header) for _ in range(arguments.streams)]
+    read_all([*fast, *slow], 120)
+    wall = time.monotonic() - began
+    cpu = cpu_seconds(pid) - before
+    for reader in slow:
+        reader.connection.close()
+    incomplete = sum(not reader.is_complete for reader in fast)
+    assert not incomplete, f"{incomplete} streams are not complete"
+    return Measured(cpu, wall, len(fast) * num_tokens, gaps_of(fast))
+
+
+def chat_body(num_tokens: int) -> bytes:
+    """Return the body of a request for a stream."""
+    return json.dumps(
         {
             "model": NAME,
             "messages": [{"role": "user", "content": "Tell me a story."}],
@@ -258,18 +291,6 @@ def measure_sse(
             "stream": True,
         }
     ).encode()
-    path = "/v1/chat/completions"
-    slow = [post(address, path, body, is_slow=True) for _ in range(num_slow)]
-    before, began = cpu_seconds(pid), time.monotonic()
-    fast = [post(address, path, body, header=header) for _ in range(arguments.streams)]
-    read_all([*fast, *slow], 120)
-    wall = time.monotonic() - began
-    cpu = cpu_seconds(pid) - before
-    for reader in slow:
-        reader.connection.close()
-    incomplete = sum(not reader.is_complete for reader in fast)
-    assert not incomplete, f"{incomplete} streams are not complete"
-    return Measured(cpu, wall, len(fast) * num_tokens, gaps_of(fast))
 
 
 def gaps_of(readers: list[Reader]) -> list[float]:
@@ -336,13 +357,13 @@ def running(command: list[str]) -> Iterator["subprocess.Popen[bytes]"]:
         yield process
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 def cpu_seconds(pid: int) -> float:
     """Return user and system time of a process, all its threads together."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+    # Linux makes the number of a process's clock of its id, as clock_getcpuclockid() does.
+    return time.clock_gettime((~pid << 3) | 2)
 
 
 def free_port() -> int:

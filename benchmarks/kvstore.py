@@ -3,13 +3,15 @@
     python benchmarks/kvstore.py transfer    # GB/s by transport, beside memcpy and raw TCP
     python benchmarks/kvstore.py ttft        # time to first token of a long prefix, by tier
     python benchmarks/kvstore.py disturbed   # throughput with a store stopped, dead or slow
+    python benchmarks/kvstore.py cold        # CPU time of requests that find nothing in a store
 
-`ttft` and `disturbed` take a checkpoint (`--checkpoint`, see make_checkpoint.py) or use the
+`ttft`, `disturbed` and `cold` take a checkpoint (`--checkpoint`, see make_checkpoint.py) or use the
 built-in model. Results are in docs/performance.md.
 """
 
 import argparse
 
+import kvstore_cold
 import kvstore_disturbed
 import kvstore_transfer
 import kvstore_ttft
@@ -22,7 +24,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parts = parser.add_subparsers(dest="part", required=True)
-    for part in (kvstore_transfer, kvstore_ttft, kvstore_disturbed):
+    for part in (kvstore_transfer, kvstore_ttft, kvstore_disturbed, kvstore_cold):
         part.add_arguments(parts)
     options = parser.parse_args()
     if options.part == "transfer":

@@ -27,6 +27,7 @@ named (parts/draft_gains.py has the formula). Its weights may be random.
 | random | a prompt of random tokens, sampled at temperature 1.5 | next to none is right |
 | schema | JSON by a schema with a list of objects | keys are forced, or repeat |
 | compact | the same without white space | all but the values is forced |
+| story | the built-in model tells stories, sampled at temperature 0.7 | those of a draft model |
 """
 
 import argparse
@@ -85,6 +86,20 @@ def copy(num_at_once: int, num_tokens: int) -> Run:
     return lambda llm: token_ids(llm.chat(chats, params, use_tqdm=False))
 
 
+def tell(num_at_once: int, num_tokens: int) -> Run:
+    """Return a run of chats that ask for a story each."""
+    heroes = ["fox", "king", "girl", "sailor", "bear", "farmer", "bird", "baker"]
+    chats = [
+        [{"role": "user", "content": f"Tell me a story about a {heroes[number % len(heroes)]}."}]
+        for number in range(num_at_once)
+    ]
+    params = [
+        SamplingParams(temperature=0.7, seed=number, max_tokens=num_tokens)
+        for number in range(num_at_once)
+    ]
+    return lambda llm: token_ids(llm.chat(chats, params, use_tqdm=False))
+
+
 def fill_schema(num_at_once: int, num_tokens: int, *, is_compact: bool) -> Run:
     """Return a run of chats that ask for JSON by a schema."""
     fields = {
@@ -122,6 +137,8 @@ def make_run(task: str, num_at_once: int, num_tokens: int) -> Run:
     """Return the run of a task."""
     if task == "copy":
         return copy(num_at_once, num_tokens)
+    if task == "story":
+        return tell(num_at_once, num_tokens)
     if task in ("schema", "compact"):
         return fill_schema(num_at_once, num_tokens, is_compact=task == "compact")
     return complete(num_at_once, num_tokens, is_loop=task == "loop")

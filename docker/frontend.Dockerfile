@@ -9,7 +9,7 @@ FROM ${BASE_IMAGE} AS builder
 WORKDIR /src
 # The environment has no pip of its own: the builder's installs into it from outside.
 RUN python3 -m venv --without-pip /opt/pagewire
-COPY pyproject.toml README.md LICENSE docker/constraints.txt ./
+COPY pyproject.toml README.md LICENSE docker/constraints.txt docker/hashes/frontend.txt ./
 COPY shared/ shared/
 COPY protos/gen/ protos/gen/
 COPY services/ services/
@@ -19,6 +19,8 @@ RUN rm pagewire/builtin_*/*.safetensors
 # Modules are compiled here, since nobody can write where the file system is read-only; without the
 # times of their sources, which layers round. What only a newer Python understands is left out.
 RUN python3 -m pip --python /opt/pagewire/bin/python install --no-cache-dir --no-compile \
+        --constraint constraints.txt --require-hashes --requirement frontend.txt \
+    && python3 -m pip --python /opt/pagewire/bin/python install --no-cache-dir --no-compile \
         --constraint constraints.txt '.[frontend,otel]' \
     && python3 -m pip --python /opt/pagewire/bin/python list --format=freeze --exclude pagewire \
         > /opt/pagewire/requirements.txt \

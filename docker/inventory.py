@@ -1,11 +1,14 @@
 """Lists the Python packages of the images: as pins, as a bill of materials, and by known faults.
 
-    python docker/inventory.py constraints docker/constraints.txt
+    python docker/inventory.py constraints docker/constraints.txt [--hashes INDEX]
     python docker/inventory.py sbom dist/sbom.json [--list requirements.txt]
     python docker/inventory.py audit [--list requirements.txt] [--server https://api.osv.dev]
 
 Without --list these are the packages of this environment that Pagewire's roles need: those that the
 tests ran with. With it they are those of an image, as its /opt/pagewire/requirements.txt has them.
+With --hashes the files hashes/ROLE.txt beside the constraints are written as well: what an image
+installs before anything else, with the SHA-256 of each file of a version, as an index gives them
+(PEP 691). A version with a local part, such as 2.11.0+cpu, is not of that index, and left out.
 The bill is CycloneDX 1.5. The audit asks OSV, whose answer needs a network: exit status 1 for known
 faults, 2 when it cannot be asked.
 """
@@ -23,12 +26,30 @@ from pathlib import Path
 from typing import Any, Final
 
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    canonicalize_name,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
+from packaging.version import InvalidVersion, Version
 
 EXTRAS: Final = frozenset(
     ("frontend", "scheduler", "worker", "kvstore", "otel", "certs", "events", "cuda")
 )
 """Of the packages in the images."""
+OF_ROLES: Final = {
+    "frontend": ("frontend", "otel"),
+    "scheduler": ("scheduler", "certs", "events"),
+    "worker": ("worker",),
+    "kvstore": ("kvstore",),
+}
+"""The extras in the image of each role."""
+HASHES_HEAD: Final = """\
+# Packages that the image installs before anything else, each with the hashes of its files. Empty:
+# nothing is checked. `make constraints HASHES=INDEX` fills it; see docs/images.md.
+"""
 HEAD: Final = """\
 # Versions that the images are held to, one NAME==VERSION a line. Empty: the newest that
 # pyproject.toml allows. `make constraints` fills it with the versions of the environment that the
@@ -71,6 +92,68 @@ def listed(path: Path) -> dict[str, str]:
     lines = [line.partition("#")[0].strip() for line in path.read_text().splitlines()]
     pairs = [line.partition("==") for line in lines if "==" in line]
     return {canonicalize_name(name): version.partition("+")[0] for name, _, version in pairs}
+
+
+def hashes(name: str, version: str, index: str) -> list[str]:
+    """Return the SHA-256 of the files of one version, in order. Raises OSError, ValueError."""
+    request = urllib.request.Request(
+        f"{index.rstrip('/')}/{name}/", headers={"Accept": "application/vnd.pypi.simple.v1+json"}
+    )
+    with urllib.request.urlopen(request, timeout=SECONDS) as answer:
+        files = json.load(answer)["files"]
+    found = sorted(
+        one["hashes"]["sha256"] for one in files if _version_of(one["filename"]) == Version(version)
+    )
+    if not found:
+        raise ValueError(f"{index} has no file of {name} {version}")
+    return found
+
+
+def _version_of(filename: str) -> Version | None:
+    """Return the version in the name of a wheel or a source package; None for other files."""
+    try:
+        if filename.endswith(".whl"):
+            return parse_wheel_filename(filename)[1]
+        return parse_sdist_filename(filename)[1]
+    except (InvalidWheelFilename, InvalidSdistFilename, InvalidVersion):
+        return None
+
+
+def is_local(name: str) -> bool:
+    """Whether the installed version has a local part: it came from an index of its own."""
+    try:
+        return "+" in metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+
+
+def hashed(packages: Versions, index: str) -> str:
+    """Return the lines of a requirements file with hashes. Raises OSError, ValueError."""
+    lines = [
+        " \\\n    ".join(
+            [
+                f"{name}=={version}",
+                *(f"--hash=sha256:{one}" for one in hashes(name, version, index)),
+            ]
+        )
+        for name, version in packages.items()
+        if not is_local(name)
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def constraints(packages: Versions) -> str:
+    """Return the lines of a constraints file."""
+    return HEAD + "".join(f"{name}=={version}\n" for name, version in packages.items())
+
+
+def texts_with_hashes(folder: Path, packages: Versions, index: str) -> dict[Path, str]:
+    """Return what the files of all roles hold. Raises OSError, ValueError."""
+    found = {}
+    for role, extras in OF_ROLES.items():
+        wanted = {name: packages[name] for name in needed(extras) if name in packages}
+        found[folder / "hashes" / f"{role}.txt"] = HASHES_HEAD + hashed(wanted, index)
+    return found
 
 
 def purl(name: str, version: str) -> str:
@@ -160,6 +243,7 @@ def main() -> int:
     parser.add_argument(
         "--list", type=Path, help="NAME==VERSION lines, instead of this environment"
     )
+    parser.add_argument("--hashes", metavar="INDEX", help="index that hashes are taken from")
     parser.add_argument(
         "--server", default="https://api.osv.dev", help="where faults are looked up"
     )
@@ -171,12 +255,20 @@ def main() -> int:
         return _audit(packages, options.server)
     if options.file is None:
         parser.error("name the file to write")
-    if options.command == "constraints":
-        text = HEAD + "".join(f"{name}=={version}\n" for name, version in packages.items())
-    else:
+    texts = {}
+    if options.command == "sbom":
         text = json.dumps(bill(packages, metadata.version("pagewire")), indent=1) + "\n"
-    options.file.parent.mkdir(parents=True, exist_ok=True)
-    options.file.write_text(text)
+    else:
+        text = constraints(packages)
+    try:
+        if options.hashes is not None:
+            texts = texts_with_hashes(options.file.parent, packages, options.hashes)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        print(f"no hashes, so nothing is written: {error}", file=sys.stderr)
+        return UNASKED
+    for path, written in {options.file: text, **texts}.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(written)
     print(f"{options.file}: {len(packages)} packages")
     return 0
 

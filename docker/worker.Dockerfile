@@ -19,7 +19,7 @@ COPY docker/constraints.txt ./
 RUN PIP_INDEX_URL="${TORCH_INDEX_URL:-$PIP_INDEX_URL}" \
     python3 -m pip --python /opt/pagewire/bin/python install --no-cache-dir --no-compile \
         --constraint constraints.txt "$TORCH"
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE docker/hashes/worker.txt ./
 COPY shared/ shared/
 COPY protos/gen/ protos/gen/
 COPY services/ services/
@@ -27,6 +27,8 @@ COPY pagewire/ pagewire/
 # Modules are compiled here, since nobody can write where the file system is read-only; without the
 # times of their sources, which layers round. What only a newer Python understands is left out.
 RUN python3 -m pip --python /opt/pagewire/bin/python install --no-cache-dir --no-compile \
+        --constraint constraints.txt --require-hashes --requirement worker.txt \
+    && python3 -m pip --python /opt/pagewire/bin/python install --no-cache-dir --no-compile \
         --constraint constraints.txt '.[worker]' \
     && python3 -m pip --python /opt/pagewire/bin/python list --format=freeze --exclude pagewire \
         > /opt/pagewire/requirements.txt \

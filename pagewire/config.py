@@ -29,7 +29,13 @@ from pagewire_shared.process.settings import (
 )
 from pagewire_shared.process.sizes import parse_count
 from pagewire_shared.sampling.checks import MAX_LOGPROBS
-from pagewire_worker.config import MAX_RANKS, WorkerConfig
+from pagewire_worker.config import (
+    MAX_RANKS,
+    WorkerConfig,
+    check_hosts,
+    check_ranks,
+    check_sum_slices,
+)
 from pagewire_worker.connectors.transfer_config import has_outside_store
 
 _logger = logging.getLogger(__name__)
@@ -116,6 +122,9 @@ class ServeConfig:
     lora_roots: tuple[str, ...] = forwarded(FrontendConfig, "lora_roots")
     lora_store: str = forwarded(FrontendConfig, "lora_store")
     lora_store_bytes: int = forwarded(FrontendConfig, "lora_store_bytes")
+    weights_dir: str = forwarded(FrontendConfig, "weights_dir")
+    weights_dir_bytes: int = forwarded(FrontendConfig, "weights_dir_bytes")
+    profiler_dir: str = forwarded(FrontendConfig, "profiler_dir")
     max_loras: int = forwarded(WorkerConfig, "max_loras", parse=_COUNT)
     max_cpu_loras: int | None = forwarded(WorkerConfig, "max_cpu_loras", parse=_COUNT)
     max_lora_rank: int = forwarded(WorkerConfig, "max_lora_rank", parse=integer(1, 256))
@@ -136,7 +145,15 @@ class ServeConfig:
     tensor_parallel_size: int = forwarded(
         WorkerConfig, "tensor_parallel_size", parse=integer(1, MAX_RANKS)
     )
+    pipeline_parallel_size: int = forwarded(
+        WorkerConfig, "pipeline_parallel_size", parse=integer(1, MAX_RANKS)
+    )
+    enable_expert_parallel: bool = forwarded(WorkerConfig, "enable_expert_parallel")
     distributed_executor_backend: str = forwarded(WorkerConfig, "distributed_executor_backend")
+    rank_hosts: int = forwarded(WorkerConfig, "rank_hosts", parse=integer(1, MAX_RANKS))
+    rank_listen: str = forwarded(WorkerConfig, "rank_listen")
+    rank_key_file: str = forwarded(WorkerConfig, "rank_key_file")
+    sum_slices: int = forwarded(WorkerConfig, "sum_slices", parse=integer(1, MAX_RANKS))
     cpu_backend: str = forwarded(WorkerConfig, "cpu_backend")
     cpu_isa: str = forwarded(WorkerConfig, "cpu_isa")
     attention_backend: str = forwarded(WorkerConfig, "attention_backend")
@@ -162,6 +179,7 @@ class ServeConfig:
     enforce_eager: bool = forwarded(WorkerConfig, "enforce_eager")
     expert_metrics: bool = forwarded(WorkerConfig, "expert_metrics")
     speculative_config: str = forwarded(WorkerConfig, "speculative_config")
+    worker_extension_cls: str = forwarded(WorkerConfig, "worker_extension_cls")
     enable_sleep_mode: bool = forwarded(WorkerConfig, "enable_sleep_mode")
     sleep_after_seconds: float = forwarded(WorkerConfig, "sleep_after_seconds")
     seed: int | None = forwarded(
@@ -297,6 +315,13 @@ class ServeConfig:
                 if getattr(self, name):
                     raise StartupError(f"{flag_of(name)}: several models are served", field=name)
         self._check_roles()
+        check_ranks(
+            self.tensor_parallel_size,
+            self.pipeline_parallel_size,
+            self.distributed_executor_backend,
+        )
+        check_hosts(self.rank_hosts, self.distributed_executor_backend)
+        check_sum_slices(self.sum_slices, self.tensor_parallel_size)
 
     def _check_roles(self) -> None:
         """Raise StartupError unless workers of one role come with those of the other."""

@@ -1,17 +1,20 @@
-"""Times what ranks do together, in processes of one host: sums, against gloo's, and messages.
+"""Times what ranks do together, in processes of this machine: sums, against gloo's, and messages.
 
     python benchmarks/cpu/ranks.py [--ranks 2] [--kib 64] [--seqs 256]
 
-Prints medians of one call in microseconds: a sum through shared memory and by torch.distributed's
-gloo, and the time from rank 0's send of a batch until all other ranks have decoded it and answered.
+Prints medians of one call in microseconds: a sum through shared memory, between hosts and by
+torch.distributed's gloo, and the time from rank 0's send of a batch until all other ranks have
+decoded it and answered. Between hosts, each rank has memory of its own and a loopback.
 """
 
 import argparse
 import os
+import socket
 import statistics
 import sys
 import time
 from collections.abc import Callable
+from itertools import combinations
 
 import numpy as np
 import torch
@@ -69,22 +72,57 @@ def message_us(group: SharedCollectives, num_seqs: int) -> float:
     return median_us(call)
 
 
-def run(memory: GroupMemory, rank: int, options: argparse.Namespace) -> None:
+Pairs = dict[tuple[int, int], tuple[socket.socket, socket.socket]]
+"""Two ranks, the lower first, and their ends of a connection."""
+
+
+def connected(num_ranks: int) -> Pairs:
+    """Return a connection over loopback between any two ranks."""
+    pairs: Pairs = {}
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        for pair in combinations(range(num_ranks), 2):
+            one = socket.create_connection(server.getsockname())
+            other, _ = server.accept()
+            for end in (one, other):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            pairs[pair] = one, other
+    return pairs
+
+
+def on_hosts(rank: int, num_ranks: int, pairs: Pairs) -> SharedCollectives:
+    """Return the view of a rank that is alone on its host."""
+    group = SharedCollectives(GroupMemory(num_ranks), RankTopology(rank, num_ranks), 60_000)
+    for (low, high), ends in pairs.items():
+        if rank in (low, high):
+            peer = high if rank == low else low
+            end = ends[0] if rank == low else ends[1]
+            group.join_host(end.detach(), range(peer, peer + 1), peer)
+        else:
+            for end in ends:
+                end.close()
+    return group
+
+
+def run(memory: GroupMemory, pairs: Pairs, rank: int, options: argparse.Namespace) -> None:
     """Measure as one rank; rank 0 prints."""
     torch.set_num_threads(1)
     group = SharedCollectives(memory, RankTopology(rank, options.ranks), 60_000)
     x = torch.ones(options.kib * 256)
     shared = median_us(lambda: group.all_reduce(x))
+    hosts = on_hosts(rank, options.ranks, pairs)
+    between = median_us(lambda: hosts.all_reduce(x))
     address = f"tcp://127.0.0.1:{options.port}"
     distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=options.ranks)
     gloo = median_us(lambda: distributed.all_reduce(x))
     message = message_us(group, options.seqs)
+    far = message_us(hosts, options.seqs)
     if rank == 0:
         print(f"{options.ranks} ranks, {os.cpu_count()} cores")
         print(
-            f"sum of {options.kib} KiB: {shared:.0f} us, gloo {gloo:.0f} us ({shared / gloo:.2f})"
+            f"sum of {options.kib} KiB: {shared:.0f} us, gloo {gloo:.0f} us ({shared / gloo:.2f}),"
+            f" between hosts {between:.0f} us ({between / gloo:.2f})"
         )
-        print(f"batch of {options.seqs} sequences: {message:.0f} us")
+        print(f"batch of {options.seqs} sequences: {message:.0f} us, between hosts {far:.0f} us")
     distributed.destroy_process_group()
 
 
@@ -96,15 +134,15 @@ def main() -> int:
     parser.add_argument("--seqs", type=int, default=256)
     parser.add_argument("--port", type=int, default=29512)
     options = parser.parse_args()
-    memory = GroupMemory(options.ranks)
+    memory, pairs = GroupMemory(options.ranks), connected(options.ranks)
     children = []
     for rank in range(1, options.ranks):
         pid = os.fork()
         if pid == 0:
-            run(memory, rank, options)
+            run(memory, pairs, rank, options)
             os._exit(0)
         children.append(pid)
-    run(memory, 0, options)
+    run(memory, pairs, 0, options)
     for pid in children:
         os.waitpid(pid, 0)
     return 0

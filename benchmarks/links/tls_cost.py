@@ -1,10 +1,11 @@
 """What TLS between the roles costs: CPU time of all roles per token.
 
-    python benchmarks/links/tls_cost.py [--pairs 10] [--streams 16] [--tokens 128]
+    python benchmarks/links/tls_cost.py [--pairs 10] [--streams 16] [--tokens 128] [--unix]
 
 Two cells of the built-in model run side by side, scheduler, a worker for prompts, one for tokens,
 and a frontend each, on TCP of this machine: one with certificates and one without. They are asked
-in turns. Results are in docs/performance.md.
+in turns. With --unix the links are Unix sockets, which have no TLS. Results are in
+docs/performance.md.
 """
 
 import argparse
@@ -42,15 +43,16 @@ class Cell:
 
     certificates: Path | None
     folder: Path
+    is_unix: bool = False
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     scheduler: str = ""
     grpc: str = ""
 
     def start(self) -> None:
-        self.scheduler = f"127.0.0.1:{free_port()}"
+        self.scheduler = self._address()
         self._run("scheduler", "--listen", self.scheduler, "--handoff", "always")
         for role in ("prefill", "decode"):
-            listen = f"127.0.0.1:{free_port()}"
+            listen = self._address()
             words = ["--model", BUILTIN_NAME, "--listen", listen, "--kv-transport", "grpc"]
             self._run("worker", "--scheduler", self.scheduler, "--roles", role, *words)
         http, grpc = free_port(), free_port()
@@ -58,6 +60,12 @@ class Cell:
         model = f"{BUILTIN_NAME}={BUILTIN_NAME}"
         self._run("frontend", "--scheduler", self.scheduler, "--model", model, *ports)
         self.grpc = f"127.0.0.1:{grpc}"
+
+    def _address(self) -> str:
+        if not self.is_unix:
+            return f"127.0.0.1:{free_port()}"
+        name = "clear" if self.certificates is None else "tls"
+        return f"unix:{self.folder}/{name}-{len(self.processes)}.sock"
 
     def _run(self, role: str, *words: str) -> None:
         tls = []
@@ -128,12 +136,14 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--streams", type=int, default=16)
     parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--unix", action="store_true", help="links are Unix sockets")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         certificates = Path(name) / "certs"
         made = [sys.executable, "-m", "pagewire", "certs", "init", str(certificates)]
         subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
-        plain, secure = Cell(None, Path(name)), Cell(certificates, Path(name))
+        plain = Cell(None, Path(name), options.unix)
+        secure = Cell(certificates, Path(name), options.unix)
         with running([plain, secure]):
             ratios = []
             # The first pair warms up.

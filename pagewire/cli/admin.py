@@ -1,6 +1,6 @@
 """`pagewire admin`: audits a running deployment and resets its prefix cache.
 
-Actions about workers are in topology.py; servers do the work.
+Actions about workers are in operators/; servers do the work.
 """
 
 import asyncio
@@ -8,7 +8,15 @@ import os
 from collections.abc import Callable, Sequence
 
 from pagewire.cli.commands import EXIT_FAILED, choose_action, print_cells, waiting_seconds
-from pagewire.cli.topology import run_roles, run_self_test, run_sleep, run_topology, run_wake
+from pagewire.cli.operators.inspection import run_profile, run_stacks
+from pagewire.cli.operators.topology import (
+    run_roles,
+    run_self_test,
+    run_sleep,
+    run_topology,
+    run_update_weights,
+    run_wake,
+)
 from pagewire.client.admin_client import CacheGroupReport, CellReport, audit, reset_prefix_cache
 from pagewire_shared.process.flags import HintingParser
 from pagewire_shared.rpc import links
@@ -20,6 +28,9 @@ _ROLES = "roles"
 _SELF_TEST = "selftest"
 _SLEEP = "sleep"
 _WAKE = "wake"
+_UPDATE = "update-weights"
+_PROFILE = "profile"
+_STACKS = "stacks"
 _ACTIONS = {
     _AUDIT: "walk the tables, pools, queues and slots of every process",
     _RESET: "forget cached prefixes, so that new requests compute theirs again",
@@ -28,6 +39,9 @@ _ACTIONS = {
     _SELF_TEST: "move KV blocks between all pairs of workers and compare the bytes",
     _SLEEP: "let workers give their memory back",
     _WAKE: "let workers make their memory anew",
+    _UPDATE: "give the workers of a model other weights",
+    _PROFILE: "write a trace of the next steps of a worker, for Perfetto or Chrome",
+    _STACKS: "show where the code of every process is: its threads and its tasks",
 }
 DEFAULT_SERVER = "127.0.0.1:8000"
 """Default address of `pagewire serve`."""
@@ -96,6 +110,9 @@ _RUN: dict[str, Callable[[HintingParser, Sequence[str]], int]] = {
     _SELF_TEST: run_self_test,
     _SLEEP: run_sleep,
     _WAKE: run_wake,
+    _UPDATE: run_update_weights,
+    _PROFILE: run_profile,
+    _STACKS: run_stacks,
 }
 
 

@@ -5,10 +5,12 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from pagewire.bench.openai_stream import Target, Timed, first_model
-from pagewire.bench.report import make_report, table
+from pagewire.bench.page import page
+from pagewire.bench.report import Report, make_report, table
 from pagewire.bench.workload import BenchRun, Workload
 from pagewire.cli.commands import EXIT_FAILED, EXIT_INTERRUPTED
 from pagewire.cli.settings import load as load_settings
@@ -46,6 +48,7 @@ class BenchConfig:
     ignore_eos: bool = setting(True, "Make every answer as long as --output-len")
     seed: int = setting(0, "Seed of prompts and arrivals", parse=integer(0))
     json: bool = setting(False, "Print JSON instead of a table")
+    html: str | None = setting(None, "Write a page with percentiles and goodput to this file, too")
 
 
 def run(name: str, argv: Sequence[str]) -> int:
@@ -53,6 +56,8 @@ def run(name: str, argv: Sequence[str]) -> int:
     parser = make_parser(name, BenchConfig, DESCRIPTION)
     loaded, _ = load_settings(parser, BenchConfig, argv)
     config = loaded.config
+    if config.html is not None and not Path(config.html).absolute().parent.is_dir():
+        raise StartupError(f"--html: {config.html} lies in no folder", field="html")
     url = http_url(config.base_url)
     target = Target(url, config.model or "", config.endpoint == "chat", config.api_key)
     if not target.model:
@@ -81,9 +86,21 @@ def run(name: str, argv: Sequence[str]) -> int:
         print(json.dumps({"config": shown, **asdict(report)}, indent=2))
     else:
         print(table(report))
+    if config.html is not None:
+        _write_page(config, target.model, report, result.requests)
     if result.is_interrupted:
         return EXIT_INTERRUPTED
     return EXIT_FAILED if report.num_failed else 0
+
+
+def _write_page(config: BenchConfig, model: str, report: Report, requests: Sequence[Timed]) -> None:
+    assert config.html is not None
+    title = f"{model}: {report.num_requests} requests, {config.request_rate:g} a second"
+    try:
+        Path(config.html).write_text(page(title, report, requests), encoding="utf-8")
+    except OSError as error:
+        raise StartupError(f"--html: {error}", field="html") from error
+    print(f"pagewire bench: wrote {config.html}", file=sys.stderr)
 
 
 class _Progress:

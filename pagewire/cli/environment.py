@@ -28,6 +28,7 @@ OF_OTHER_COMMANDS: Final = frozenset(
     [
         "BASE_URL",
         "ENDPOINT",
+        "HTML",
         "INPUT_LEN",
         "JSON",
         "MAX_CONCURRENCY",

@@ -61,6 +61,7 @@ class FrontendReport:
     frontend: str
     num_open_streams: int
     num_handles: int
+    num_resumed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +200,8 @@ def _cell(report: audit_pb2.AuditReport) -> CellReport:
             for w in report.workers
         ),
         frontends=tuple(
-            FrontendReport(f.frontend, f.num_open_streams, f.num_handles) for f in report.frontends
+            FrontendReport(f.frontend, f.num_open_streams, f.num_handles, f.num_resumed)
+            for f in report.frontends
         ),
         findings=tuple(Finding(*key) for key in findings),
     )

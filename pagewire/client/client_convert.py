@@ -308,6 +308,7 @@ def usage_from_message(usage: inference_pb2.Usage) -> Usage:
         usage.completion_tokens,
         usage.cached_tokens,
         {entry.tier: entry.num_tokens for entry in usage.cached_tokens_by_tier},
+        usage.weights_version,
     )
 
 

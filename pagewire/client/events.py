@@ -134,12 +134,14 @@ class Usage:
         cached_tokens: Prompt tokens that were not computed, because their KV blocks were cached.
         cached_tokens_by_tier: The same by tier of the blocks: "worker" for the worker's own cache,
             "memory", "disk" or "redis" for a KV store. Empty where the tier is unknown.
+        weights_version: What computed all of the answer; empty where it is not known.
     """
 
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
     cached_tokens_by_tier: dict[str, int] = field(default_factory=dict)
+    weights_version: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,16 @@ class ExplainedStage:
     choice: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class ExplainedReason:
+    """What took a part of the time, by a stable code; `share` of the whole, from 0 to 1."""
+
+    code: str
+    seconds: float
+    share: float
+    choice: int | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainedRequest:
     """Where the time of a request went: in sentences, and by part.
@@ -30,6 +40,9 @@ class ExplainedRequest:
     Attributes:
         label: The client's x-request-id; "" for none.
         seconds: From its arrival to its end.
+        outcome: "ended", "failed" or "client_gone"; "" from older frontends.
+        cause: The reason in the summary; None where nothing was measured.
+        reasons: The longest first.
     """
 
     request_id: str
@@ -39,6 +52,9 @@ class ExplainedRequest:
     summary: str
     notes: tuple[str, ...]
     stages: tuple[ExplainedStage, ...]
+    outcome: str
+    cause: ExplainedReason | None
+    reasons: tuple[ExplainedReason, ...]
 
 
 async def explain_request(
@@ -78,4 +94,12 @@ async def explain_request(
             )
             for one in answer.stages
         ),
+        outcome=answer.outcome,
+        cause=_reason(answer.cause) if answer.HasField("cause") else None,
+        reasons=tuple(map(_reason, answer.reasons)),
     )
+
+
+def _reason(reason: explain_pb2.ExplainedReason) -> ExplainedReason:
+    choice = reason.choice if reason.HasField("choice") else None
+    return ExplainedReason(reason.code, reason.seconds, reason.share, choice)

@@ -7,6 +7,7 @@ from pagewire.client.admin_client import ANSWER_MARGIN_SECONDS, admin_stub, key_
 from pagewire_protos.scheduler.v1 import admin_pb2, worker_attach_pb2
 from pagewire_shared.kv.transport_convert import transport_from_message
 from pagewire_shared.sleep.convert import sleep_from_message
+from pagewire_shared.weights.convert import version_from_message
 
 ROLES = {
     "prefill": worker_attach_pb2.WORKER_ROLE_PREFILL,
@@ -30,6 +31,7 @@ class WorkerFacts:
     """One worker; see WorkerTopology in admin.proto.
 
     `memory` is awake, draining, asleep or waking; the next ones are those of WorkerSleep.
+    `weights_version` is what answers name; empty from older schedulers.
     """
 
     worker: str
@@ -46,6 +48,7 @@ class WorkerFacts:
     sleep_level: int = 0
     sleep_num_bytes: int = 0
     sleep_error: str | None = None
+    weights_version: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,17 @@ class PairFacts:
     num_failures: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierFacts:
+    """One tier of a KV store; see StoreTier in admin.proto. With a `fault` it does not work."""
+
+    tier: str
+    num_blocks: int
+    used_bytes: int
+    capacity_bytes: int
+    fault: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class StoreFacts:
     """One KV store; see StoreTopology in admin.proto."""
@@ -68,6 +82,19 @@ class StoreFacts:
     address: str
     is_up: bool
     num_blocks: int
+    tiers: tuple[TierFacts, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """What was found in caches and survived since the start; see ModelTopology in admin.proto."""
+
+    model: str
+    num_queried_tokens: int
+    found_tokens: dict[str, int]
+    num_lost_workers: int
+    num_requeued_sequences: int
+    num_preemptions: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +117,7 @@ class CellTopology:
     stores: tuple[StoreFacts, ...] = ()
     kvstore_copies: int = 0
     schedulers: tuple[SchedulerFacts, ...] = ()
+    models: tuple[ModelFacts, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,14 +210,38 @@ def _cell(cell: admin_pb2.CellTopology) -> CellTopology:
         workers=tuple(map(worker_facts, cell.workers)),
         pairs=tuple(map(_pair, cell.pairs)),
         warnings=tuple(cell.warnings),
-        stores=tuple(
-            StoreFacts(store.address, store.is_up, store.num_blocks) for store in cell.stores
-        ),
+        stores=tuple(map(_store, cell.stores)),
         kvstore_copies=cell.kvstore_copies,
         schedulers=tuple(
             SchedulerFacts(one.address, _STATES.get(one.state, "unknown"))
             for one in cell.schedulers
         ),
+        models=tuple(map(_model, cell.models)),
+    )
+
+
+def _store(store: admin_pb2.StoreTopology) -> StoreFacts:
+    tiers = (
+        TierFacts(
+            tier=one.tier,
+            num_blocks=one.num_blocks,
+            used_bytes=one.used_bytes,
+            capacity_bytes=one.capacity_bytes,
+            fault=one.fault if one.HasField("fault") else None,
+        )
+        for one in store.tiers
+    )
+    return StoreFacts(store.address, store.is_up, store.num_blocks, tuple(tiers))
+
+
+def _model(model: admin_pb2.ModelTopology) -> ModelFacts:
+    return ModelFacts(
+        model=model.model,
+        num_queried_tokens=model.num_queried_tokens,
+        found_tokens=dict(model.found_tokens),
+        num_lost_workers=model.num_lost_workers,
+        num_requeued_sequences=model.num_requeued_sequences,
+        num_preemptions=model.num_preemptions,
     )
 
 
@@ -211,6 +263,7 @@ def worker_facts(worker: admin_pb2.WorkerTopology) -> WorkerFacts:
         sleep_level=sleep.level,
         sleep_num_bytes=sleep.num_bytes,
         sleep_error=None if sleep.error is None else sleep.error.message,
+        weights_version=version_from_message(worker.weights).shown,
     )
 
 

@@ -104,6 +104,7 @@ def plan_children(
     if not endpoints.host:
         # Only this user can call, so keys are not asked for.
         config = replace(config, api_key=(), api_key_file=None, cors_origin=())
+        config = replace(config, weights_dir=config.weights_dir or str(folder / "weights"))
         config = replace(config, ssl_certfile="", ssl_keyfile="", ssl_ca_certs="", ssl_cert_reqs=0)
     children += [
         worker if device is None else replace(worker, environ=(*worker.environ, (VARIABLE, device)))

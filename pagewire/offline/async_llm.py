@@ -2,7 +2,9 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any, Self
 
 from pagewire.client.client import AsyncClient
@@ -119,6 +121,36 @@ class AsyncLLM:
     async def is_sleeping(self) -> bool:
         """Return whether a part of the memory was given back."""
         return await asyncio.to_thread(self.llm.is_sleeping)
+
+    async def update_weights(
+        self,
+        path: str | None = None,
+        tensors: Iterable[tuple[str, Any]] | None = None,
+        *,
+        version: str = "",
+        mode: str = "wait",
+    ) -> None:
+        """Serve other weights of the same model, as LLM.update_weights."""
+        change = partial(self.llm.update_weights, path, tensors, version=version, mode=mode)
+        await asyncio.to_thread(change)
+
+    async def start_profile(self) -> None:
+        """Begin to profile the workers, as LLM.start_profile."""
+        await asyncio.to_thread(self.llm.start_profile)
+
+    async def stop_profile(self) -> list[Path]:
+        """End the profile, as LLM.stop_profile."""
+        return await asyncio.to_thread(self.llm.stop_profile)
+
+    async def collective_rpc(
+        self,
+        method: str,
+        timeout: float | None = None,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> list[Any]:
+        """Call a method of the workers' extension, as LLM.collective_rpc."""
+        return await asyncio.to_thread(self.llm.collective_rpc, method, timeout, args, kwargs)
 
     def shutdown(self) -> None:
         """End all requests and processes."""

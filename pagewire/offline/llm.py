@@ -1,10 +1,10 @@
 """LLM: the offline API. It starts the same processes as `serve` and uses them through a client."""
 
-import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self
 
 from pagewire.client.admin_client import reset_prefix_cache
@@ -16,16 +16,15 @@ from pagewire.client.sleep_client import is_sleeping, sleep, wake_up
 from pagewire.client.tool_convert import ToolChoice
 from pagewire.client.topology_client import topology
 from pagewire.config import ServeConfig, config_from_keywords
-from pagewire.local.child_process import LineReceived
 from pagewire.local.cluster import LocalCluster
-from pagewire.local.notices import Notice
-from pagewire.local.supervision import Restarting
 from pagewire.offline.beam_search import BeamSearchOutput, BeamSearchParams
 from pagewire.offline.keyword_errors import in_keywords
+from pagewire.offline.local_model import end_local, start_local
 from pagewire.offline.lora import LoadedAdapters, LoRARequests, adapter_per_prompt
-from pagewire.offline.offline_batch import CONNECT_SECONDS
+from pagewire.offline.new_weights import exchange_weights
 from pagewire.offline.offline_run import EmbeddingRun, OfflineRun, embedding_requests
 from pagewire.offline.outputs import RequestOutput
+from pagewire.offline.progress_bar import shown_progress
 from pagewire.offline.prompts import (
     Conversation,
     GenerationRequest,
@@ -38,6 +37,7 @@ from pagewire.offline.prompts import (
 )
 from pagewire.offline.refusals import REFUSED
 from pagewire.offline.tokenizer import load_tokenizer
+from pagewire.offline.worker_calls import begin_profiles, call_ranks, end_profiles
 from pagewire_shared.errors import InvalidRequestError, UnavailableError
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
@@ -72,25 +72,15 @@ class LLM:
         with in_keywords():
             self.config: ServeConfig = config_from_keywords(settings).config
         has_http = bool({"host", "port", "grpc_port"} & settings.keys())
-        with in_keywords():
-            cluster = LocalCluster(self.config, observer=_show, has_http=has_http)
-        loop = shared_loop_thread()
-        try:
-            with in_keywords():
-                cluster.start()
-                cluster.wait_ready()
-            self._client = loop.run(_connect(cluster.grpc_address))
-        except BaseException:
-            cluster.stop()
-            raise
-        self._cluster = cluster
-        self._loop = loop
+        self._loop = loop = shared_loop_thread()
+        self._cluster, self._client = start_local(self.config, loop, has_http=has_http)
+        cluster = self._cluster
         self._offline = OfflineRun(self._client, cluster.models[0].name)
         self._embedding = EmbeddingRun(self._client, cluster.models[0].name)
         self._adapters = LoadedAdapters(cluster.grpc_address)
         self._seeds = SeedSource(self.config.seed)
         # Also runs at the exit of the interpreter.
-        self._finalizer = weakref.finalize(self, _close, loop, self._client, cluster)
+        self._finalizer = weakref.finalize(self, end_local, loop, self._client, cluster)
 
     def generate(
         self,
@@ -271,6 +261,53 @@ class LLM:
         """Return whether a part of the memory was given back."""
         return self.loop.run(is_sleeping(self._cluster.grpc_address))
 
+    def update_weights(
+        self,
+        path: str | None = None,
+        tensors: Iterable[tuple[str, Any]] | None = None,
+        *,
+        version: str = "",
+        mode: str = "wait",
+    ) -> None:
+        """Serve other weights of the same model: those of a folder, or (name, tensor) of torch or
+        numpy, all of the checkpoint. Requests that have begun run to their end first ("wait") or
+        end ("abort"); answers have `version` in their usage.
+
+        Raises:
+            InvalidRequestError: Weights that do not do; the old ones go on.
+            UnavailableError: They could not be loaded; the old ones go on.
+        """
+        address, model = self._cluster.grpc_address, self.model_name
+        asked = exchange_weights(address, path, tensors, model=model, version=version, mode=mode)
+        self.loop.run(asked)
+
+    def start_profile(self) -> None:
+        """Begin to profile the workers, until `stop_profile`, for ten minutes and 1000 steps at
+        most. The LLM needs `profiler_dir=...`."""
+        self.loop.run(begin_profiles(self._cluster.grpc_address, self.config.profiler_dir))
+
+    def stop_profile(self) -> list[Path]:
+        """End the profile; return the files with the traces, one for each worker."""
+        return self.loop.run(end_profiles(self._cluster.grpc_address, self.config.profiler_dir))
+
+    def collective_rpc(
+        self,
+        method: str,
+        timeout: float | None = None,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> list[Any]:
+        """Call a method of `worker_extension_cls` in every rank of every worker, between two steps;
+        return the results.
+
+        Args:
+            method: Its name; a function is refused, as no code is sent.
+            timeout: Seconds; a rank that takes longer is lost. None for 60.
+            args, kwargs: Values of JSON, as the results.
+        """
+        asked = call_ranks(self._cluster.grpc_address, method, timeout, args, kwargs)
+        return self.loop.run(asked)
+
     @property
     def llm_engine(self) -> Self:
         """This object: requests, config and processes hang on it."""
@@ -345,7 +382,7 @@ class LLM:
         """Yield a function to call after each prompt. Raises UnavailableError when closed."""
         if not self._finalizer.alive:
             raise UnavailableError("this LLM is closed")
-        with _progress(total, use_tqdm) as advance:
+        with shown_progress(total, use_tqdm) as advance:
             yield advance
 
     def _concurrency(self) -> int:
@@ -354,34 +391,3 @@ class LLM:
         cells = self._loop.run(topology(self._cluster.grpc_address))
         running = sum(worker.max_num_seqs for cell in cells for worker in cell.workers)
         return max(MIN_CONCURRENCY, 2 * running)
-
-
-@contextmanager
-def _progress(total: int, is_shown: bool) -> Iterator[Callable[[], object]]:
-    """Yield a function to call after each prompt; tqdm is imported only to show a bar."""
-    if not is_shown:
-        yield lambda: None
-        return
-    from tqdm.auto import tqdm
-
-    with tqdm(total=total, desc="Processed prompts", unit="prompt") as bar:
-        yield lambda: bar.update(1)
-
-
-async def _connect(address: str) -> AsyncClient:
-    client = AsyncClient(address)
-    await client.wait_connected(CONNECT_SECONDS)
-    return client
-
-
-def _close(loop: LoopThread, client: AsyncClient, cluster: LocalCluster) -> None:
-    loop.run(client.close())
-    cluster.stop()
-
-
-def _show(notice: Notice) -> None:
-    match notice:
-        case LineReceived(name, text):
-            print(f"{name} | {text}", file=sys.stderr, flush=True)
-        case Restarting(name, reason, _):
-            print(f"pagewire: {name} ended ({reason}), restarting it", file=sys.stderr, flush=True)

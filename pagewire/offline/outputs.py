@@ -68,7 +68,8 @@ class RequestMetrics:
     """Seconds and counts, measured by the frontend.
 
     `num_cached_tokens_by_tier` counts cached tokens by tier, as `Usage` does; `num_recoveries`
-    counts losses of workers and schedulers that the request survived.
+    counts losses of workers and schedulers that the request survived; `weights_version` is that of
+    the weights that computed all of the answer.
     """
 
     time_to_first_token_seconds: float
@@ -77,6 +78,7 @@ class RequestMetrics:
     num_cached_tokens: int
     num_cached_tokens_by_tier: dict[str, int] = field(default_factory=dict)
     num_recoveries: int = 0
+    weights_version: str = ""
 
     def __repr__(self) -> str:
         return short_repr(self)
@@ -223,4 +225,5 @@ def _metrics(closed: Closed) -> RequestMetrics:
         closed.usage.cached_tokens,
         closed.usage.cached_tokens_by_tier,
         timings.num_recoveries,
+        closed.usage.weights_version,
     )

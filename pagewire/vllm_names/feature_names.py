@@ -7,10 +7,13 @@ from pagewire.vllm_names.model_names import json_text
 from pagewire_shared.names.foreign_name import ForeignName, no_effect, refused, works
 
 _ONE_DEVICE: Final = (
-    "layers are divided by --tensor-parallel-size N; --num-workers N serves N copies of a model"
+    "a model is divided by --tensor-parallel-size N and --pipeline-parallel-size N; --num-workers N"
+    " serves N copies of it"
 )
 _MACHINES: Final = "start pagewire worker --scheduler ADDRESS on each further machine"
-_EXPERTS: Final = "experts are not spread over devices; mixtures of experts run on one"
+_EXPERTS: Final = (
+    "--enable-expert-parallel gives each process as many experts, in order, and one copy"
+)
 
 PARALLEL: Final = (
     ForeignName(
@@ -18,9 +21,18 @@ PARALLEL: Final = (
         here="tensor_parallel_size",
         text="processes of one host on CPUs (docs/parallel/tensor-parallel.md)",
     ),
+    ForeignName(
+        name="pipeline_parallel_size",
+        here="pipeline_parallel_size",
+        text="stages of one host on CPUs (docs/parallel/pipeline-parallel.md)",
+    ),
+    ForeignName(
+        name="enable_expert_parallel",
+        here="enable_expert_parallel",
+        text="whole experts in each process (docs/parallel/expert-parallel.md)",
+    ),
     *refused(
         _ONE_DEVICE,
-        pipeline_parallel_size="1",
         prefill_context_parallel_size="1",
         decode_context_parallel_size="1",
     ),
@@ -44,19 +56,18 @@ PARALLEL: Final = (
     ForeignName(
         name="distributed_executor_backend",
         here="distributed_executor_backend",
-        text="mp or uniproc: ranks are processes of one host; there is no Ray",
-        takes=("auto", "mp", "uniproc"),
+        text="mp or uniproc: ranks are processes of one host; ray: those of --rank-hosts nodes",
+        takes=("auto", "mp", "uniproc", "ray"),
         meanings={"uni": "uniproc", "none": "auto"},
     ),
     *refused(
-        "each worker is a process; there is no Ray",
+        "ray is a value of --distributed-executor-backend; no other setting of Ray is there",
         worker_use_ray="false",
         ray_workers_use_nsight="false",
         data_parallel_backend="mp",
     ),
     *refused(
         _EXPERTS,
-        enable_expert_parallel="false",
         enable_eplb="false",
         enable_dbo="false",
         num_redundant_experts="0",
@@ -73,7 +84,13 @@ PARALLEL: Final = (
         "disable_custom_all_reduce master_addr master_port dcp_kv_cache_interleave_size"
         " cp_kv_cache_interleave_size",
     ),
-    *refused("workers are of one kind", worker_cls="auto", worker_extension_cls="none|"),
+    *refused("workers are of one kind", worker_cls="auto"),
+    ForeignName(
+        name="worker_extension_cls",
+        here="worker_extension_cls",
+        text="MODULE.CLASS; values of JSON and no tensors; see docs/operations/extensions.md",
+        meanings={"none": ""},
+    ),
     *works("", "on CPUs", enable_sleep_mode=""),
 )
 

@@ -3,6 +3,7 @@
 import json
 from typing import Any, Final
 
+from pagewire.vllm_names.model_names import json_text
 from pagewire_shared.names.foreign_name import (
     ForeignName,
     RefusedNameError,
@@ -97,6 +98,24 @@ ANSWERS: Final = (
     *refused("/metrics has the load", enable_server_load_tracking="false"),
 )
 
+
+def _profiler_dir(value: Any) -> str:
+    """Return the folder of a profiler config. Raises RefusedNameError for anything else in it."""
+    try:
+        config = json.loads(json_text(value))
+    except ValueError:
+        config = None
+    if not isinstance(config, dict):
+        raise RefusedNameError('give a JSON object, such as {"torch_profiler_dir": "traces"}')
+    known = ("profiler", "torch_profiler_dir")
+    others = sorted(name for name in config if name not in known)
+    if others or config.get("profiler", "torch") != "torch" or "torch_profiler_dir" not in config:
+        raise RefusedNameError(
+            f"profiler torch and torch_profiler_dir are taken, not {', '.join(others) or value}"
+        )
+    return str(config["torch_profiler_dir"])
+
+
 OBSERVABILITY: Final = (
     *no_effect(_LOGGED, "disable_log_requests enable_log_requests max_log_len"),
     *refused("texts of users are never logged", enable_log_outputs="false"),
@@ -115,8 +134,14 @@ OBSERVABILITY: Final = (
     ),
     *no_effect("/metrics shows all", "show_hidden_metrics_for_version cudagraph_metrics"),
     *refused(
-        "profile a worker from outside, such as with py-spy or nsys",
+        "profile a worker from outside, such as with nsys, or by pagewire admin profile",
         enable_layerwise_nvtx_tracing="false",
-        profiler_config="none|{}",
+    ),
+    ForeignName(
+        name="profiler_config",
+        here="profiler_dir",
+        text="a JSON object or a dict with torch_profiler_dir; see docs/observability/profile.md",
+        meanings={"none": "", "{}": ""},
+        convert=_profiler_dir,
     ),
 )

@@ -97,6 +97,15 @@ class UnavailableError(PagewireError):
 
 
 @dataclass
+class WeightsChangedError(PagewireError):
+    """An answer began with weights that no worker has any more; another try begins anew."""
+
+    code: str = "weights_changed"
+    retry_after_ms: int | None = 1000
+    status_name = "UNAVAILABLE"
+
+
+@dataclass
 class PeerRefusedError(PagewireError):
     """A peer has another protocol range, model, tokenizer or generation."""
 
@@ -137,6 +146,7 @@ ERROR_CLASSES: tuple[type[PagewireError], ...] = (
     OverloadedError,
     DeadlineError,
     UnavailableError,
+    WeightsChangedError,
     PeerRefusedError,
     WireError,
     InternalError,

@@ -57,7 +57,9 @@ OWNERS = {
     "WorkerState.next_step_id": ("planning/planner.py",),
     "Duty": ("routing/draining.py",),
     "Duty.sleep": ("routing/sleeping.py",),
-    "Duty.sleep_order": ("routing/sleeping.py",),
+    "Duty.sleep_order": ("routing/sleeping.py", "routing/updating.py"),
+    "Duty.update": ("routing/updating.py",),
+    "Duty.is_paused": ("routing/updating.py",),
 }
 """Component, or field -> the files and folders of the core that may assign it."""
 

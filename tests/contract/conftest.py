@@ -8,7 +8,7 @@ import pytest
 from contract.response_gateway import MarkedReader
 
 from pagewire_frontend.chat.plan import plan_message
-from pagewire_frontend.http.responses import endpoints as responses
+from pagewire_frontend.http.responses import asked as responses
 from support.checkpoints.text_models import make_text_model
 
 

@@ -10,8 +10,9 @@ from contract.frontend_peers import WAIT_SECONDS
 from pagewire_frontend.adapters.registry import AdapterRegistry
 from pagewire_frontend.group.group import Group, joined
 from pagewire_frontend.group.membership import Membership, parse_membership
+from pagewire_frontend.http.kept_streams.directory import StreamReading
 from pagewire_frontend.http.kept_streams.local_streams import JournalLimits, LocalStreams
-from pagewire_frontend.http.responses.ids import not_found
+from pagewire_frontend.http.responses.ids import not_found, tag_of
 from pagewire_frontend.http.responses.pending_response import Body
 from pagewire_frontend.traces.history import RequestHistory
 from pagewire_shared.errors import InvalidRequestError
@@ -22,6 +23,7 @@ from pagewire_shared.rpc.address import parse_address
 class ScriptedResponses:
     """Holds responses by (id, tenant); `hang` makes it silent."""
 
+    tag: str = ""
     bodies: dict[tuple[str, str | None], Body] = field(default_factory=dict)
     hang: bool = False
     ended_streams: "asyncio.Queue[str]" = field(default_factory=asyncio.Queue)
@@ -32,6 +34,11 @@ class ScriptedResponses:
         if (response_id, tenant) not in self.bodies:
             raise not_found(response_id)
         return self.bodies[response_id, tenant]
+
+    def has(self, response_id: str) -> bool:
+        return tag_of(response_id) in (None, self.tag) or any(
+            response_id == one for one, _ in self.bodies
+        )
 
     async def get(self, response_id: str, tenant: str | None) -> Body:
         return await self._find(response_id, tenant)
@@ -55,11 +62,9 @@ class ScriptedResponses:
         body = await self._find(response_id, tenant)
         return [*body["input"], {"said": body["id"]}]
 
-    async def events(
-        self, response_id: str, tenant: str | None, first: int
-    ) -> AsyncIterator[list[bytes]]:
+    async def events(self, response_id: str, tenant: str | None, first: int) -> StreamReading:
         body = await self._find(response_id, tenant)
-        return self._frames(body, first)
+        return StreamReading(self._frames(body, first), lambda: None)
 
     async def _frames(self, body: Body, first: int) -> AsyncIterator[list[bytes]]:
         try:
@@ -95,7 +100,7 @@ async def member(folder, name: str, peers: list[str], *, seconds: float = 5.0):
     """Yield a member called `name` whose peers are `peers`; all have sockets in `folder`."""
     given = [f"{peer}=unix:{folder}/{peer}.sock" for peer in peers]
     membership = parse_membership(name, given)
-    held = ScriptedResponses()
+    held = ScriptedResponses(membership.tag)
     listen = parse_address(f"unix:{folder}/{name}.sock", setting="--peer-listen")
     adapters = AdapterRegistry(None, models=["tiny"], taken_names=["tiny"])
     limits = JournalLimits(retention_seconds=60.0, max_bytes=2**20)

@@ -41,7 +41,7 @@ class SleepingWorker(ScriptedWorker):
         while True:
             try:
                 await super().run()
-            except _OverError:
+            except OverError:
                 continue
             return
 
@@ -55,7 +55,7 @@ class SleepingWorker(ScriptedWorker):
                 num_bytes=77,
                 wakes_on_request=response.sleep.wakes_on_request,
             )
-            raise _OverError
+            raise OverError
         if kind == "wake":
             self.orders.append(response.wake)
             await self._wake(call, list(response.wake.tags))
@@ -75,8 +75,8 @@ class SleepingWorker(ScriptedWorker):
             await self._write(call, wa.AttachWorkerRequest(sleep_changed=self.sleep))
         else:
             self.sleep = None
-            raise _OverError
+            raise OverError
 
 
-class _OverError(Exception):
+class OverError(Exception):
     """The worker ends an attach."""

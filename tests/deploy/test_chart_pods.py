@@ -48,7 +48,9 @@ def test_roles_have_certificates_or_say_that_they_have_none(objects):
     with_tls = "--tls-dir=/etc/pagewire/tls"
     for pods in pods_of(objects, *ROLES):
         arguments = pods.container["args"]
-        assert ("--insecure" in arguments) != (with_tls in arguments), pods.name
+        # The port of ranks has no TLS, beside ports that have it.
+        has_ranks = pods.owner["kind"] == "LeaderWorkerSet"
+        assert ("--insecure" in arguments) == (has_ranks or with_tls not in arguments), pods.name
         mounts = {one["name"]: one["mountPath"] for one in pods.container["volumeMounts"]}
         assert (mounts.get("tls") == "/etc/pagewire/tls") == (with_tls in arguments)
 
@@ -74,6 +76,38 @@ def test_certificates_have_the_names_of_their_role(helm):
         assert spec["issuerRef"] == {"name": "ours", "kind": "Issuer"}
 
 
+def test_metrics_are_read_with_tls_and_a_token(helm):
+    objects = render(helm, VARIANTS["metrics-tls"])
+    for pods in pods_of(objects, *ROLES):
+        assert "--metrics-tls" in pods.container["args"], pods.name
+        assert pods.flags("metrics-token-file") == ["/etc/pagewire/metrics/token"]
+        mounts = {one["mountPath"]: one["name"] for one in pods.container["volumeMounts"]}
+        (volume,) = [
+            one for one in pods.spec["volumes"] if one["name"] == mounts["/etc/pagewire/metrics"]
+        ]
+        assert volume["secret"]["secretName"] == "readers"
+        assert volume["secret"]["items"] == [{"key": "token", "path": "token"}]
+        annotations = pods.owner["spec"]["template"]["metadata"]["annotations"]
+        assert annotations["prometheus.io/scheme"] == "https"
+        for probe in PROBES:
+            asked = pods.container[probe].get("httpGet", {})
+            assert asked.get("port") != "metrics" or asked["scheme"] == "HTTPS", (pods.name, probe)
+    (monitor,) = [one for one in objects if one["kind"] == "PodMonitor"]
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint["scheme"] == "https"
+    assert endpoint["authorization"]["credentials"] == {"name": "readers", "key": "token"}
+    assert endpoint["tlsConfig"]["serverName"] == LINK_HOST
+    authority = endpoint["tlsConfig"]["ca"]["secret"]
+    secrets = {
+        volume["secret"]["secretName"]
+        for pods in pods_of(objects, *ROLES)
+        for volume in pods.spec["volumes"]
+        if volume["name"] == "tls"
+    }
+    assert authority["key"] == "ca.crt"
+    assert authority["name"] in secrets
+
+
 def test_grpc_roles_are_asked_three_questions(objects):
     for pods in pods_of(objects, "scheduler", "worker", "kvstore"):
         services = [service_asked(pods.container[probe]) for probe in PROBES]
@@ -90,7 +124,8 @@ def test_a_model_may_take_ten_minutes(helm):
             budget = startup["periodSeconds"] * startup["failureThreshold"]
             assert budget >= 600, name
             # Else the Deployment has failed before its pods have.
-            assert pods.owner["spec"]["progressDeadlineSeconds"] > budget
+            if pods.owner["kind"] == "Deployment":
+                assert pods.owner["spec"]["progressDeadlineSeconds"] > budget
 
 
 def test_resources_are_asked_for_and_memory_is_bounded(objects):

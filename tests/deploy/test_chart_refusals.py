@@ -5,6 +5,7 @@ import pytest
 from support.charts.chart_variants import AUTOSCALING, BUILTIN, ON
 from support.charts.charts import Release, refusal, run
 
+HOSTS = {"tensor": 2, "hosts": 2}
 KEDA = {**ON, "serverAddress": "http://p"}
 
 
@@ -43,6 +44,8 @@ BY_SCHEMA = [
     (pool(maxModelLen=0), "/workers/0/maxModelLen"),
     (pool(kvCacheMemory="2 Gi"), "/workers/0/kvCacheMemory"),
     (pool(shmSize="2GiB"), "/workers/0/shmSize"),
+    (pool(parallelism={"tensor": 17}), "/workers/0/parallelism/tensor"),
+    (pool(parallelism={"nodes": 2}), "/workers/0/parallelism"),
     (pool(kvOffload="maybe"), "/workers/0/kvOffload"),
     (pool(keda={"threshold": 0}), "/workers/0/keda/threshold"),
     (pool(gpus=2), "additional properties 'gpus' not allowed"),
@@ -85,6 +88,19 @@ BY_TEMPLATE = [
     ({"kvEvents": ON}, "kvEvents needs curveSecret, or insecure"),
     ({"kvEvents": {**ON, "insecure": True}}, "kvEvents.insecure needs kvEvents.from"),
     ({"kvEvents": {"config": {"endpoint": "a"}}}, "kvEvents.config: endpoint follows"),
+    (
+        {"metrics": {"tls": True, "tokenSecret": "a"}, "tls": {"enabled": False}},
+        "metrics.tls needs tls.enabled",
+    ),
+    ({"metrics": {"tls": True}}, "metrics.tls needs metrics.tokenSecret"),
+    (pool(parallelism={"tensor": 8, "pipeline": 4}), 'parallelism of "builtin" has 32 ranks'),
+    (pool(parallelism={"tensor": 4, "hosts": 3}), "4 ranks (tensor times pipeline), which 3 hosts"),
+    (pool(parallelism={"tensor": 2}, device="gpu"), 'parallelism of "builtin" is for CPUs'),
+    (pool(parallelism=HOSTS, keda=KEDA), '"builtin" has parallelism.hosts, whose groups'),
+    (
+        {**pool(parallelism=HOSTS), "networkPolicy": {"enabled": False}},
+        'parallelism.hosts of "builtin" needs networkPolicy.enabled',
+    ),
 ]
 
 

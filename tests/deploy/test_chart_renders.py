@@ -21,6 +21,7 @@ CUSTOM = {
     "Certificate": "cert-manager.io/v1",
     "HTTPRoute": "gateway.networking.k8s.io/v1",
     "InferencePool": "inference.networking.k8s.io/v1",
+    "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1",
     "PodMonitor": "monitoring.coreos.com/v1",
     "PrometheusRule": "monitoring.coreos.com/v1",
     "ScaledObject": "keda.sh/v1alpha1",

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import re
+import runpy
 import tomllib
 from pathlib import Path
 
@@ -19,6 +20,7 @@ PORTS = {
     "worker": {"8300", "9090"},
     "kvstore": {"8200", "9090"},
 }
+OF_ROLES = runpy.run_path(str(ROOT / "docker" / "inventory.py"))["OF_ROLES"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -86,13 +88,14 @@ def test_it_runs_confined(role: str, dockerfile: Dockerfile) -> None:
 
 def test_only_the_roles_own_extras_are_installed(role: str, dockerfile: Dockerfile) -> None:
     # Nothing can be installed into a container, and traces are a flag of the frontend.
-    extras = {"frontend": "frontend,otel", "scheduler": "scheduler,certs,events"}.get(role, role)
+    extras = ",".join(OF_ROLES[role])
     installs = [text for text in dockerfile.all_of("RUN") if " install " in text and "pip" in text]
     assert re.findall(r"'\.(\[.*?\])?'", " ".join(installs)) == [f"[{extras}]"]
     for text in installs:
         assert "--no-cache-dir" in text
         assert "--no-compile" in text
         assert "--constraint constraints.txt" in text
+    assert f"--require-hashes --requirement {role}.txt" in installs[-1]
     assert "--invalidation-mode unchecked-hash /opt/pagewire/lib" in installs[-1]
 
 

@@ -1,10 +1,13 @@
 """Pins, bill of materials and audit of the images' packages; a server of the test is asked."""
 
+import hashlib
 import http.server
+import io
 import json
 import subprocess
 import sys
 import threading
+import zipfile
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -52,6 +55,90 @@ def test_constraints_are_what_is_installed(tmp_path: Path) -> None:
     for name in ("grpcio", "fastapi", "torch", "redis", "starlette", "cryptography"):
         assert pins[name] == metadata.version(name).partition("+")[0]
     assert not {"pagewire", "pytest", "ruff", "mypy"} & set(pins)
+
+
+def wheel_of(name: str, version: str) -> bytes:
+    """Return the bytes of an empty wheel."""
+    made = io.BytesIO()
+    folder = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(made, "w") as wheel:
+        wheel.writestr(
+            f"{folder}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        )
+        wheel.writestr(
+            f"{folder}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr(f"{folder}/RECORD", "")
+    return made.getvalue()
+
+
+def file_of(name: str) -> dict[str, Any]:
+    """Return what an index says of a file."""
+    return {"filename": name, "hashes": {"sha256": hashlib.sha256(name.encode()).hexdigest()}}
+
+
+@pytest.fixture(scope="module")
+def index() -> Iterator[str]:
+    """Has two versions of a package, and files that are no packages."""
+    names = ("redis-1.0-py3-none-any.whl", "redis-1.0.tar.gz", "redis-1.1-py3-none-any.whl")
+    files = [file_of(name) for name in (*names, "redis-1.0.exe", "redis-1.0-docs.zip")]
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path != "/redis/":
+                return self.send_error(404)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"files": files}).encode())
+            return None
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as made:
+        threading.Thread(target=made.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{made.server_port}"
+        made.shutdown()
+
+
+def test_images_list_the_hashes_of_their_versions(tmp_path: Path, index: str) -> None:
+    (tmp_path / "list").write_text("Redis==1.0\n")
+    words = ("constraints", tmp_path / "c.txt", "--list", tmp_path / "list", "--hashes", index)
+    assert inventory(*words)[0] == 0
+    assert (tmp_path / "c.txt").read_text().splitlines()[-1] == "redis==1.0"
+    wanted = sorted(
+        file_of(name)["hashes"]["sha256"]
+        for name in ("redis-1.0-py3-none-any.whl", "redis-1.0.tar.gz")
+    )
+    for role, has_it in (("frontend", False), ("scheduler", False), ("kvstore", True)):
+        text = (tmp_path / "hashes" / f"{role}.txt").read_text()
+        lines = [one.strip(" \\") for one in text.splitlines() if one[0] != "#"]
+        pin = ["redis==1.0", *(f"--hash=sha256:{one}" for one in wanted)]
+        assert lines == (pin if has_it else [])
+
+
+@pytest.mark.parametrize("pin", ["redis==1.2", "pyzmq==1.0"])
+def test_hashes_without_files_are_not_written(tmp_path: Path, index: str, pin: str) -> None:
+    (tmp_path / "list").write_text(f"{pin}\n")
+    words = ("constraints", tmp_path / "c.txt", "--list", tmp_path / "list", "--hashes", index)
+    status, said = inventory(*words)
+    assert status == 2
+    assert "no hashes, so nothing is written" in said
+    assert [one.name for one in tmp_path.iterdir()] == ["list"]
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_pip_refuses_a_file_with_another_hash(tmp_path: Path, is_right: bool) -> None:
+    wheel = wheel_of("pinned_thing", "1.0")
+    (tmp_path / "pinned_thing-1.0-py3-none-any.whl").write_bytes(wheel)
+    digest = hashlib.sha256(wheel if is_right else b"").hexdigest()
+    (tmp_path / "role.txt").write_text(f"pinned-thing==1.0 \\\n    --hash=sha256:{digest}\n")
+    words = ["--no-index", "--find-links", tmp_path, "--no-cache-dir", "--target", tmp_path / "t"]
+    words += ["--require-hashes", "--requirement", tmp_path / "role.txt"]
+    command = [sys.executable, "-m", "pip", "install", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) == is_right, done.stderr
+    assert is_right or "DO NOT MATCH THE HASHES" in done.stderr
 
 
 def test_the_bill_names_each_package_once(tmp_path: Path) -> None:

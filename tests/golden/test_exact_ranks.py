@@ -1,23 +1,18 @@
-"""The same bits with ranks whatever happens: random batches, chunks, prefix hits, preemptions and
-drafts against each request alone, in bfloat16. Blocks do not move: they stay in their worker."""
+"""The same bits with ranks whatever happens: random batches, chunks, prefix hits, preemptions,
+moved blocks and drafts against each request alone, in bfloat16."""
 
 import json
-import random
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.cells import exact_cells
-from support.cells.exact_cells import SOLO, ExactCell, Weather
+from support.cells.exact_cells import SOLO, ExactCell
 from support.cells.rank_threads import use_threads
 from support.checkpoints.draft_heads import head_config, random_head, write_head
 from support.kernels.fused_kernels import needs_kernels
-from support.oracles import exact_requests
 from support.oracles.exact_requests import check_batches, draw_requests, make_exact_checkpoint
 from support.products import WHOLE
-from support.speculated import cells
 from support.speculated.cells import NGRAM, PlainAnswers, SpeculatedCell
 
 pytestmark = [needs_kernels, pytest.mark.long]
@@ -28,12 +23,6 @@ RANKS: dict[str, Any] = {"device": "cpu", "cpu_backend": "fused", "tensor_parall
 @pytest.fixture(autouse=True)
 def _ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     use_threads(monkeypatch)
-
-    def without_moves(generator: random.Random, longest: int) -> Weather:
-        return replace(exact_cells.draw_weather(generator, longest), moves=frozenset())
-
-    for module in (exact_requests, cells):
-        monkeypatch.setattr(module, "draw_weather", without_moves)
 
 
 @pytest.mark.parametrize(
@@ -50,6 +39,7 @@ def test_a_request_has_the_same_bits_in_any_batch(
     requests = draw_requests(len(name))
     alone = [cell.run([request], SOLO)[0] for request in requests]
     check_batches((cell, requests, alone), num_batches, seed=1)
+    assert cell.num_moved_blocks > 0
     assert cell.replica.group is not None
     cell.replica.group.close()
 

@@ -2,8 +2,7 @@
 CPUs their bits are the same in any batch."""
 
 import functools
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from pagewire_shared.sampling.params import SamplingParams
-from support.cells.rank_threads import end_ranks, use_threads
-from support.cells.worker_driver import Driver, Running, load
+from support.cells.rank_threads import use_threads
+from support.cells.ranked_answers import RankedAnswers, generated, prompts
 from support.checkpoints.checkpoints import make_checkpoint
-from support.checkpoints.fallback_checkpoints import VOCAB, make_fallback_checkpoint
+from support.checkpoints.fallback_checkpoints import make_fallback_checkpoint
 from support.kernels.fused_kernels import needs_kernels
-from support.oracles.family_checkpoints import FAMILY_CHECKPOINTS, MAX_POSITIONS
+from support.oracles.family_checkpoints import FAMILY_CHECKPOINTS
 from support.products import WHOLE
 
 pytestmark = needs_kernels
@@ -36,9 +34,7 @@ IN_SHORT_RUN = (
 QWEN = "qwen"
 """A model that is wide enough for four ranks of kernels, which read 16 numbers at once."""
 
-GREEDY = SamplingParams(temperature=0.0, max_tokens=None, logprobs=3)
 TOLERANCE = 2e-4
-NEAR_TIE = 1e-3
 
 Make = Callable[[str], Path]
 
@@ -65,44 +61,9 @@ def _threads(monkeypatch: pytest.MonkeyPatch) -> None:
     use_threads(monkeypatch)
 
 
-def prompts(lengths: Sequence[int] = (1, 41, 3, 90, 17)) -> list[list[int]]:
-    generator = random.Random(3)
-    return [[generator.randrange(3, VOCAB) for _ in range(size)] for size in lengths]
-
-
-def generated(
-    folder: Path, num_ranks: int, given: Sequence[Sequence[int]], budget: int = 24, **settings: Any
-) -> tuple[list[list[int]], list[list[float]]]:
-    """Return the tokens of each prompt, and the log-probability of each token."""
-    replica = load(
-        folder,
-        tensor_parallel_size=num_ranks,
-        max_model_len=MAX_POSITIONS,
-        max_num_batched_tokens=64,
-        kv_cache_memory=1 << 23,
-        **settings,
-    )
-    try:
-        sequences = [Running(slot, prompt, GREEDY, 12) for slot, prompt in enumerate(given)]
-        results = Driver.of(replica).finish(sequences, budget=budget)
-        is_divided = ",tp=" in replica.model_runner.backend.kernel_set
-        assert is_divided == (num_ranks > 1)
-    finally:
-        end_ranks(replica)
-    found: list[list[float]] = [[] for _ in given]
-    for result in results:
-        place = 0
-        for slot, count in zip(result.slots, result.counts, strict=True):
-            found[slot] += np.asarray(result.logprobs[place : place + count]).tolist()
-            place += count
-    return [one.output for one in sequences], found
-
-
-def assert_equal(
-    one: tuple[list[list[int]], list[list[float]]], other: tuple[list[list[int]], list[list[float]]]
-) -> None:
-    for tokens, same, logprobs, near in zip(one[0], other[0], one[1], other[1], strict=True):
-        assert tokens == same
+def assert_equal(one: RankedAnswers, other: RankedAnswers) -> None:
+    assert one.tokens == other.tokens
+    for logprobs, near in zip(one.logprobs, other.logprobs, strict=True):
         np.testing.assert_allclose(logprobs, near, atol=TOLERANCE)
 
 
@@ -138,17 +99,20 @@ def marked(name: str, backend: str, num_ranks: int) -> Any:
 )
 def test_tokens_are_those_of_one_rank(make: Make, name: str, backend: str, num_ranks: int) -> None:
     folder, given = make(name), prompts()
-    alone = generated(folder, 1, given, cpu_backend=backend)
-    assert_equal(generated(folder, num_ranks, given, cpu_backend=backend), alone)
+    alone = generated(folder, given, cpu_backend=backend)
+    ranked = generated(folder, given, cpu_backend=backend, tensor_parallel_size=num_ranks)
+    assert_equal(ranked, alone)
+    # Sums over another number of ranks have other bits.
+    assert ranked.kernel_set == f"{alone.kernel_set},tp={num_ranks}:shared-memory-2"
 
 
 def test_bits_do_not_depend_on_the_batch(make: Make) -> None:
     """Sums over ranks have one order, so a prompt alone, in chunks or beside others is the same."""
     folder, given = make("gemma3"), prompts()
-    settings = {"cpu_backend": "fused", "dtype": "bfloat16"}
-    together = generated(folder, 2, given, **settings)
+    settings = {"cpu_backend": "fused", "dtype": "bfloat16", "tensor_parallel_size": 2}
+    together = generated(folder, given, **settings)
     for index, prompt in enumerate(given[:3]):
-        alone = generated(folder, 2, [prompt], 7 + index, **settings)
-        assert alone[0][0] == together[0][index]
-        assert alone[1][0] == together[1][index]
-    assert generated(folder, 2, given, **settings) == together
+        alone = generated(folder, [prompt], 7 + index, **settings)
+        assert alone.tokens[0] == together.tokens[index]
+        assert alone.logprobs[0] == together.logprobs[index]
+    assert generated(folder, given, **settings) == together

@@ -236,8 +236,8 @@ def test_the_names_of_old_scripts(llm: LLM) -> None:
         llm.generate("a", greedy(1), use_tqdm=False, priority=1000)
     with pytest.raises(InvalidRequestError, match="lora_request: it is no LoRARequest"):
         llm.generate("a", greedy(1), lora_request=object())  # type: ignore[arg-type]
-    with pytest.raises(NotImplementedError, match="collective_rpc: no code of a user runs"):
-        llm.collective_rpc("sleep")
+    with pytest.raises(NotImplementedError, match="apply_model: no function is sent"):
+        llm.apply_model(len)
     with pytest.raises(AttributeError):
         llm.no_such_method()
     assert llm.get_tokenizer()("one two").input_ids == ids

@@ -3,6 +3,7 @@
 import asyncio
 import importlib.util
 import os
+import random
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,6 +17,7 @@ import pytest
 from pagewire import AsyncClient, SamplingParams
 from pagewire.client.events import Closed, Event, Opened
 from support.cells.clusters import Cluster
+from support.traffic import lost_responses
 from support.traffic.lost_frontends import (
     KINDS,
     SECONDS,
@@ -27,6 +29,7 @@ from support.traffic.lost_frontends import (
     undisturbed,
     wait_all,
 )
+from support.traffic.rolled_frontends import rolled
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "python" / "resumed_stream.py"
 
@@ -50,6 +53,28 @@ def test_a_stream_goes_on_where_its_frontend_was_killed(group: Cluster, kind: st
     again = httpx.get(f"{group.http_url}/v1/streams/{joined.stream_id}", timeout=SECONDS)
     assert again.text == "".join(f"id: {name}\ndata: {data}\n\n" for name, data in joined.read)
     wait_all(group)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=[] if kind in ("background", "polled") else pytest.mark.long)
+        for kind in lost_responses.KINDS
+    ],
+)
+def test_a_response_goes_on_where_its_frontend_was_killed(group: Cluster, kind: str) -> None:
+    is_equal, _ = lost_responses.survives(group, kind, 3, random.Random(3))
+    assert is_equal
+    wait_all(group)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_frontends_that_are_replaced_one_by_one_lose_nothing(group: Cluster) -> None:
+    found = rolled(group, num_rounds=1, num_readers=1, settle_seconds=0.5).found
+    assert found["asked"] > 20
+    assert found["equal"] == found["asked"]
+    assert (found["failed"], found["generated again"]) == (0, 0)
 
 
 def kill_maker(cluster: Cluster, stream_id: str) -> None:

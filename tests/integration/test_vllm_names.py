@@ -19,7 +19,7 @@ from support.cells.clusters import TINY, Cluster
 SCRIPTS = sorted((Path(__file__).parent / "vllm_scripts").glob("*.py"))
 REFUSED = {
     "logits_processors": "logits_processors",
-    "pipeline_parallel": "pipeline_parallel_size 4",
+    "context_parallel": "decode_context_parallel_size 4",
 }
 """Script -> beginning of the line that refuses it."""
 

@@ -130,6 +130,8 @@ def is_settled(world: World) -> bool:
         return False
     if len(world.cells) and any(len(c.core.frontends) > len(world.frontends) for c in world.cells):
         return False
+    if world.updates:
+        return False
     states = [cell.core.workers.get(w.worker_id) for w in world.workers for cell in [w.cell]]
     if any(state is None or state.outstanding for state in states):
         return False

@@ -6,6 +6,7 @@ the audit of the product are left out: they would be first, and show nothing of 
 """
 
 import argparse
+import importlib
 import importlib.util
 import json
 import logging
@@ -79,10 +80,10 @@ def hunt(mutant: Mutant, max_seeds: int, max_seconds: float = MAX_SECONDS) -> di
     assert not any(name in sys.modules for name, _, _ in mutant.patches), "too late to plant"
     sys.meta_path.insert(0, _PatchingFinder(mutant))
     logging.disable(logging.CRITICAL)
-    from simulation import history
     from simulation.checks import invariants
     from simulation.coverage import Coverage
 
+    history = importlib.import_module(mutant.histories)
     invariants.books_agree = lambda cell, coverage: None
     started = time.monotonic()
     others: Counter[str] = Counter()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from simulation.coverage import INVARIANTS
+from simulation.group.world import GROUP_INVARIANTS
 from simulation.mutants import hunt_apart
 from simulation.planted.mutant import Mutant
 from simulation.planted.mutant_links import LINKS
@@ -31,7 +32,7 @@ def test_a_mutant_changes_what_is_there(mutant: Mutant) -> None:
         assert count == 1, f"{module} says {count} times {before!r}"
         assert before != after
     assert mutant.caught_by
-    assert mutant.caught_by <= {*INVARIANTS, "no_crash"}
+    assert mutant.caught_by <= {*INVARIANTS, *GROUP_INVARIANTS, "no_crash"}
 
 
 def test_there_are_enough_mutants() -> None:

@@ -1,8 +1,6 @@
 """The short form of `make simulate`: some seeds, the histories that once failed, and a search by
 Hypothesis."""
 
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,16 +16,11 @@ from simulation.events import WEIGHTS
 from simulation.run import run_chunk
 from simulation.world import World
 
+pytestmark = pytest.mark.usefixtures("quiet_logs")
+
 NUM_CHUNKS = 5
 SEEDS_PER_CHUNK = 3
 FIXTURES = sorted(shrink.SEEDS.glob("*.json"))
-
-
-@pytest.fixture(autouse=True)
-def quiet_logs() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("chunk", range(NUM_CHUNKS))

@@ -24,6 +24,7 @@ from simulation.processes.worker_process import WorkerProcess
 from pagewire_scheduler.core.data.settings import OverloadLimits
 from pagewire_scheduler.core.data.worker_info import ALL_ROLES, ModelInfo, Role, WorkerInfo
 from pagewire_shared.kv.transport import KvTransport
+from pagewire_shared.weights.version import STARTED
 
 TURN_SECONDS = 0.002
 PROBE_SALT = b"probe"
@@ -37,6 +38,7 @@ class World:
 
     Attributes:
         excuses: Why requests may fail.
+        updates: Updates of weights under way.
         messages: What goes over the streams of workers.
         late_answers: Results whose streams were cut before they arrived.
     """
@@ -53,6 +55,7 @@ class World:
         self.frontends: list[Frontend] = []
         self.num_requests = self.num_workers = self.num_incarnations = self.num_lives = 0
         self.dice = 1
+        self.updates: list[Any] = []
         watch = LossWatch(coverage, self.excuses)
         self.stores = [
             Store(f"store{number}:1", self._tell) for number in range(configuration.num_stores)
@@ -161,6 +164,7 @@ class World:
             max_drafts=configuration.max_drafts if number % 4 else 0,
             can_sleep=True,
             sleep_after=2.0 if number % 3 == 1 else 0.0,
+            source=STARTED,
         )
         replica = Replica(info, self.salt_of, self.is_poison, self.is_deadly, self._offload)
         port = StorePort(self._find_store, self._find_blocks)
@@ -242,6 +246,7 @@ class World:
 
     def finish_turn(self) -> None:
         """Let all event loops run what is ready."""
+        self.updates = [update for update in self.updates if not update.go_on()]
         for cell in self.cells:
             cell.turn()
         for frontend in self.frontends:

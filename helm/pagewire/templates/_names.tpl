@@ -82,6 +82,19 @@ pagewire/pool: {{ . }}
 {{- end -}}
 {{- end -}}
 
+{{/* The key that hosts of ranks prove to each other. */}}
+{{- define "pagewire.rankKeySecret" -}}
+{{- default (printf "%s-rank-key" (include "pagewire.fullname" .)) .Values.rankKey.existingSecret -}}
+{{- end -}}
+
+{{/* "yes" if a pool has ranks on several hosts. */}}
+{{- define "pagewire.hasHosts" -}}
+{{- range $pool := .Values.workers -}}
+{{- $worker := include "pagewire.pool" (dict "root" $ "pool" $pool) | fromYaml -}}
+{{- if gt (int $worker.parallelism.hosts) 1 -}}yes{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "pagewire.modelClaim" -}}
 {{- if .Values.modelVolume.existingClaim -}}
 {{- .Values.modelVolume.existingClaim -}}

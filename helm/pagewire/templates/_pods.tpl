@@ -7,7 +7,8 @@ labels:
   {{- merge $selector .root.Values.podLabels $labels | toYaml | nindent 2 }}
 {{- $annotations := merge (dict) (default (dict) .values.podAnnotations) .root.Values.podAnnotations }}
 {{- if and .root.Values.metrics.annotations (ne .component "redis") }}
-{{- $annotations = merge $annotations (dict "prometheus.io/scrape" "true" "prometheus.io/port" "9090") }}
+{{- $scheme := ternary "https" "http" .root.Values.metrics.tls }}
+{{- $annotations = merge $annotations (dict "prometheus.io/scrape" "true" "prometheus.io/port" "9090" "prometheus.io/scheme" $scheme) }}
 {{- end }}
 {{- /* The token is in the environment, so that another one needs other pods. The file of API keys is
 read again by itself. */}}
@@ -140,6 +141,11 @@ resources:
   mountPath: /etc/pagewire/tls
   readOnly: true
 {{- end }}
+{{- if and .root.Values.metrics.tokenSecret (ne .component "redis") }}
+- name: metrics-token
+  mountPath: /etc/pagewire/metrics
+  readOnly: true
+{{- end }}
 {{- with .values.extraVolumeMounts }}
 {{ toYaml . }}
 {{- end }}
@@ -171,6 +177,13 @@ resources:
       - {key: {{ . }}, path: {{ . }}}
       {{- end }}
 {{- end }}
+{{- if and .root.Values.metrics.tokenSecret (ne .component "redis") }}
+- name: metrics-token
+  secret:
+    secretName: {{ .root.Values.metrics.tokenSecret }}
+    items:
+      - {key: {{ .root.Values.metrics.tokenKey }}, path: token}
+{{- end }}
 {{- with .values.extraVolumes }}
 {{ toYaml . }}
 {{- end }}
@@ -181,6 +194,12 @@ resources:
 - --log-format={{ .Values.log.format }}
 - --metrics-host=0.0.0.0
 - --metrics-port=9090
+{{- if .Values.metrics.tls }}
+- --metrics-tls
+{{- end }}
+{{- if .Values.metrics.tokenSecret }}
+- --metrics-token-file=/etc/pagewire/metrics/token
+{{- end }}
 {{- if .Values.tls.enabled }}
 - --tls-dir=/etc/pagewire/tls
 {{- else }}
@@ -217,7 +236,7 @@ livenessProbe:
 {{/* The kubelet speaks no TLS to gRPC: it asks beside the metrics in its place. */}}
 {{- define "pagewire.asked" -}}
 {{- if .role.root.Values.tls.enabled -}}
-httpGet: {path: /health/{{ .service }}, port: metrics}
+httpGet: {path: /health/{{ .service }}, port: metrics, scheme: {{ ternary "HTTPS" "HTTP" .role.root.Values.metrics.tls }}}
 {{- else -}}
 grpc: {port: {{ .role.port }}, service: {{ .service }}}
 {{- end -}}

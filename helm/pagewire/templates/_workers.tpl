@@ -46,4 +46,75 @@
 {{- with $worker.kvCacheMemory }}
 - --kv-cache-memory={{ . }}
 {{- end }}
+{{- with $worker.parallelism }}
+{{- if gt (int .tensor) 1 }}
+- --tensor-parallel-size={{ int .tensor }}
+{{- end }}
+{{- if gt (int .pipeline) 1 }}
+- --pipeline-parallel-size={{ int .pipeline }}
+{{- end }}
+{{- if gt (int .hosts) 1 }}
+- --distributed-executor-backend=env
+- --rank-listen=$(POD_IP):8400
+- --rank-key-file=/etc/pagewire/ranks/key
+{{- if $.root.Values.tls.enabled }}
+# The port of ranks has no TLS; the others have. Only pods of this pool reach it.
+- --insecure
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* A pod of a pool; on several hosts, each of them. */}}
+{{- define "pagewire.workerPod" -}}
+{{- $worker := .values -}}
+{{- $isSpread := gt (int $worker.parallelism.hosts) 1 -}}
+metadata:
+  {{- include "pagewire.podMetadata" . | nindent 2 }}
+spec:
+  {{- include "pagewire.podSpec" . | nindent 2 }}
+  terminationGracePeriodSeconds: {{ add $worker.drainSeconds 15 }}
+  containers:
+    - name: worker
+      {{- include "pagewire.container" . | nindent 6 }}
+      args:
+        {{- include "pagewire.workerArgs" . | nindent 8 }}
+        {{- include "pagewire.logArgs" .root | nindent 8 }}
+        {{- range $worker.extraArgs }}
+        - {{ . | quote }}
+        {{- end }}
+      env:
+        - name: POD_IP
+          valueFrom:
+            fieldRef:
+              fieldPath: status.podIP
+        {{- include "pagewire.env" . | nindent 8 }}
+      {{- $ports := dict "grpc" 8300 "metrics" 9090 }}
+      {{- if $isSpread }}
+      {{- $ports = merge $ports (dict "ranks" 8400) }}
+      {{- end }}
+      {{- include "pagewire.ports" $ports | nindent 6 }}
+      {{- include "pagewire.grpcProbes" (merge (dict "port" 8300) .) | nindent 6 }}
+      volumeMounts:
+        {{- include "pagewire.volumeMounts" . | nindent 8 }}
+        - name: shm
+          mountPath: /dev/shm
+        {{- if $isSpread }}
+        - name: ranks
+          mountPath: /etc/pagewire/ranks
+          readOnly: true
+        {{- end }}
+  volumes:
+    {{- include "pagewire.volumes" . | nindent 4 }}
+    - name: shm
+      emptyDir:
+        medium: Memory
+        sizeLimit: {{ $worker.shmSize }}
+    {{- if $isSpread }}
+    - name: ranks
+      secret:
+        secretName: {{ include "pagewire.rankKeySecret" .root }}
+        items:
+          - {key: {{ .root.Values.rankKey.key }}, path: key}
+    {{- end }}
 {{- end -}}

@@ -31,13 +31,15 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
         *("audit_log",),
     ),
     "load": (
-        *("num_prompts", "request_rate", "max_concurrency", "input_len", "output_len", "json"),
+        *("num_prompts", "request_rate", "max_concurrency", "input_len", "output_len"),
+        *("json", "html"),
     ),
     "messages": ("tool_call_parser", "reasoning_parser", "tool_parser_plugin"),
     "adapters": (
         *("enable_lora", "lora_modules", "lora_dir", "lora_roots", "max_loras"),
         *("max_cpu_loras", "max_lora_rank", "lora_store", "lora_store_bytes"),
     ),
+    "new weights": ("weights_dir", "weights_dir_bytes"),
     "memory and batches": (
         *("kv_cache_memory", "gpu_memory_utilization", "kv_cache_dtype", "block_size"),
         *("max_num_seqs", "max_num_batched_tokens", "enable_prefix_caching"),
@@ -46,7 +48,9 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "queues": ("queue_policy", "tenant_weight", "max_num_waiting"),
     "workers": (
         *("num_workers", "prefill_workers", "decode_workers", "handoff", "steps_in_flight"),
-        *("tensor_parallel_size", "distributed_executor_backend", "watchdog"),
+        *("tensor_parallel_size", "pipeline_parallel_size", "distributed_executor_backend"),
+        *("enable_expert_parallel", "rank_hosts", "rank_listen", "rank_key_file"),
+        *("sum_slices", "watchdog", "worker_extension_cls"),
     ),
     "kernels": (
         *("cpu_backend", "cpu_isa", "attention_backend", "linear_backend", "enforce_eager"),
@@ -69,6 +73,7 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "otlp_traces_endpoint",
         "trace_ratio",
         "trace_slow_seconds",
+        "profiler_dir",
     ),
 }
 """Group to its settings, in the order of `--help`; a setting is in one group."""
@@ -87,7 +92,7 @@ COMMON: Final = frozenset(
         *("host", "port", "api_key", "api_key_file", "cors_origin", "tool_call_parser"),
         *("reasoning_parser", "log_level", "metrics_port", "use_running"),
         *("base_url", "endpoint", "num_prompts", "request_rate", "max_concurrency"),
-        *("input_len", "output_len", "json"),
+        *("input_len", "output_len", "json", "html"),
     )
 )
 """Settings of the short help."""

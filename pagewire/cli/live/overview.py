@@ -1,10 +1,19 @@
-"""Workers, queues, KV blocks and streams of a deployment, from one audit and one topology."""
+"""Workers, queues, KV blocks, cache hits, survived faults and streams of a deployment, from one
+audit and one topology."""
 
 import asyncio
 from dataclasses import dataclass
 
 from pagewire.client.admin_client import CellReport, FrontendReport, PoolReport, audit
-from pagewire.client.topology_client import CellTopology, SchedulerFacts, WorkerFacts, topology
+from pagewire.client.topology_client import (
+    CellTopology,
+    ModelFacts,
+    SchedulerFacts,
+    StoreFacts,
+    WorkerFacts,
+    topology,
+)
+from pagewire_shared.kv.tier import WORKER_TIER
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,9 +25,31 @@ class WorkerOverview:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TierOverview:
+    """One place of KV blocks: the tier of a store, or the memory of all workers together.
+
+    Attributes:
+        store: Address of the store; "" for the workers.
+        num_blocks: Blocks with content.
+        share: Part of the place that they fill, from 0 to 1; None where it is not known.
+        used_bytes, capacity_bytes: None for workers.
+        fault: Why it does not work; None while it does.
+    """
+
+    tier: str
+    store: str
+    num_blocks: int
+    share: float | None
+    used_bytes: int | None = None
+    capacity_bytes: int | None = None
+    fault: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CellOverview:
     """One cell. Requests and sequences are those of the scheduler; `problems` are findings of the
-    audit and warnings of the topology, one sentence each; `schedulers` are those of a pair."""
+    audit and warnings of the topology, one sentence each; `schedulers` are those of a pair;
+    `num_resumed` requests went on after a lost scheduler."""
 
     generation: int
     num_requests: int
@@ -28,6 +59,9 @@ class CellOverview:
     frontends: tuple[FrontendReport, ...]
     problems: tuple[str, ...]
     schedulers: tuple[SchedulerFacts, ...] = ()
+    tiers: tuple[TierOverview, ...] = ()
+    models: tuple[ModelFacts, ...] = ()
+    num_resumed: int = 0
 
 
 async def overview(address: str, *, api_key: str | None = None) -> list[CellOverview]:
@@ -55,4 +89,50 @@ def _joined(cell: CellTopology, report: CellReport) -> CellOverview:
         frontends=report.frontends,
         problems=(*findings, *cell.warnings),
         schedulers=cell.schedulers,
+        tiers=(
+            _workers_tier(report.pools),
+            *(one for store in cell.stores for one in _tiers(store)),
+        ),
+        models=cell.models,
+        num_resumed=sum(one.num_resumed for one in report.frontends),
     )
+
+
+def _workers_tier(pools: tuple[PoolReport, ...]) -> TierOverview:
+    num_blocks = sum(pool.num_held + pool.num_cached for pool in pools)
+    return TierOverview(
+        tier=WORKER_TIER,
+        store="",
+        num_blocks=num_blocks,
+        share=_share(num_blocks, sum(pool.num_blocks for pool in pools)),
+    )
+
+
+def _tiers(store: StoreFacts) -> list[TierOverview]:
+    """Return the tiers of a store; of one that did not say, what it announced in all."""
+    if not store.tiers:
+        return [
+            TierOverview(
+                tier="any",
+                store=store.address,
+                num_blocks=store.num_blocks,
+                share=None,
+                fault=None if store.is_up else "out of reach",
+            )
+        ]
+    return [
+        TierOverview(
+            tier=one.tier,
+            store=store.address,
+            num_blocks=one.num_blocks,
+            share=_share(one.used_bytes, one.capacity_bytes),
+            used_bytes=one.used_bytes,
+            capacity_bytes=one.capacity_bytes,
+            fault=one.fault,
+        )
+        for one in store.tiers
+    ]
+
+
+def _share(used: int, capacity: int) -> float | None:
+    return used / capacity if capacity else None

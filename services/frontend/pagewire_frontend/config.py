@@ -3,8 +3,10 @@
 import json
 import sys
 from dataclasses import dataclass, fields
+from pathlib import Path
 
 from pagewire_frontend.http.server.limits import ConnectionLimits
+from pagewire_frontend.weights.inbox import WeightsInbox
 from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.model_files import ModelFilesConfig, json_object
 from pagewire_shared.pair.addresses import parse_schedulers
@@ -24,6 +26,7 @@ _POSITIVE = (
     "max_request_seconds",
     "silence_seconds",
     "lora_store_bytes",
+    "weights_dir_bytes",
     "peer_seconds",
     "max_stored_response_seconds",
     "stream_journal_bytes",
@@ -122,6 +125,15 @@ class FrontendConfig(ModelFilesConfig):
     )
     tool_parser_plugin: tuple[str, ...] = setting(
         (), "MODULE:FACTORY or FILE.py:FACTORY of another format of tool calls; repeatable"
+    )
+    weights_dir: str = setting(
+        "", "Folder for weights whose tensors are sent, which workers find under the same path"
+    )
+    weights_dir_bytes: int = setting(
+        64 * 1024**3, "Most bytes of the weights of one such call", parse=parse_size
+    )
+    profiler_dir: str = setting(
+        "", "Folder for the traces of POST /stop_profile and LLM.stop_profile"
     )
     max_open_requests: int = setting(8192, "Requests open at once; more are refused")
     max_open_per_key: int = setting(
@@ -293,6 +305,13 @@ class FrontendConfig(ModelFilesConfig):
         if self.grpc_listen:
             return parse_address(self.grpc_listen, setting="--grpc-listen")
         return Address(host=self.host, port=grpc_port_of(self.port, self.grpc_port))
+
+    @property
+    def weights_inbox(self) -> WeightsInbox | None:
+        """Where tensors are written; None where none are taken."""
+        if not self.weights_dir:
+            return None
+        return WeightsInbox(Path(self.weights_dir).expanduser(), self.weights_dir_bytes)
 
     @property
     def lora_address_to_listen(self) -> Address | None:

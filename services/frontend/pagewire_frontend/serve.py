@@ -48,9 +48,8 @@ from pagewire_frontend.models.model_options import ModelOptions, parse_aliases
 from pagewire_frontend.models.model_registry import ModelRegistry, load_model, parse_specs
 from pagewire_frontend.scheduler.link import LinkSettings
 from pagewire_frontend.scheduler.pool import SchedulerPool
-from pagewire_frontend.scheduler.sleep_link import SleepCalls
 from pagewire_frontend.session.journal import Journal
-from pagewire_frontend.takeover_start import make_takeovers
+from pagewire_frontend.takeover_start import make_take_over
 from pagewire_frontend.trace_start import make_traces
 from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.ids import mint_id
@@ -64,10 +63,8 @@ from pagewire_shared.security.roles import LinkRole
 
 _logger = logging.getLogger(__name__)
 
-
 HOLD_BACK_SECONDS = 5.0
-"""A process that shares its ports takes no connection before it could answer, for at most this
-long: a deployment without a worker should say so, rather than refuse connections."""
+"""Most that a process which shares its ports waits for a worker before it takes connections."""
 
 FAREWELL_SECONDS = 1.0
 """Time for the error that ends requests which are still open after the drain."""
@@ -77,11 +74,11 @@ async def serve(config: FrontendConfig, context: ProcessContext) -> None:
     """Run a frontend until `context.stop` is set. Raises StartupError."""
     membership = parse_membership(config.frontend_name, config.peer)
     _check_certificate(config.frontend_name)
-    engine, pool = _make_engine(config)
+    engine, pool = _make_engine(config, keys := _api_keys(config))
     _introduce_metrics(config, engine)
-    engine.on_record, close_traces = make_traces(config)
-    responses = _make_responses(config, engine, membership.tag)
+    engine.traces, close_traces = make_traces(config)
     streams = _make_streams(config, membership.tag)
+    responses = _make_responses(config, engine, membership.tag, streams)
     group = joined(
         membership,
         responses,
@@ -99,14 +96,13 @@ async def serve(config: FrontendConfig, context: ProcessContext) -> None:
             if config.shared_ports:
                 await _hold_back(engine, pool, context)
             async with (
-                _servers(config, engine, pool, members, responses, streams) as (rpc, http),
+                _servers(config, keys, engine, pool, members, responses, streams) as (rpc, http),
                 _watching(watch),
             ):
                 service = _Service(engine=engine, pool=pool, streams=streams, rpc=rpc, http=http)
                 await _serve_until_stopped(config, context, attached, service)
     finally:
         streams.close()
-        responses.close()
         engine.shutdown()
         close_traces()
 
@@ -121,7 +117,7 @@ def _check_certificate(name: str) -> None:
         )
 
 
-def _make_engine(config: FrontendConfig) -> tuple[Engine, SchedulerPool]:
+def _make_engine(config: FrontendConfig, keys: ApiKeys) -> tuple[Engine, SchedulerPool]:
     addresses = config.scheduler_addresses
     models = _load_models(config)
     journal = Journal()
@@ -130,6 +126,7 @@ def _make_engine(config: FrontendConfig) -> tuple[Engine, SchedulerPool]:
         fingerprints={model.name: model.tokenizer_fingerprint for model in models},
         silence_seconds=config.silence_seconds,
         lease_seconds=config.lease_seconds,
+        cache_bytes_of=keys.cache_bytes_of,
     )
     pool = SchedulerPool(addresses, settings, journal, max_waiting=config.max_waiting)
     models.adapters.known_rank = pool.known_rank
@@ -152,13 +149,15 @@ def _introduce_metrics(config: FrontendConfig, engine: Engine) -> None:
         metrics.introduce(model.name)
 
 
-def _make_responses(config: FrontendConfig, engine: Engine, tag: str) -> LocalResponses:
+def _make_responses(
+    config: FrontendConfig, engine: Engine, tag: str, streams: LocalStreams
+) -> LocalResponses:
     limits = StoreLimits(
         max_responses=config.max_stored_responses,
         max_bytes=config.max_stored_response_bytes,
         max_seconds=config.max_stored_response_seconds,
     )
-    return LocalResponses(engine, tag, limits)
+    return LocalResponses(engine, tag, limits, streams)
 
 
 def _make_streams(config: FrontendConfig, tag: str) -> LocalStreams:
@@ -325,6 +324,7 @@ def _interceptors(keys: ApiKeys) -> list[grpc.aio.ServerInterceptor]:
 @contextlib.asynccontextmanager
 async def _servers(
     config: FrontendConfig,
+    keys: ApiKeys,
     engine: Engine,
     pool: SchedulerPool,
     group: Group,
@@ -332,9 +332,9 @@ async def _servers(
     streams: LocalStreams,
 ) -> AsyncIterator[tuple[RpcServer, HttpServer | None]]:
     http, grpc_port = None, GrpcPort()
-    bodies, keys, tls = Bodies(config.max_body_size), _api_keys(config), public_tls(config)
+    bodies, tls = Bodies(config.max_body_size), public_tls(config)
     adapters = AdapterCalls(engine.models.adapters, allowed_paths(config), group.peers)
-    group.held.take_over = make_takeovers(engine, streams, group.recipes, bodies, keys).begin
+    group.held.take_over = make_take_over(engine, streams, responses, group.recipes, bodies, keys)
     if config.http:
         keyed = KeyedStreams(streams, group.streams, group.keys)
         app = make_app(
@@ -348,7 +348,8 @@ async def _servers(
             kept_streams=group.streams,
             grpc_port=grpc_port,
             adapters=adapters,
-            sleep_calls=SleepCalls(pool),
+            pool=pool,
+            profiler_dir=config.profiler_dir,
         )
         http = _http_server(config, app, tls)
     kept = CallStreams(streams, group.streams, group.keys, group.recipes)
@@ -356,7 +357,7 @@ async def _servers(
     try:
         rpc = await start_server(
             config.grpc_address,
-            lambda server: register(server, engine, pool, adapters, kept),
+            lambda server: register(server, engine, pool, adapters, kept, config.weights_inbox),
             grpc_service.SERVICE_NAMES,
             setting=grpc_setting(config),
             is_port_shared=config.shared_ports,

@@ -33,6 +33,8 @@ from pagewire_protos.kvstore.v1 import kv_store_pb2, kv_store_pb2_grpc
 from pagewire_shared.convert import agree_protocol
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.identity.ids import ID_BYTES, mint_id
+from pagewire_shared.inspection.stacks import own_stacks
+from pagewire_shared.inspection.stacks_convert import stacks_to_message
 from pagewire_shared.kv import streams as kv_streams
 from pagewire_shared.kv.arena import ArenaFacts
 
@@ -221,6 +223,13 @@ class KvStoreService(kv_store_pb2_grpc.KvStoreServiceServicer):
         """Return the state of every tier."""
         tiers = [tier_stats(state) for state in self._store.states()]
         return kv_store_pb2.StatsResponse(tiers=tiers)
+
+    async def GetStacks(
+        self, request: kv_store_pb2.GetStacksRequest, context: Context
+    ) -> kv_store_pb2.GetStacksResponse:
+        """Return where the code of this store is."""
+        stacks = stacks_to_message(own_stacks("kvstore", self.store_id.hex()))
+        return kv_store_pb2.GetStacksResponse(stacks=stacks)
 
     async def WatchBlocks(
         self, request: kv_store_pb2.WatchBlocksRequest, context: Context

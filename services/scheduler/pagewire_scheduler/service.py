@@ -126,7 +126,7 @@ async def start(
     only scheduler of its cell."""
     standby = standby or CellStandby(loop, is_paired=False)
     auditor = Auditor(loop)
-    operator = CellOperator(loop)
+    operator = CellOperator(loop, config.kvstore)
 
     def register(server: grpc.aio.Server) -> None:
         frontend_attach_pb2_grpc.add_FrontendAttachServiceServicer_to_server(

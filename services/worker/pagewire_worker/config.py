@@ -23,15 +23,63 @@ CPU_ISAS = (
     *("neon_bf16", "neon_dot", "neon"),
 )
 KV_OFFLOADS = ("writethrough", "writeback", "off")
-KV_TRANSPORTS = ("auto", "grpc", "off")
+KV_TRANSPORTS = ("auto", "shared", "grpc", "nixl", "mooncake", "off")
 LOAD_FORMATS = ("auto", "dummy")
 MODEL_IMPLS = ("auto", "native", "transformers")
 
-EXECUTOR_BACKENDS = ("auto", "mp", "uniproc")
+EXECUTOR_BACKENDS = ("auto", "mp", "uniproc", "env", "ray")
 
 CPU_NUM_SEQS = 64
 
 MAX_RANKS = 16
+
+
+def check_ranks(size: int, num_stages: int, executor: str) -> None:
+    """Raise StartupError for more ranks than there may be, or than `executor` starts.
+
+    Args:
+        size: Ranks of each stage.
+    """
+    for name, number in (("tensor_parallel_size", size), ("pipeline_parallel_size", num_stages)):
+        flag = f"--{name.replace('_', '-')}"
+        if number > MAX_RANKS:
+            raise StartupError(f"{flag} must be at most {MAX_RANKS}, got {number}", field=name)
+        if number > 1 and executor == "uniproc":
+            raise StartupError(
+                f"--distributed-executor-backend: uniproc is one process, and {flag} is {number}",
+                field="distributed_executor_backend",
+            )
+    if size * num_stages > MAX_RANKS:
+        raise StartupError(
+            f"--pipeline-parallel-size: {num_stages} stages of {size} ranks are"
+            f" {size * num_stages}, and at most {MAX_RANKS} may be",
+            field="pipeline_parallel_size",
+        )
+
+
+def check_hosts(num_hosts: int, executor: str) -> None:
+    """Raise StartupError if `executor` starts no ranks on so many hosts."""
+    if num_hosts > MAX_RANKS:
+        raise StartupError(
+            f"--rank-hosts must be at most {MAX_RANKS}, got {num_hosts}", field="rank_hosts"
+        )
+    if num_hosts > 1 and executor in ("mp", "uniproc"):
+        raise StartupError(
+            f"--rank-hosts: {num_hosts}, and --distributed-executor-backend {executor} has one",
+            field="rank_hosts",
+        )
+
+
+def check_sum_slices(slices: int, size: int) -> None:
+    """Raise StartupError unless so many slices of a sum can be divided between `size` ranks."""
+    reason = None
+    if not 1 <= slices <= MAX_RANKS or slices & (slices - 1):
+        reason = f"must be 1 for off, 2, 4, 8 or {MAX_RANKS}, got {slices}"
+    elif slices > 1 and slices % size:
+        reason = f"{slices} slices cannot be divided between {size} ranks"
+    if reason is not None:
+        raise StartupError(f"--sum-slices: {reason}", field="sum_slices")
+
 
 FITTED_LEN = -1
 """Value of max_model_len that stands for the longest sequence that fits in the KV cache."""
@@ -52,7 +100,9 @@ _MINIMUMS = {
     "max_num_batched_tokens": 1,
     "steps_in_flight": 1,
     "tensor_parallel_size": 1,
+    "pipeline_parallel_size": 1,
     "cpu_threads": 1,
+    "rank_hosts": 1,
     "max_loras": 1,
     "max_cpu_loras": 1,
     "lora_memory": 1024**2,
@@ -100,7 +150,7 @@ class WorkerConfig(ModelFilesConfig):
     max_num_batched_tokens: int | None = setting(
         None,
         "Most tokens per step (2048 on CUDA, 4096 from 40 GB on, 8192 from 80 GB on; on a CPU those"
-        " of 0.15 s, or 0.5 for a prompt alone)",
+        " of 0.1 s, or 0.5 for a prompt alone)",
         parse=parse_count,
     )
     max_model_len: int | None = setting(
@@ -127,10 +177,38 @@ class WorkerConfig(ModelFilesConfig):
     tensor_parallel_size: int = setting(
         1, "Processes that compute the model together, each a part of every layer; on CPUs"
     )
+    pipeline_parallel_size: int = setting(
+        1,
+        "Stages that compute the model one after the other, each some of its layers; on CPUs. Each"
+        " has --tensor-parallel-size processes",
+    )
+    enable_expert_parallel: bool = setting(
+        False,
+        "Give each process of --tensor-parallel-size whole experts, and not a part of every expert",
+    )
     distributed_executor_backend: str = setting(
         "auto",
-        "How --tensor-parallel-size starts processes: mp on this host; uniproc for a single one",
+        "How --tensor-parallel-size and --pipeline-parallel-size start processes: mp on this host;"
+        " env on the pods of a LeaderWorkerSet; ray on the nodes of a Ray cluster; uniproc for a"
+        " single one",
         choices=EXECUTOR_BACKENDS,
+    )
+    rank_hosts: int = setting(
+        1, "Hosts that the ranks of a worker are divided between; with env the size of the group"
+    )
+    rank_listen: str = setting(
+        "",
+        "Address at which hosts of ranks reach this one, in the clear; host:port. By default"
+        " 0.0.0.0:8400, with ray a free port of the node",
+    )
+    rank_key_file: str = setting(
+        "",
+        "File with a key of 64 hexadecimal digits that the hosts of a group prove to each other",
+    )
+    sum_slices: int = setting(
+        1,
+        "Slices of every sum that ranks divide: with 4 of them, one, two and four ranks give the"
+        " same bits; 1 for off. On the kernels for CPUs",
     )
     cpu_threads: int | None = setting(None, "Threads of the model; physical cores by default")
     model_impl: str = setting(
@@ -187,6 +265,11 @@ class WorkerConfig(ModelFilesConfig):
         ' {"method": "ngram", "num_speculative_tokens": 5}',
         parse=parse_speculation,
     )
+    worker_extension_cls: str = setting(
+        "",
+        "MODULE.CLASS of your own, whose public methods operators may call in every rank; without"
+        " it nothing can be called",
+    )
     kv_offload: str = setting(
         "writethrough",
         "When KV blocks go to a KV store: when they are full, when they are evicted, or never",
@@ -211,8 +294,9 @@ class WorkerConfig(ModelFilesConfig):
     )
     kv_transport: str = setting(
         "auto",
-        "How KV blocks move between workers: through memory of the same host where they can, "
-        "over gRPC only, or not at all",
+        "How KV blocks move between workers: auto through memory of the same host where they can"
+        " and over gRPC elsewhere, shared or grpc by one of these, nixl or mooncake by those"
+        " libraries and over gRPC where they fail, or off",
         choices=KV_TRANSPORTS,
     )
     kv_staging_memory: int = setting(
@@ -233,7 +317,13 @@ class WorkerConfig(ModelFilesConfig):
         if "," in self.scheduler:
             raise StartupError("--scheduler: a worker takes one cell", field="scheduler")
         parse_roles(self.roles)
-        self._check_ranks()
+        check_ranks(
+            self.tensor_parallel_size,
+            self.pipeline_parallel_size,
+            self.distributed_executor_backend,
+        )
+        check_hosts(self.rank_hosts, self.distributed_executor_backend)
+        check_sum_slices(self.sum_slices, self.tensor_parallel_size)
         if self.sleep_after_seconds and not self.enable_sleep_mode:
             raise StartupError(
                 "--sleep-after-seconds needs --enable-sleep-mode", field="sleep_after_seconds"
@@ -260,16 +350,13 @@ class WorkerConfig(ModelFilesConfig):
                 flag = name.replace("_", "-")
                 raise StartupError(f"--{flag} must be at least {minimum}, got {value}", field=name)
 
-    def _check_ranks(self) -> None:
-        size = self.tensor_parallel_size
-        if size > MAX_RANKS:
-            raise StartupError(
-                f"--tensor-parallel-size must be at most {MAX_RANKS}, got {size}",
-                field="tensor_parallel_size",
-            )
-        if size > 1 and self.distributed_executor_backend == "uniproc":
-            raise StartupError(
-                f"--distributed-executor-backend: uniproc is one process, and "
-                f"--tensor-parallel-size is {size}",
-                field="distributed_executor_backend",
-            )
+    @property
+    def num_ranks(self) -> int:
+        """Processes that compute the model together."""
+        return self.tensor_parallel_size * self.pipeline_parallel_size
+
+    @property
+    def rank_field(self) -> str:
+        """The setting that asks for ranks."""
+        is_pipeline = self.tensor_parallel_size == 1
+        return "pipeline_parallel_size" if is_pipeline else "tensor_parallel_size"

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import os
 
 from pagewire_shared.pair.addresses import parse_schedulers
 from pagewire_shared.process import collector
@@ -14,17 +15,20 @@ from pagewire_shared.rpc.server import RpcServer, start_server
 from pagewire_shared.security.roles import LinkRole
 from pagewire_worker.config import WorkerConfig
 from pagewire_worker.connectors.making import connector_of
+from pagewire_worker.extension.worker_extension import require_extension
 from pagewire_worker.link.adapter_service import AdapterContentService
 from pagewire_worker.link.health import answer_liveness, answer_readiness
 from pagewire_worker.link.service import SERVICE_NAMES, KvTransferService, register
 from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.loading.replica_memory import ReplicaMemory
 from pagewire_worker.parallel.rank_group import RankGroup
+from pagewire_worker.rank_hosts.lws import place_of, with_hosts
 from pagewire_worker.runner.model_thread import ModelThread
 from pagewire_worker.serving.awake import LAST_PULLS_SECONDS
 from pagewire_worker.serving.jobs import first_failure, until_stopped
 from pagewire_worker.serving.life import WorkerLife
 from pagewire_worker.serving.ports import WorkerPorts
+from pagewire_worker.transfer_engines.making import engine_of
 
 STOP_GRACE_SECONDS = 1.0
 REPORTED_STEP = 0.05
@@ -33,9 +37,16 @@ REPORTED_STEP = 0.05
 async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
     """Serve until `context.stop`. Raises StartupError or PeerRefusedError."""
     parse_schedulers(config.scheduler, setting="--scheduler")
+    config = with_hosts(config, place_of(config, os.environ))
     connector = connector_of(config)
+    require_extension(config.worker_extension_cls)
     service = KvTransferService(is_off=config.kv_transport == "off")
-    ports = WorkerPorts(service, AdapterContentService(), asyncio.Event())
+    engine = engine_of(
+        config.kv_transport,
+        config.advertise_address or config.listen or "",
+        is_insecure=config.insecure,
+    )
+    ports = WorkerPorts(service, AdapterContentService(), asyncio.Event(), engine)
     server = await _listen(config, context, ports)
     thread = ModelThread(asyncio.get_running_loop())
     thread.start()

@@ -8,12 +8,15 @@ from enum import StrEnum
 from typing import Any, Final
 
 from pagewire_shared.errors import StartupError
+from pagewire_shared.process.sizes import parse_size
 
 _LIMIT = re.compile(r"[1-9][0-9]{0,11}")
 _MAX_MODELS: Final = 256
+_MOST_BYTES: Final = 2**63 - 1
+"""Messages to schedulers have numbers of 64 bits."""
 _KNOWN: Final = (
-    "admin, scope=NAME, model=NAME, expires=DATE, streams=N, requests-per-minute=N and"
-    " tokens-per-minute=N are known; all but scope and model stand once"
+    "admin, scope=NAME, model=NAME, expires=DATE, streams=N, requests-per-minute=N,"
+    " tokens-per-minute=N and cache-bytes=SIZE are known; all but scope and model stand once"
 )
 
 
@@ -40,11 +43,13 @@ class KeyLimits:
         streams: Requests open at once; each prompt of a request counts.
         requests_per_minute: HTTP and gRPC calls that compute something.
         tokens_per_minute: Tokens of prompts and answers.
+        cache_bytes: What is kept in the cache of each worker for later requests.
     """
 
     streams: int | None = None
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
+    cache_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,12 +135,24 @@ def _limit(text: str) -> int:
     return int(text)
 
 
-_LIMITS: Final = ("streams", "requests-per-minute", "tokens-per-minute")
+def _size(text: str) -> int:
+    try:
+        num_bytes = parse_size(text)
+    except StartupError:
+        raise ValueError("a size, such as 512MiB or 4GiB") from None
+    if num_bytes > _MOST_BYTES:
+        raise ValueError(f"a size of at most {_MOST_BYTES} bytes")
+    return num_bytes
+
+
+_COUNTS: Final = ("streams", "requests-per-minute", "tokens-per-minute")
+_LIMITS: Final = (*_COUNTS, "cache-bytes")
 _REPEATED: Final = ("scope", "model")
 _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
     KeyScope.ADMIN.value: lambda _: True,
     "scope": _scope,
     "model": _model,
     "expires": _expiry,
-    **dict.fromkeys(_LIMITS, _limit),
+    **dict.fromkeys(_COUNTS, _limit),
+    "cache-bytes": _size,
 }

@@ -8,3 +8,5 @@ class KvTransport(enum.Enum):
 
     GRPC = "grpc"
     SHARED_MEMORY = "shared_memory"
+    NIXL = "nixl"
+    MOONCAKE = "mooncake"

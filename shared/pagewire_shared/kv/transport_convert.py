@@ -8,6 +8,8 @@ from pagewire_shared.kv.transport import KvTransport
 _TO_WIRE = {
     KvTransport.GRPC: layout_pb2.KV_TRANSPORT_GRPC,
     KvTransport.SHARED_MEMORY: layout_pb2.KV_TRANSPORT_SHARED_MEMORY,
+    KvTransport.NIXL: layout_pb2.KV_TRANSPORT_NIXL,
+    KvTransport.MOONCAKE: layout_pb2.KV_TRANSPORT_MOONCAKE,
 }
 _FROM_WIRE: dict[int, KvTransport] = {number: one for one, number in _TO_WIRE.items()}
 

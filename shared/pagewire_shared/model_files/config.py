@@ -40,7 +40,11 @@ def refuse_unsupported(data: Mapping[str, Any]) -> None:
     names = data.get("architectures")
     if not names:
         raise _fault("config.json: architectures is missing")
+    if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
+        raise _fault(f"config.json: architectures must be a list of names, got {str(names)[:64]!r}")
     kind = data.get("model_type")
+    if kind is not None and not isinstance(kind, str):
+        raise _fault(f"config.json: model_type must be a name, got {str(kind)[:64]!r}")
     if data.get("is_encoder_decoder"):
         raise _fault(f"{names[0]} is an encoder-decoder, which is not supported")
     if kind in _STATEFUL:

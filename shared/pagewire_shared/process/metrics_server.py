@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from pagewire_shared.process.metrics_access import MetricsAccess
+from pagewire_shared.process.metrics_format import is_open_asked
 from pagewire_shared.rpc.health_page import FOLDER, is_serving
 
 MAX_CONNECTIONS = 16
@@ -20,6 +21,8 @@ HEAD_SECONDS = 5.0
 WRITE_SECONDS = 10.0
 PATH = "/metrics"
 _TLS_SECONDS = {"ssl_handshake_timeout": HEAD_SECONDS, "ssl_shutdown_timeout": HEAD_SECONDS}
+# Otherwise prometheus-client writes the colons of names as underscores, which vLLM's have.
+_OPEN_METRICS = "application/openmetrics-text; version=1.0.0; escaping=allow-utf-8"
 _BEARER = ("WWW-Authenticate", "Bearer")
 
 _END_OF_HEAD = b"\r\n\r\n"
@@ -104,9 +107,9 @@ class MetricsServer:
         return self._render(query, headers)
 
     def _render(self, query: str, asked: Mapping[str, str]) -> bytes:
-        # The Accept header is not passed on: in OpenMetrics, prometheus-client writes the colons of
-        # names as underscores, and vLLM's metric names contain colons.
         environ = {"REQUEST_METHOD": "GET", "PATH_INFO": PATH, "QUERY_STRING": query}
+        if is_open_asked(asked.get("accept", "")):
+            environ["HTTP_ACCEPT"] = _OPEN_METRICS
         if "accept-encoding" in asked:
             environ["HTTP_ACCEPT_ENCODING"] = asked["accept-encoding"]
         headers: list[tuple[str, str]] = []

@@ -5,6 +5,8 @@ parent may start a process ahead of need (--standby): it imports its code and wa
 """
 
 import asyncio
+import contextlib
+import faulthandler
 import logging
 import os
 import signal
@@ -107,6 +109,7 @@ def run_role(
         context = ProcessContext(status)
         probes = ProbeAnswers(context.answer_probe)
         gate = StandbyGate()
+        _show_stacks_on_signal()
         if config.exit_with_parent:
             _exit_with_parent(probes, gate)
         elif config.standby:
@@ -121,6 +124,14 @@ def run_role(
         audit.note("ended")
         audit.close()
     return 0
+
+
+def _show_stacks_on_signal() -> None:
+    """Let SIGUSR2 write the stacks of all threads to standard error, also while code holds the
+    event loop or the interpreter: no call gets an answer then."""
+    # Standard error may be closed, or no file.
+    with contextlib.suppress(AttributeError, ValueError, OSError):
+        faulthandler.register(signal.SIGUSR2, all_threads=True)
 
 
 def _metrics_host(config: _HasProcessConfig) -> str:

@@ -16,7 +16,11 @@ _PEERS: Final = "pagewire.frontend.v1.PeerService"
 _ADMIN: Final = "pagewire.scheduler.v1.AdminService"
 ADMIN_METHODS: Final = tuple(
     f"{_ADMIN}/{name}"
-    for name in ("Audit", "ResetPrefixCache", "SetRoles", "Topology", "SelfTest", "Sleep", "WakeUp")
+    for name in (
+        *("Audit", "ResetPrefixCache", "SetRoles", "Topology", "SelfTest", "Sleep", "WakeUp"),
+        *("UpdateWeights", "StreamWeights"),
+        *("StartProfile", "ReadProfile", "Stacks", "CollectiveRpc"),
+    )
 )
 """Schedulers serve them, too; operators usually ask a frontend, with an API key."""
 
@@ -39,6 +43,7 @@ CALLERS: Final[Mapping[str, frozenset[LinkRole]]] = {
     f"{_STORES}/Delete": frozenset({_SCHEDULER, LinkRole.OPERATOR}),
     f"{_STORES}/Stats": frozenset({_SCHEDULER, LinkRole.OPERATOR}),
     f"{_STORES}/WatchBlocks": frozenset({_SCHEDULER}),
+    f"{_STORES}/GetStacks": frozenset({_SCHEDULER, LinkRole.OPERATOR}),
     f"{_PEERS}/GetResponse": frozenset({_FRONTEND}),
     f"{_PEERS}/CancelResponse": frozenset({_FRONTEND}),
     f"{_PEERS}/DeleteResponse": frozenset({_FRONTEND}),

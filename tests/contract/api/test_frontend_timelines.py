@@ -26,6 +26,11 @@ from support.oracles.openai_shapes import check, read_stream
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 SHAPES = {"/v1/chat/completions": "Chat", "/v1/completions": "Completion"}
 TIERS = {"worker": 1, "memory": 2}
+WAITS = [
+    timeline_pb2.QueueWait(reason=timeline_pb2.QUEUE_REASON_ADAPTER, wait_us=1250),
+    # Of a newer scheduler.
+    timeline_pb2.QueueWait(reason=99, wait_us=250),  # type: ignore[arg-type]
+]
 
 
 def tell(attach: Attach, submit: wire.Submit, *, choice: int = 0, **facts: Any) -> None:
@@ -49,6 +54,8 @@ def answer(attach: Attach, submit: wire.Submit, text: str = "yes", *, choice: in
         is_handed_off=True,
         num_migrations=1 + choice,
         num_recoveries=2,
+        queue_waits=WAITS,
+        paused_us=500,
         **facts,
     )
     attach.tokens(submit, 0, ids_of(text), choice=choice, num_cached=3)
@@ -60,6 +67,8 @@ def check_one(shown: dict[str, Any], num_migrations: int = 1) -> None:
     assert all(value >= 0 for value in measured)
     assert shown == {
         "queue_ms": 1.5,
+        "queue_ms_by_reason": {"adapter": 1.25},
+        "paused_ms": 0.5,
         "prefill_ms": 20.0,
         "transfer_ms": 0.25,
         "transfer_bytes": 64,

@@ -119,7 +119,7 @@ async def test_a_silent_peer_is_away_after_its_time(tmp_path):
 
 async def test_events_come_from_the_one_that_is_wanted(tmp_path):
     async with pair(tmp_path) as (asked, holder):
-        events = await asked.group.responses.events(holder.store(), None, 1)
+        events = (await asked.group.responses.events(holder.store(), None, 1)).frames
         assert [frame async for batch in events for frame in batch] == [b"event 1", b"event 2"]
 
 
@@ -134,8 +134,8 @@ async def test_a_reader_of_events_that_leaves_ends_them_at_the_holder(tmp_path):
     async with pair(tmp_path) as (asked, holder):
         response_id = holder.store(status="in_progress")
         events = await asked.group.responses.events(response_id, None, 0)
-        assert await anext(events) == [b"event 0"]
-        await events.aclose()
+        assert await anext(events.frames) == [b"event 0"]
+        events.close()
         ended = await asyncio.wait_for(holder.held.ended_streams.get(), WAIT_SECONDS)
         assert ended == response_id
 
@@ -149,7 +149,7 @@ async def test_many_events_at_once_fit_into_messages(tmp_path):
             yield large
 
         holder.held._frames = all_at_once
-        events = await asked.group.responses.events(response_id, None, 0)
+        events = (await asked.group.responses.events(response_id, None, 0)).frames
         assert [frame async for batch in events for frame in batch] == large
 
 

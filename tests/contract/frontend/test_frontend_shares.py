@@ -33,16 +33,21 @@ async def test_a_whole_answer_wakes_its_task_once(checkpoint, monkeypatch):
 
 async def test_events_of_running_responses_count_as_kept(checkpoint):
     body = {"input": "x", "background": True, "stream": True, "max_output_tokens": 400}
-    settings = {"max_stored_response_bytes": 8192}
+    settings = {"stream_journal_bytes": 40_000}
     async with gateway(checkpoint, **settings) as (client, attach, _):
         call = post(client, "/v1/responses", body)
         submit = await attach.next("submit")
         for position in range(200):
             attach.tokens(submit, position, ids_of("a"))
             await asyncio.sleep(0)
-        lines = (await asyncio.wait_for(call, 10)).text.splitlines()
+        answer = await asyncio.wait_for(call, 10)
+        response_id = answer.headers["x-pagewire-stream"]
+        stored = (await client.get(f"/v1/responses/{response_id}")).json()
+    lines = answer.text.splitlines()
     kinds = [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
-    assert kinds[-1] == "response.failed"
-    assert any("--max-stored-response-bytes" in line for line in lines)
+    assert kinds[-1] == "error"
+    assert stored["status"] == "failed"
+    assert "--stream-journal-bytes" in stored["error"]["message"]
+    assert any("--stream-journal-bytes" in line for line in lines)
     # It was stopped where the bytes were used up, not at its end.
-    assert sum(len(line) for line in lines) < 3 * 8192
+    assert sum(len(line) for line in lines) < 20_000

@@ -47,6 +47,11 @@ async def test_the_command_names_the_request_and_its_parts(checkpoint, capsys):
         assert "(mine) of tiny." in text
         assert "secret" not in text
         assert found["label"] == "mine"
+        assert found["cause"] in found["reasons"]
+        shares = sum(reason["share"] for reason in found["reasons"])
+        assert shares == pytest.approx(1.0, rel=0.02)
+        assert found["outcome"] == "ended"
+        assert {"prefill", "kv_load.store"} <= {one["code"] for one in found["reasons"]}
         covered = sum(stage["seconds"] for stage in found["stages"])
         assert covered == pytest.approx(found["seconds"], rel=0.02)
         assert await asyncio.to_thread(run, found["request_id"][:8])

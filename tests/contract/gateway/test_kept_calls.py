@@ -82,7 +82,7 @@ async def test_a_stream_is_read_on_from_any_message(checkpoint):
             assert found == ("invalid_value", "num_received")
         missing = await client.get(f"/v1/streams/{stream_id}")
         assert missing.status_code == 404
-        assert "stream of gRPC" in missing.json()["error"]["message"]
+        assert "is read over gRPC" in missing.json()["error"]["message"]
 
 
 async def test_a_stream_that_is_dropped_does_not_look_whole(checkpoint):
@@ -182,7 +182,7 @@ async def test_what_cannot_be_kept_is_refused(checkpoint):
         attach.tokens(submit, 0, ids_of("yes"))
         attach.finish(submit, 3)
         stream_id = (await sent).headers["x-pagewire-stream"]
-        with pytest.raises(grpc.aio.AioRpcError, match="stream of HTTP"):
+        with pytest.raises(grpc.aio.AioRpcError, match="is read over HTTP"):
             await resumed(stub, stream_id)
     async with gateway(checkpoint, stream_retention_seconds=0.0) as (_, _, frontend):
         for metadata in (KEY, CONTINUE):

@@ -177,7 +177,7 @@ async def test_a_background_request_is_refused_at_once(checkpoint):
 
 
 async def test_a_background_response_waits_for_a_worker(checkpoint, monkeypatch):
-    monkeypatch.setattr("pagewire_frontend.http.responses.endpoints.ASKED_SECONDS", 0.05)
+    monkeypatch.setattr("pagewire_frontend.http.responses.kept_run.ASKED_SECONDS", 0.05)
     async with gateway(checkpoint, max_wait_seconds=0.5) as (client, attach, _):
         attach.send(served_models={})
         await asyncio.sleep(0.05)
@@ -187,3 +187,66 @@ async def test_a_background_response_waits_for_a_worker(checkpoint, monkeypatch)
     assert made["status"] == "queued"
     assert body["status"] == "failed"
     assert body["error"]["code"] == "server_error"
+
+
+async def test_background_needs_no_kept_streams(checkpoint):
+    async with gateway(checkpoint, stream_retention_seconds=0) as (client, attach, _):
+        for headers in ({"x-pagewire-on-disconnect": "continue"}, {"idempotency-key": "k"}):
+            refused = await client.post(
+                URL, json={**BACKGROUND, "background": False, "stream": True}, headers=headers
+            )
+            assert refused.json()["error"]["param"] == next(iter(headers))
+        made = (await client.post(URL, json={**BACKGROUND, "stream": False})).json()
+        await asyncio.sleep(0.05)
+        say(attach, await attach.next("submit"), "x")
+        assert (await ended(client, made["id"]))["output"][0]["content"][0]["text"] == "x"
+
+
+async def left_stream(client, attach, body):
+    """Return the id of a stream that goes on, whose client has left after its first token, and what
+    was submitted for it."""
+    headers = {"x-pagewire-on-disconnect": "continue"}
+    request = client.build_request("POST", URL, json=body, headers=headers)
+    sending = asyncio.create_task(client.send(request, stream=True))
+    submit = await attach.next("submit")
+    attach.tokens(submit, 0, ids_of("one "))
+    response = await sending
+    await response.aclose()
+    return response.headers["x-pagewire-stream"], submit
+
+
+async def test_a_stream_goes_on_without_its_client_where_that_is_asked(checkpoint):
+    async with gateway(checkpoint) as (client, attach, _):
+        body = {"model": "tiny", "input": "hi", "stream": True}
+        wrong = await client.post(URL, json=body, headers={"x-pagewire-on-disconnect": "perhaps"})
+        assert wrong.json()["error"]["param"] == "x-pagewire-on-disconnect"
+        name, submit = await left_stream(client, attach, body)
+        await asyncio.sleep(0.1)
+        # It is not in the background.
+        assert (await client.post(f"{URL}/{name}/cancel")).status_code == 400
+        attach.tokens(submit, 4, ids_of("two"))
+        attach.finish(submit, 7)
+        events = events_of((await client.get(f"{URL}/{name}?stream=true")).text)
+        assert check_stream(events)[0]["content"][0]["text"] == "one two"
+        assert (await client.get(f"/v1/streams/{name}")).status_code == 404
+        assert (await client.delete(f"{URL}/{name}")).status_code == 200
+        for address in (f"{URL}/{name}", f"{URL}/{name}?stream=true"):
+            assert (await client.get(address)).status_code == 404
+    assert not attach.unread()
+
+
+async def test_a_stream_without_a_reader_is_cancelled_after_its_retention(checkpoint):
+    async with gateway(checkpoint, stream_retention_seconds=0.2) as (client, attach, _):
+        body = {"model": "tiny", "input": "hi", "stream": True}
+        name, submit = await left_stream(client, attach, body)
+        assert (await attach.next("abort")).handle == submit.handle
+        assert (await ended(client, name))["status"] == "cancelled"
+        events = events_of((await client.get(f"{URL}/{name}?stream=true")).text)
+        assert (events[-1]["type"], events[-1]["code"]) == ("error", "cancelled")
+        check_stream(events)
+        # One in the background needs none.
+        made = (await client.post(URL, json=BACKGROUND)).json()
+        submit = await attach.next("submit")
+        await asyncio.sleep(0.5)
+        say(attach, submit, "x")
+        assert (await ended(client, made["id"]))["status"] == "completed"

@@ -35,9 +35,9 @@ async def test_topology_is_a_table(open_cell, capsys) -> None:
         generation = cell.pairs.loop.generation.number
     head, workers, *rows, refused, warning = capsys.readouterr().out.splitlines()
     assert head == f"scheduler, generation {generation}: hand-off auto"
-    assert workers.split()[:6] == ["worker", "model", "roles", "running", "waiting", "layout"]
+    assert workers.split()[:6] == ["worker", "model", "roles", "running", "waiting", "weights"]
     shown = sorted(row.split() for row in rows[:2])
-    facts = ["1", "2", "0f0f0f0f", "127.0.0.1:5", "(grpc)"]
+    facts = ["1", "2", "-", "0f0f0f0f", "127.0.0.1:5", "(grpc)"]
     assert shown == [
         ["aa000000", "tiny", "prefill", *facts],
         ["ab000000", "tiny", "prefill,decode", *facts],

@@ -12,11 +12,12 @@ from contract.fake_pairs import NAMES, moved
 from contract.operated_cell import BOTH, DECODE, PREFILL, Cell, cell
 from contract.scheduler_peers import eventually
 
-from pagewire_protos.common.v1 import layout_pb2
+from pagewire_protos.common.v1 import layout_pb2, timeline_pb2
 from pagewire_protos.scheduler.v1 import admin_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as fa
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wa
 from pagewire_scheduler.core.data.events import TimelineEvent, TokensEvent
+from pagewire_scheduler.core.data.queue_reasons import QueueReason
 from pagewire_scheduler.core.data.timeline import Timeline
 from pagewire_scheduler.core.data.worker_info import Role
 from pagewire_shared.errors import InternalError, InvalidRequestError
@@ -69,6 +70,8 @@ async def test_timelines_come_before_the_tokens_of_the_same_round(open_cell) -> 
         named = dict(zip(("frontend_id", "handle", "choice", "epoch"), who, strict=True))
         timeline = Timeline(
             queue_seconds=0.5,
+            queue_waits=tuple(reason.value / 100 for reason in QueueReason),
+            paused_seconds=0.125,
             prefill_seconds=0.25,
             transfer_seconds=0.0015,
             transfer_bytes=9,
@@ -88,6 +91,13 @@ async def test_timelines_come_before_the_tokens_of_the_same_round(open_cell) -> 
         assert (said.handle, said.choice, said.epoch) == (4, 0, 0)
         facts = said.timeline
         assert (facts.queue_us, facts.prefill_us, facts.transfer_us) == (500_000, 250_000, 1500)
+        name_of = timeline_pb2.QueueReason.Name
+        waits = {name_of(one.reason): one.wait_us for one in facts.queue_waits}
+        # The first is 0, and is not sent.
+        assert waits == {
+            f"QUEUE_REASON_{one.name}": one.value * 10_000 for one in list(QueueReason)[1:]
+        }
+        assert facts.paused_us == 125_000
         assert (facts.transfer_bytes, facts.transport) == (9, layout_pb2.KV_TRANSPORT_GRPC)
         assert (facts.num_preemptions, facts.num_migrations) == (1, 2)
         assert facts.is_handed_off

@@ -96,11 +96,12 @@ def test_every_stream_is_whole_beside_slow_ones(wide: Cluster) -> None:
     port = int(wide.http_url.rpartition(":")[2])
     [frontend] = wide.processes["frontend"]
     after = []
-    for _ in range(3):
+    for _ in range(4):
         for end, num_tokens in asyncio.run(crowd(port)):
             assert end.endswith("data: [DONE]\n\n\r\n0\r\n\r\n")
             assert num_tokens == NUM_TOKENS
         after.append(memory_of(frontend))
-    # The first round fills caches and pools; what stays after it must not grow with the rounds.
-    assert after[-1] - after[0] < 48 * MIB, after
+    # Two rounds fill caches and pools: 14 rounds ended at what the second had, +-15 MiB. What stays
+    # after them must not grow with the rounds.
+    assert after[-1] - after[1] < 48 * MIB, after
     asyncio.run(eventually_clean(wide.grpc_address, 1))

@@ -1,12 +1,14 @@
 """Blocks outlive the worker that computed them, the store's process and its memory: real
 processes, a real Redis, real files, and the same greedy tokens in float32."""
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from pagewire.cli.live.overview import overview
 from support.cells.clusters import Cluster, start_cluster
 from support.cells.kv_cells import BLOCK_SIZE, Answer, ask, replace_worker
 from support.checkpoints.checkpoints import make_checkpoint
@@ -84,6 +86,12 @@ def test_blocks_outlive_the_worker_and_every_tier_above(deployment: Deployment) 
 
     replace_worker(cluster)
     assert ask(cluster, PROMPT) == Answer(first.token_ids, {"memory": loaded})
+    (seen,) = asyncio.run(overview(cluster.grpc_address))
+    places = {(one.tier, one.store): one for one in seen.tiers}
+    for tier in ("memory", "disk", "redis"):
+        assert places[tier, store.address].num_blocks >= NUM_BLOCKS
+    assert places["worker", ""].num_blocks >= NUM_BLOCKS
+    assert [model.found_tokens["memory"] for model in seen.models] == [loaded]
     # What it loaded is its own now.
     assert ask(cluster, PROMPT) == Answer(first.token_ids, {"worker": loaded})
 

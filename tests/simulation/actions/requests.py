@@ -1,6 +1,7 @@
 """What the kinds of events do: requests, clients and time. Each returns whether there was anything
 to do it to."""
 
+from functools import partial
 from typing import Any
 
 from simulation.actions import faults as actions_faults
@@ -9,9 +10,10 @@ from simulation.actions import odd as actions_odd
 from simulation.actions import roles as actions_roles
 from simulation.actions import sleep as actions_sleep
 from simulation.actions import stores as actions_stores
+from simulation.actions import updates as actions_updates
 from simulation.configuration import ADAPTERS, BAD_ADAPTER
 from simulation.model.asks import Numbers, draw_ask, draw_beam_params, draw_params, salt_of
-from simulation.model.naive import BAD_GRAMMAR
+from simulation.model.naive import BAD_GRAMMAR, salt_of_weights
 from simulation.processes.client import Ask, Client
 from simulation.processes.frontend import Frontend, Letters
 from simulation.world import DTYPE, LAYOUT, MODEL_FINGERPRINT, World
@@ -28,7 +30,10 @@ from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 
-OTHERS = (actions_faults, actions_links, actions_odd, actions_roles, actions_sleep, actions_stores)
+OTHERS = (
+    *(actions_faults, actions_links, actions_odd, actions_roles, actions_sleep, actions_stores),
+    actions_updates,
+)
 """Modules of other kinds of events."""
 
 
@@ -67,6 +72,7 @@ def open_client(world: World, frontend: Frontend, request_compile: Ask) -> bool:
         adapter=_adapter(request_compile),
         prompt_blocks=_named(world, request_compile) if world.num_requests % 2 else None,
     )
+    request_compile.weights_of = partial(_weights_of, entry)
     session = session_module.Session(
         entry,
         Letters(),
@@ -76,6 +82,10 @@ def open_client(world: World, frontend: Frontend, request_compile: Ask) -> bool:
     )
     frontend.open(Client(request_compile, session, world.coverage, world.excuses.allow))
     return True
+
+
+def _weights_of(entry: JournalEntry) -> bytes:
+    return b"" if entry.weights is None else salt_of_weights(entry.weights.fingerprint)
 
 
 def _adapter(request_compile: Ask) -> AdapterUse | None:

@@ -18,6 +18,7 @@ class Excuses:
         has_small: Whether a small worker ever joined: for a while there may have been no other.
         may_fail: Requests that a planted failure, or worker after worker lost, may have ended.
         overloaded: Requests that came when the queue was full.
+        has_updates: Whether weights were ever exchanged.
     """
 
     configuration: Configuration
@@ -25,6 +26,7 @@ class Excuses:
     has_small: bool = False
     may_fail: set[bytes] = field(default_factory=set)
     overloaded: set[bytes] = field(default_factory=set)
+    has_updates: bool = False
 
     def allow(self, request_compile: Ask, error: PagewireError) -> bool:
         """Whether `request_compile` may end with `error`, now that its client learns of it."""
@@ -33,6 +35,8 @@ class Excuses:
                 request_compile.deadline is not None
                 and self.now() >= request_compile.deadline - 0.01
             )
+        if error.code == "weights_changed":
+            return self.has_updates
         if error.code == "rate_limit_exceeded":
             return request_compile.may_be_refused or request_compile.request_id in self.overloaded
         if error.code == "context_length_exceeded":

@@ -134,7 +134,7 @@ def names_say_content(world: World, worker: WorkerState) -> None:
     process = next((w for w in world.workers if w.worker_id == worker.info.worker_id), None)
     if process is None or process.incarnation != worker.info.incarnation:
         return
-    if process.sleep is not None:
+    if process.sleep is not None or process.has_new_memory:
         return  # its memory is gone, and the end of the attach is on its way
     size, pool, replica = worker.info.model.block_size, worker.pool, process.replica
     count = 0
@@ -164,7 +164,9 @@ def tables_cover(worker: WorkerState, coverage: Coverage) -> None:
         if not least <= num_blocks <= most:
             detail = f"{sequence.key} has {num_blocks} blocks, needs {least} to {most}"
             raise Violation("tables_cover", detail)
-        if not sequence.num_outstanding and not sequence.fairness.is_left_out:
+        # A beam that others were dropped for has their blocks to itself until its next step.
+        is_idle = not sequence.num_outstanding and not sequence.is_beam
+        if is_idle and not sequence.fairness.is_left_out:
             windows_bound(worker, sequence, least, coverage)
 
 
@@ -193,7 +195,8 @@ def progress(worker: WorkerState, coverage: Coverage) -> None:
     for sequence in worker.aside.compiling:
         is_asked = sequence.request.grammar_key in worker.grammars._asked
         _need(is_asked, "progress", f"{sequence.key} waits for what nobody compiles")
-    if worker.aside.adapting and not (has_work or worker.outstanding):
+    is_idle = not (has_work or worker.outstanding or worker.duty.is_still)
+    if worker.aside.adapting and is_idle:
         states = {slot.state for slot in worker.adapters.slots}
         is_due = SlotState.LOADING in states
         _need(is_due, "progress", "sequences wait for adapters that nothing loads")

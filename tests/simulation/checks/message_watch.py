@@ -9,7 +9,7 @@ from simulation.checks.plan_checks import PlanChecks
 from simulation.configuration import Configuration
 from simulation.coverage import Coverage
 from simulation.model.answers import Answer
-from simulation.model.naive import cell_in, cells_of, root_cell
+from simulation.model.naive import cell_in, cells_of, root_cell, salt_of_weights
 from simulation.processes.cell import WorkerPeer
 
 from pagewire_scheduler.core.state.fault_isolation import unit_of
@@ -52,10 +52,13 @@ class MessageWatch:
     def planned(self, peer: WorkerPeer, plan: StepPlan) -> None:
         self._checks(peer).sent(plan)
         step = peer.core.workers[peer.info.worker_id].outstanding[-1]
-        self._note_names(step, self._checks(peer).tables)
+        weights = salt_of_weights(peer.info.model.model_fingerprint)
+        self._note_names(step, self._checks(peer).tables, weights)
         self.log.update(repr(plan).encode())
 
-    def _note_names(self, step: OutstandingStep, tables: dict[int, list[list[int]]]) -> None:
+    def _note_names(
+        self, step: OutstandingStep, tables: dict[int, list[list[int]]], weights: bytes
+    ) -> None:
         """Say what the blocks that a plan names must hold, by the tokens they are named after.
 
         A prefill may have left its slot with the plan; `tables` are those that the plan tells.
@@ -72,7 +75,7 @@ class MessageWatch:
         for block, name in zip(step.named_blocks, step.plan.names, strict=False):
             sequence, index, group = places[block]
             end = (index + 1) * self.configuration.block_size
-            root = root_cell(self.salt_of(sequence.request.request_id))
+            root = root_cell(self.salt_of(sequence.request.request_id) + weights)
             cell = cell_in(group, cells_of(root, sequence.tokens[:end])[-1])
             known = self.content_of.setdefault(name, cell)
             self.coverage.require("names_say_content", known == cell, "one name, two contents")

@@ -23,6 +23,15 @@ BAD_GRAMMAR = "bad"
 _MASK = (1 << 61) - 2
 
 
+STARTED_WEIGHTS = b"m" * 32
+"""The fingerprint of the model that workers are started with."""
+
+
+def salt_of_weights(fingerprint: bytes) -> bytes:
+    """What other weights add to the root of every cell."""
+    return b"" if fingerprint == STARTED_WEIGHTS else fingerprint
+
+
 def root_cell(salt: bytes) -> Cell:
     """The cell before the first. Real keys do not depend on the salt; these do, so that a block
     shared between tenants is a wrong token."""

@@ -2,6 +2,7 @@
 
 from simulation.planted.mutant import CORE, Mutant, mutant
 from simulation.planted.mutant_adapters import ADAPTERS
+from simulation.planted.mutant_group import TAKEOVERS
 from simulation.planted.mutant_handoffs import HANDOFFS
 from simulation.planted.mutant_links import LINKS
 from simulation.planted.mutant_loads import LOADS
@@ -9,6 +10,7 @@ from simulation.planted.mutant_outcomes import OUTCOMES
 from simulation.planted.mutant_real import REAL
 from simulation.planted.mutant_sleep import SLEEP
 from simulation.planted.mutant_streams import STREAMS
+from simulation.planted.mutant_updates import UPDATES
 
 BLOCKS: list[Mutant] = [
     mutant(
@@ -198,8 +200,8 @@ STEPS: list[Mutant] = [
         "tenants_in_one_queue",
         "Tenants are counted, and served in order of arrival.",
         CORE + "queueing.policy",
-        "return TenantQueue(self.ledger, sums)",
-        "return WaitingQueue(sums)",
+        "return TenantQueue(self.ledger, sums, clock)",
+        "return WaitingQueue(sums, clock)",
         "tenants_share",
     ),
     mutant(
@@ -287,7 +289,7 @@ STEPS: list[Mutant] = [
 ]
 
 MUTANTS: list[Mutant] = [*REAL, *BLOCKS, *STEPS, *LINKS, *OUTCOMES, *LOADS, *HANDOFFS, *STREAMS]
-MUTANTS += [*ADAPTERS, *SLEEP]
+MUTANTS += [*ADAPTERS, *SLEEP, *TAKEOVERS, *UPDATES]
 SHORT = (
     "vllm_37164_foreign_block",
     "vllm_ascend_14055_no_fence",
@@ -296,5 +298,7 @@ SHORT = (
     "journal_skips_gaps",
     "failed_load_believed",
     "prefill_for_nobody",
+    "events_read_twice",
+    "seed_drawn_again",
 )
 """A handful for every test run."""

@@ -29,6 +29,7 @@ from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 from pagewire_shared.sleep.state import MemoryTag, SleepOrder
 from pagewire_shared.steps.plan import StepPlan
 from pagewire_shared.steps.result import StepResult
+from pagewire_shared.weights.version import UpdateOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,11 @@ class WorkerPeer:
         if not self.is_to_sleep:
             self.is_to_sleep = True
             self.stream.send_down(("sleep", order))
+
+    def send_update(self, order: UpdateOrder) -> None:
+        if not self.is_to_sleep:
+            self.is_to_sleep = True
+            self.stream.send_down(("update", order))
 
     def send_wake(self, tags: Iterable[MemoryTag]) -> None:
         self.stream.send_down(("wake",))

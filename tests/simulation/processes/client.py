@@ -34,6 +34,8 @@ class Ask:
     Attributes:
         is_poison: It makes every step fail that it is in.
         adapter: Content id of its adapter; empty for none.
+        outputs: What it must get, by what the weights add to the root of its cells.
+        weights_of: Returns that, for the weights that its output is of.
         deadly_after: The worker dies that computes what comes after so many of its output tokens;
             None for a harmless one.
     """
@@ -53,24 +55,27 @@ class Ask:
     pooling: PoolingParams | None = None
     adapter: bytes = b""
     may_be_refused: bool = False
-    outputs: list[tuple[list[int], FinishReason]] | None = None
+    outputs: dict[bytes, list[tuple[list[int], FinishReason]]] = field(default_factory=dict)
+    weights_of: Callable[[], bytes] = bytes
 
     def expected(self) -> list[tuple[list[int], FinishReason]]:
         """Tokens and reason per choice."""
-        if self.outputs is None:
+        weights = self.weights_of()
+        if weights not in self.outputs:
             beam = self.params.beam
             if self.pooling is not None:
-                self.outputs = [([], FinishReason.STOP)]
+                outputs = [([], FinishReason.STOP)]
             elif beam is None:
-                self.outputs = [self._sampled(choice) for choice in range(self.params.n)]
+                outputs = [self._sampled(choice) for choice in range(self.params.n)]
             else:
-                self.outputs = self._searched(beam)
-        return self.outputs
+                outputs = self._searched(beam)
+            self.outputs[weights] = outputs
+        return self.outputs[weights]
 
     @property
     def root_salt(self) -> bytes:
         """What its cells begin with."""
-        return self.salt + self.adapter
+        return self.salt + self.adapter + self.weights_of()
 
     @property
     def has_bad_grammar(self) -> bool:

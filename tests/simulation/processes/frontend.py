@@ -9,6 +9,7 @@ from simulation.clock import Clock, VirtualLoop
 from simulation.coverage import Coverage
 from simulation.model.naive import LETTERS
 from simulation.processes.client import Client
+from simulation.processes.stores import BYTES_PER_BLOCK
 from simulation.processes.streams import Stream
 
 from pagewire_frontend.scheduler import convert as link_messages
@@ -21,6 +22,11 @@ from pagewire_shared.rpc.send_queue import SendQueue
 
 MODEL = "tiny"
 TOKENIZER = b"t" * 32
+
+
+def _cache_bytes_of(tenant: str | None) -> int | None:
+    """Return what tenants may keep in a cache: three blocks, or all."""
+    return 3 * BYTES_PER_BLOCK if tenant == "a" else None
 
 
 class Letters:
@@ -160,6 +166,7 @@ class Frontend:
             fingerprints={MODEL: TOKENIZER},
             silence_seconds=5.0,
             lease_seconds=5.0,
+            cache_bytes_of=_cache_bytes_of,
         )
         addresses = [(Address(host="127.0.0.1", port=1000 + cell.number),) for cell in cells]
         self.pool = SchedulerPool(addresses, settings, self.journal, max_waiting=64)

@@ -19,7 +19,14 @@ from simulation.model.answers import (
     tables_of,
 )
 from simulation.model.drafts import grants_of, num_right_of, offers
-from simulation.model.naive import Cell, cell_in, joined, next_cell, root_cell
+from simulation.model.naive import (
+    Cell,
+    cell_in,
+    joined,
+    next_cell,
+    root_cell,
+    salt_of_weights,
+)
 from simulation.model.outputs import Alternatives, add_logprobs, pool, sample_token, tell_prompts
 
 from pagewire_scheduler.core.data.worker_info import WorkerInfo
@@ -27,6 +34,7 @@ from pagewire_scheduler.core.state.adapters import SlotLoad
 from pagewire_shared.kv.load import LoadOrder
 from pagewire_shared.steps.plan import NO_SLOT, NewSequence, StepPlan
 from pagewire_shared.steps.result import StepFailure, StepResult
+from pagewire_shared.weights.version import WeightsSource
 from pagewire_worker.kv.block_names import BlockNames
 
 UNWRITTEN = -1
@@ -74,6 +82,12 @@ class Replica:
         self.drop_slots()
         self.names = BlockNames()
         self.memory = [UNWRITTEN] * len(self.memory)
+
+    def exchange(self, source: WeightsSource, fingerprint: bytes) -> None:
+        """Have other weights, and no content any more."""
+        self.drop_memory()
+        model = replace(self.info.model, model_fingerprint=fingerprint)
+        self.info = replace(self.info, model=model, source=source)
 
     def held(self, info: WorkerInfo) -> WorkerInfo:
         """The hello: `info` with the blocks that are VALID here."""
@@ -161,7 +175,11 @@ class Replica:
                 [*new.prompt_token_ids, *new.emitted_token_ids],
                 tables_of(new),
                 starts[new.slot],
-                root_cell(self.salt_of(new.request_id) + self._adapter_of(new)),
+                root_cell(
+                    self.salt_of(new.request_id)
+                    + self._adapter_of(new)
+                    + salt_of_weights(self.info.model.model_fingerprint)
+                ),
             )
         self._fork(plan)
         for slot, token in zip(plan.appended_slots, plan.appended_token_ids, strict=True):

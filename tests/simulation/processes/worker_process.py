@@ -13,12 +13,13 @@ from simulation.processes.stores import StorePort
 from simulation.processes.streams import Stream
 
 from pagewire_scheduler.core.state.adapters import SlotLoad
-from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.errors import InvalidRequestError, PagewireError, UnavailableError
 from pagewire_shared.identity.seen_generations import SeenGenerations
 from pagewire_shared.kv.load import LoadAnswer
 from pagewire_shared.sleep.state import MemoryState, SleepOrder, WorkerSleep
 from pagewire_shared.steps.plan import StepPlan
 from pagewire_shared.steps.result import StepFailure
+from pagewire_shared.weights.version import UpdateOrder
 
 
 class WorkerProcess:
@@ -36,6 +37,9 @@ class WorkerProcess:
         port: Its way to KV stores.
         last_answer: To the newest load that it answered.
         sleep: Its sleep, which each hello says; None while it is awake.
+        failed_update: Its newest load of weights, if that failed; each hello says it.
+        is_load_failing: Whether its next load of weights fails.
+        has_new_memory: Whether it has exchanged its weights since its newest hello.
     """
 
     def __init__(
@@ -60,6 +64,8 @@ class WorkerProcess:
         self.port = port
         self.last_answer: LoadAnswer | None = None
         self.sleep: WorkerSleep | None = None
+        self.failed_update: tuple[int, PagewireError] | None = None
+        self.is_load_failing = self.has_new_memory = False
 
     @property
     def worker_id(self) -> bytes:
@@ -74,11 +80,17 @@ class WorkerProcess:
         """Open a stream and say hello with what is VALID here."""
         assert self.stream is None
         self.incarnation = incarnation
+        self.has_new_memory = False
         self.generation = 0
         self._forget_work()
         self.stream = Stream("worker", self, self.cell)
         self.cell.connect(self.stream)
-        info = replace(self.replica.info, incarnation=incarnation, sleep=self.sleep)
+        info = replace(
+            self.replica.info,
+            incarnation=incarnation,
+            sleep=self.sleep,
+            failed_update=self.failed_update,
+        )
         info = self.replica.held(info)
         self.stream.send_up((info, self.seen.cell, self.seen.highest))
         if self.is_leaving:
@@ -108,6 +120,8 @@ class WorkerProcess:
             self.lose()
         elif message[0] == "sleep":
             self._fall_asleep(message[1])
+        elif message[0] == "update":
+            self._exchange_weights(message[1])
         elif message[0] == "wake":
             assert self.sleep is not None, "a worker is woken that is awake"
             self.sleep = None
@@ -136,6 +150,20 @@ class WorkerProcess:
         self.sleep = WorkerSleep(
             state=MemoryState.ASLEEP, level=order.level, wakes_on_request=order.wakes_on_request
         )
+
+    def _exchange_weights(self, order: UpdateOrder) -> None:
+        assert not self.queue, "a worker exchanges its weights with steps under way"
+        assert self.sleep is None, "a worker that sleeps exchanges its weights"
+        self.lose()
+        self.has_new_memory = True
+        if self.is_load_failing:
+            self.is_load_failing = False
+            self.replica.drop_memory()
+            error = UnavailableError("the weights cannot be loaded")
+            self.failed_update = order.source.serial, error
+        else:
+            self.failed_update = None
+            self.replica.exchange(order.source, order.fingerprint)
 
     def _forget_work(self) -> None:
         self.queue.clear()

@@ -20,6 +20,7 @@ from pagewire_worker.transfer.block_source import BlockSource
 from pagewire_worker.transfer.kv_transfer import KvTransfer
 from pagewire_worker.transfer.layer_seals import seals_by
 from pagewire_worker.transfer.staging import Staging
+from pagewire_worker.transfer_engines.engine import TransferEngine
 from support.cells.worker_driver import Driver, load, request
 
 BLOCK_SIZE = 16
@@ -157,6 +158,7 @@ async def peer(
     transport: str = "auto",
     staging: int = 1 << 22,
     keys: Sequence[bytes] = (),
+    engine: TransferEngine | None = None,
     **settings: Any,
 ) -> AsyncIterator[Peer]:
     """Yield a worker that hands out blocks at `address`, and pulls them."""
@@ -177,6 +179,7 @@ async def peer(
         worker_id=info.worker_id,
         num_blocks=info.num_blocks,
         seals=seals,
+        engine=engine,
     )
     made.source = source
     made.service.serve(source)
@@ -187,6 +190,7 @@ async def peer(
         num_blocks=info.num_blocks,
         may_share_memory=is_shared,
         seals=seals,
+        engine=engine,
     )
     server = await _listen(made, address)
     made.address = str(server.address)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from pagewire_worker.kv.block_copy import make_staging
-from pagewire_worker.kv.layer_copy import block_index, bytes_per_layer, copy_layers_out
+from pagewire_worker.kv.layer_copy import block_index
 from pagewire_worker.loading.loader import Replica
 
 
@@ -27,31 +27,32 @@ class BlocksTaken:
 
 def take_blocks(replica: Replica, *, is_layered: bool) -> BlocksTaken:
     """Copy the named blocks out, whole as to a store, or by layers as to another worker."""
-    runner = replica.model_runner
-    cache, held = runner.backend.kv_cache, runner.blocks.held_names()
-    names, blocks = list(held.values()), list(held)
+    blocks = replica.model_runner.blocks
+    memory, held = blocks.memory, blocks.held_names()
+    names, places = list(held.values()), list(held)
     if is_layered and names:
-        payload = torch.empty(len(names) * cache.bytes_per_block, dtype=torch.uint8)
-        copy_layers_out(cache, block_index(cache, blocks), 0, len(cache.stored), payload)
+        payload = torch.empty(len(names) * memory.bytes_per_block, dtype=torch.uint8)
+        memory.read_layers(block_index(memory, places), 0, memory.num_layers, payload)
     else:
-        payload = make_staging(cache, len(names) * cache.bytes_per_block)
-        assert runner.blocks.copy_out(names, payload) == list(range(len(names)))
-    return BlocksTaken(names, blocks[1:] + blocks[:1], payload, is_layered)
+        payload = make_staging(memory, len(names) * memory.bytes_per_block)
+        assert blocks.copy_out(names, payload) == list(range(len(names)))
+    return BlocksTaken(names, places[1:] + places[:1], payload, is_layered)
 
 
 def load_blocks(replica: Replica, taken: BlocksTaken) -> None:
     """Load blocks into a replica of the same model."""
-    blocks, cache = replica.model_runner.blocks, replica.model_runner.backend.kv_cache
+    blocks = replica.model_runner.blocks
+    memory = blocks.memory
     if not taken.names:
         return
     if not taken.is_layered:
-        staging = make_staging(cache, taken.payload.nbytes)
+        staging = make_staging(memory, taken.payload.nbytes)
         payloads = [bytes(row.numpy()) for row in taken.payload]
         blocks.load_blocks(taken.blocks, taken.names, payloads, staging)
         return
     blocks.begin_load(taken.blocks)
-    size = bytes_per_layer(cache) * len(taken.names)
-    for layer in range(len(cache.stored)):
+    size = memory.bytes_per_block // memory.num_layers * len(taken.names)
+    for layer in range(memory.num_layers):
         part = taken.payload[layer * size : (layer + 1) * size]
         blocks.load_layers(taken.blocks, layer, 1, part)
     blocks.name_loaded(taken.blocks, taken.names)

@@ -147,7 +147,25 @@ VARIANTS: dict[str, Release] = {
     "group": Release({"frontend": {"group": ON, "replicas": 3}}),
     "scaled-group": Release({"frontend": {"group": ON, "autoscaling": {**ON, "maxReplicas": 4}}}),
     "tls": Release(TLS),
+    "metrics-tls": Release(
+        {"metrics": {"tls": True, "tokenSecret": "readers", "annotations": True, "podMonitor": ON}}
+    ),
     "public-tls": Release({"frontend": {"tlsSecret": "public"}}),
+    "hosts": Release(
+        {
+            "workers": [
+                {**BUILTIN, "parallelism": {"tensor": 2, "pipeline": 2, "hosts": 2}},
+                {**BUILTIN, "name": "beside", "parallelism": {"tensor": 2}},
+            ]
+        }
+    ),
+    "hosts-bare": Release(
+        {
+            "tls": {"enabled": False},
+            "rankKey": {"existingSecret": "ours", "key": "rank"},
+            "workers": [{**BUILTIN, "parallelism": {"pipeline": 3, "hosts": 3}}],
+        }
+    ),
     "oldest": Release(flags=["--kube-version", "1.27.0"]),
     "long-name": Release({"workers": [{**BUILTIN, "name": "a" * 20}]}, name="r" * 53),
     "own-name": Release({"fullnameOverride": "mine", "nameOverride": "other"}),

@@ -18,7 +18,12 @@ VALUES_FILES = (CHART / "values-cpu.yaml", *sorted((CHART / "examples").glob("*.
 Object = dict[str, Any]
 
 # Where a pod's description is in each kind that has one.
-_PODS = {"Deployment": ("spec", "template"), "StatefulSet": ("spec", "template"), "Pod": ()}
+_PODS = {
+    "Deployment": ("spec", "template"),
+    "StatefulSet": ("spec", "template"),
+    "LeaderWorkerSet": ("spec", "leaderWorkerTemplate", "workerTemplate"),
+    "Pod": (),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import torch
 
 from pagewire_shared.steps.plan import StepPlan
 from pagewire_worker.batch.slots import SlotLimits
+from pagewire_worker.kv.block_memory import CacheBlocks
 from pagewire_worker.kv.block_observer import BlockObservers
 from pagewire_worker.kv.device_copies import CopyOrder
 from pagewire_worker.kv.kv_cache import CacheShape, KvCache
@@ -79,7 +80,7 @@ class History:
             has_whole_blocks=True,
         )
         self.outlet = Outlet()
-        self.offloader = BlockOffloader(self.cache, copies=self.copies)
+        self.offloader = BlockOffloader(CacheBlocks(self.cache), copies=self.copies)
         self.offloader.connect(self.outlet)
         self.offloader.follow(plan(new_sequences=[request(0)]))
         self.model_runner = ModelRunner(

@@ -12,10 +12,11 @@ from pagewire_worker.backend.backend import ModelBackend, StepBatch
 from pagewire_worker.backend.source import LoadedReplicaModel, LoadSettings
 from pagewire_worker.checkpoint.weights import SafetensorsReader
 from pagewire_worker.cpu_kernels.decoder import load_decoder
+from pagewire_worker.cpu_kernels.fused_model import FusedModel
 from pagewire_worker.cpu_kernels.library import KernelPool
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_watch import LayerCalls
-from pagewire_worker.loading.native_source import FusedModel, NativeSource
+from pagewire_worker.loading.native_source import NativeSource
 from pagewire_worker.models.registry import read_plan
 
 CPU = torch.device("cpu")

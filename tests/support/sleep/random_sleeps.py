@@ -1,6 +1,7 @@
 """Random sleeps, wakes and kills of a running cell, while requests stream.
 
     cd tests && python -m support.sleep.random_sleeps --rounds 200
+    cd tests && python -m support.sleep.random_sleeps --rounds 50 --ranks 2 --stages 2
 
 Every stream must end with the tokens of an undisturbed run, and at the end an audit must be clean.
 """
@@ -27,12 +28,14 @@ from pagewire_shared.errors import PagewireError
 from pagewire_shared.sleep.state import MemoryTag, SleepMode
 from support.cells.clusters import Cluster, start_cluster
 from support.checkpoints.checkpoints import make_checkpoint
+from support.processes.processes import children_of
 from support.traffic.streams import Stream, completion, eventually_clean, follow_all
 
 NUM_WORKERS = 2
 NUM_STREAMS = 6
 NUM_TOKENS = 60
 ROUND_SECONDS = 60.0
+"""Most time of a round, for each process of a worker: one that is killed starts all of them."""
 KINDS = (*("sleep",) * 5, *("wake",) * 5, "weights", "kill worker", "kill scheduler", "pause")
 
 
@@ -47,12 +50,14 @@ class Sleeper:
 
     cluster: Cluster
     dice: random.Random
+    kinds: Sequence[str] = KINDS
+    num_ranks: int = 1
     counts: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
 
     async def act(self) -> None:
         """Let one thing happen."""
-        kind = self.dice.choice(KINDS)
+        kind = self.dice.choice(self.kinds)
         self.counts[kind] += 1
         address = self.cluster.grpc_address
         try:
@@ -67,13 +72,19 @@ class Sleeper:
             elif kind == "weights":
                 await wake_up(address, tags=[MemoryTag.WEIGHTS], timeout_seconds=10.0)
             elif kind.startswith("kill"):
-                pids = self.cluster.processes[kind.removeprefix("kill ")]
+                pids = self._processes(kind.removeprefix("kill "))
                 if pids:
                     os.kill(self.dice.choice(pids), signal.SIGKILL)
             else:
                 await asyncio.sleep(self.dice.random() * 0.3)
         except PagewireError as error:
             self.refused[f"{kind}: {type(error).__name__}"] += 1
+
+    def _processes(self, kind: str) -> list[int]:
+        """The processes of a role, or the ranks behind the first of all workers."""
+        if kind != "rank":
+            return self.cluster.processes[kind]
+        return [pid for worker in self.cluster.processes["worker"] for pid in children_of(worker)]
 
     async def _some_worker(self) -> str | None:
         """The id of one worker, or None for all."""
@@ -102,7 +113,7 @@ class Sleeper:
             for _ in range(self.dice.randrange(1, 5)):
                 await asyncio.sleep(self.dice.random() * 0.2)
                 await self.act()
-            async with asyncio.timeout(ROUND_SECONDS):
+            async with asyncio.timeout(ROUND_SECONDS * self.num_ranks):
                 await self.wake_everybody()
                 await asyncio.gather(*followers)
         return streams
@@ -118,12 +129,15 @@ def requests_of(model: str, dice: random.Random) -> list[inference_pb2.CompleteR
     return result
 
 
-async def run_rounds(cluster: Cluster, num_rounds: int, seed: int) -> Sleeper:
+async def run_rounds(
+    cluster: Cluster, num_rounds: int, seed: int, *, num_ranks: int = 1
+) -> Sleeper:
     """Raise AssertionError if a stream differs from the undisturbed run or the audit has findings.
 
     Requests may fail where their worker was lost five times, which no round here reaches.
     """
-    sleeper = Sleeper(cluster, random.Random(seed))
+    kinds = (*KINDS, "kill rank") if num_ranks > 1 else KINDS
+    sleeper = Sleeper(cluster, random.Random(seed), kinds, num_ranks)
     requests = requests_of(cluster.model, random.Random(seed + 1))
     expected = [s.token_ids for s in await follow_all(cluster.grpc_address, requests)]
     assert all(len(tokens) == NUM_TOKENS for tokens in expected)
@@ -149,12 +163,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--ranks", type=int, default=1, help="of each stage of each worker")
+    parser.add_argument("--stages", type=int, default=1)
     options = parser.parse_args()
+    sizes = options.ranks, options.stages
     with tempfile.TemporaryDirectory() as folder:
-        cluster = start(Path(folder))
+        cluster = start(
+            Path(folder), tensor_parallel_size=sizes[0], pipeline_parallel_size=sizes[1]
+        )
         began = time.monotonic()
         try:
-            sleeper = asyncio.run(run_rounds(cluster, options.rounds, options.seed))
+            running = run_rounds(
+                cluster, options.rounds, options.seed, num_ranks=sizes[0] * sizes[1]
+            )
+            sleeper = asyncio.run(running)
         finally:
             cluster.local.stop()
     print(f"{options.rounds} rounds in {time.monotonic() - began:.0f} s: {dict(sleeper.counts)}")

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from pagewire_frontend.http.openai.lora import LoadAdapterBody, UnloadAdapterBody
 from pagewire_frontend.http.openai.schemas import ChatBody, CompletionBody, EmbeddingBody
 from pagewire_frontend.http.openai.tokenization import DetokenizeBody, TokenizeBody
+from pagewire_frontend.http.operators.workers import UpdateWeightsBody
 from pagewire_frontend.http.pooling.schemas import (
     ClassifyBody,
     PoolingBody,
@@ -39,12 +40,13 @@ MODELS: dict[str, type[BaseModel]] = {
     "/classify": ClassifyBody,
     "/v1/load_lora_adapter": LoadAdapterBody,
     "/v1/unload_lora_adapter": UnloadAdapterBody,
+    "/update_weights": UpdateWeightsBody,
 }
 SAME = {"/v1/score", "/v1/rerank", "/v2/rerank"}
 """Further paths of an endpoint: nothing new is learned from each of their fields."""
-UNSERVED = {"/classify", "/v1/load_lora_adapter", "/v1/unload_lora_adapter"}
+UNSERVED = {"/classify", "/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/update_weights"}
 """Endpoints that refuse whatever the body: of a model without a classification head, whose fields
-are those of /pooling, and of a frontend without adapters."""
+are those of /pooling, of a frontend without adapters, and of weights that are nowhere."""
 _TURNS = [{"role": "user", "content": "hello"}]
 VALID: dict[str, Json] = {
     "/v1/chat/completions": {"messages": _TURNS, "max_tokens": 1, "seed": 1},
@@ -62,6 +64,7 @@ VALID: dict[str, Json] = {
     "/classify": {"input": "hello"},
     "/v1/load_lora_adapter": {"lora_name": "a", "lora_path": "/a"},
     "/v1/unload_lora_adapter": {"lora_name": "a"},
+    "/update_weights": {"path": "/nowhere"},
 }
 _FUNCTION = {"name": "look", "parameters": {"type": "object", "properties": {}}}
 # Fields that are only read together with these.

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from support.cells.clusters import Cluster
 from support.cells.kv_cells import PATIENCE_SECONDS, Answer, ask_all, running
@@ -54,11 +55,15 @@ class Waves:
 
 
 def make_waves(
-    checkpoint: Path, shared: Sequence[Prompt], fresh: Sequence[Prompt], fresh_at_a_time: int
+    checkpoint: Path,
+    shared: Sequence[Prompt],
+    fresh: Sequence[Prompt],
+    fresh_at_a_time: int,
+    **settings: Any,
 ) -> Waves:
-    """Return waves with the tokens that come where nothing is kept."""
+    """Return waves with the tokens that come where nothing is kept; `settings` as of `running`."""
     prompts = [*shared, *fresh]
-    with running(checkpoint, kv_offload="off", enable_prefix_caching=False) as cluster:
+    with running(checkpoint, kv_offload="off", enable_prefix_caching=False, **settings) as cluster:
         answers = asyncio.run(ask_all(cluster, prompts))
     assert not any(answer.cached for answer in answers)
     pairs = [(one, answer.token_ids) for one, answer in zip(prompts, answers, strict=True)]

@@ -61,15 +61,18 @@ class Events:
         return bool(self.read) and self.read[-1][1] == "[DONE]"
 
     def follow(self, response: httpx.Response, most: int | None = None) -> None:
-        """Read events until there are `most`; None for all."""
+        """Read events until there are `most`; None for all. One without an id says to ask again."""
         event_id = ""
         for line in response.iter_lines():
             name, _, value = line.partition(": ")
             if name == "id":
                 event_id = value
             elif name == "data":
+                if not event_id:
+                    return
                 self.read.append((event_id, value))
                 self.times.append(time.monotonic())
+                event_id = ""
                 if most is not None and len(self.read) >= most:
                     return
 
@@ -180,6 +183,21 @@ def wait_all(cluster: Cluster) -> None:
     wait_until(are_back, 60, "all frontends are back")
 
 
+def verdict(kind: str, num: int, equal: int, delays: list[float]) -> str:
+    """Return what came of `num` kills, of which `equal` changed nothing that a client saw.
+
+    Args:
+        kind: What was read, in the plural.
+        delays: Seconds from each kill to the next event.
+    """
+    ordered = sorted(delays)
+    p99 = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
+    return (
+        f"{num} frontends killed: {equal} equal {kind}, the next event after "
+        f"{ordered[len(ordered) // 2]:.3f} s at the median, {p99:.3f} s at p99"
+    )
+
+
 def main() -> None:
     """Print what came of the streams; the status is that of the verdict."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
@@ -200,12 +218,7 @@ def main() -> None:
             if not is_equal:
                 print(f"{kind} with seed {number} differs after {most} events", file=sys.stderr)
             wait_all(cluster)
-    delays.sort()
-    p99 = delays[min(len(delays) - 1, int(0.99 * len(delays)))]
-    print(
-        f"{given.streams} frontends killed: {equal} equal streams, the next event after "
-        f"{delays[len(delays) // 2]:.3f} s at the median, {p99:.3f} s at p99"
-    )
+    print(verdict("streams", given.streams, equal, delays))
     sys.exit(equal != given.streams)
 
 

@@ -24,6 +24,7 @@ class Stream:
     is_closed: bool = False
     num_resumes: int = 0
     num_recoveries: int = 0
+    version: str = ""
     error: str = ""
     timelines: list[dict[str, Any]] = field(default_factory=list)
 
@@ -53,6 +54,7 @@ class Stream:
             self.reason = response.finished.reason
         elif event == "closed":
             self.is_closed = True
+            self.version = response.closed.usage.weights_version
             self.num_resumes = response.closed.timings.num_resumes
             self.num_recoveries = response.closed.timings.num_recoveries
 

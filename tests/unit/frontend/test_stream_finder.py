@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from pagewire_frontend.group.asking import path_before, path_of
 from pagewire_frontend.group.holders import holders_of
 from pagewire_frontend.group.membership import parse_membership
 from pagewire_frontend.group.streams import HeldStreams, StreamFinder
@@ -121,3 +122,18 @@ async def test_a_member_that_is_lost_at_once_is_given_up() -> None:
     with pytest.raises(UnavailableError):
         await read_all(finder, stream_id)
     assert len(members["a"].asked) <= 6
+
+
+def test_who_has_made_a_stream_again_is_asked_behind_its_maker():
+    names = ["a", "b", "c", "d"]
+    stream_id = mint_stream_id("stream", parse_membership("b", ()).tag)
+    path = path_of(stream_id, names)
+    assert path[0] == "b"
+    for name in path[1:]:
+        rest = [one for one in path[1:] if one != name]
+        assert path_of(stream_id, names, name) == ["b", name, *rest]
+        assert path_before(stream_id, name, names, "") == path[: path.index(name)]
+    # One that left the group is not asked.
+    assert path_of(stream_id, names, "gone") == path
+    last = path[-1]
+    assert path_before(stream_id, path[1], names, last) == ["b", last]

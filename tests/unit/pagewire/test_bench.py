@@ -8,13 +8,16 @@ import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
 from pagewire.bench.openai_stream import Target, Timed, first_model, run_request
+from pagewire.bench.page import durations, goodput_points, page, percentile_points
 from pagewire.bench.report import make_report, percentile, table
 from pagewire.bench.workload import BenchRun, Workload, arrival_seconds
-from pagewire_shared.errors import UnavailableError
+from pagewire.cli import bench
+from pagewire_shared.errors import StartupError, UnavailableError
 
 
 def test_percentiles_are_linear_between_neighbours() -> None:
@@ -44,6 +47,28 @@ def test_a_report_counts_failures_separately() -> None:
     assert report.latency.percentiles["p99"] == pytest.approx(1.0)
     assert "error: status 500: x" in table(report)
     assert "TTFT" in table(make_report([bad], 1.0))
+
+
+def test_a_page_draws_what_was_measured() -> None:
+    good = [Timed(1.0, [1.0 + 0.1 * place], 2.0, 10, 3) for place in range(1, 5)]
+    bad = Timed(1.0, [1.1], 1.2, 5, 5, error="status 500: x")
+    found = durations([*good, bad])
+    assert found["TTFT"] == pytest.approx([100, 200, 300, 400])
+    assert found["TPOT"] == pytest.approx([300, 350, 400, 450])
+    points = percentile_points(found["TTFT"])
+    assert points[0] == pytest.approx((0, 100))
+    assert points[-1] == pytest.approx((100, 400))
+    # Of four requests in two seconds, three meet 300 ms.
+    assert goodput_points([100.0, 200.0, 300.0, 400.0], 2.0)[3] == (300.0, 1.5)
+    assert goodput_points([], 2.0) == ((0.0, 0.0),)
+    many = goodput_points([float(place) for place in range(100_000)], 1.0)
+    assert len(many) < 300
+    assert many[-1] == (99_999.0, 100_000.0)
+    drawn = page("<m>", make_report([*good, bad], 2.0), [*good, bad])
+    assert "<h1>&lt;m&gt;</h1>" in drawn
+    assert drawn.count("<polyline") == 6
+    assert "error: status 500: x" in drawn
+    assert "<polyline" in page("m", make_report([bad], 1.0), [bad])
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -192,3 +217,15 @@ def test_a_server_that_refuses_ends_the_load(target: Target) -> None:
     )
     with pytest.raises(UnavailableError, match="status 500"):
         BenchRun(Target(target.base_url, "fail", is_chat=False), load).run()
+
+
+def test_a_page_is_written_beside_the_table(
+    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "bench.html"
+    flags = ["--base-url", target.base_url, "--num-prompts", "3", "--html"]
+    assert bench.run("pagewire bench", [*flags, str(place)]) == 0
+    assert "requests          3 (0 failed)" in capsys.readouterr().out
+    assert "<h1>served: 3 requests, inf a second</h1>" in place.read_text()
+    with pytest.raises(StartupError, match=r"--html: .* lies in no folder"):
+        bench.run("pagewire bench", [*flags, str(tmp_path / "no" / "bench.html")])

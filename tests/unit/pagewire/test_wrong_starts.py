@@ -126,7 +126,7 @@ STARTS = [
     WrongStart("serve --max-model-len 4096", "4096 is more than the model's context of 2048"),
     WrongStart("serve --device cuda", "--device: no CUDA device can be seen here"),
     WrongStart("serve --device tpu", "'tpu': the devices are CPUs and CUDA", status=2),
-    WrongStart("serve -pp 2", "--pipeline-parallel-size 2: layers are divided by", status=2),
+    WrongStart("serve -dcp 2", "--decode-context-parallel-size 2: a model is divided", status=2),
     WrongStart("serve --lora-modules sql=./sql", "--lora-modules: needs --enable-lora"),
     WrongStart("serve --limit-mm-per-prompt image=4", "0 is the limit of images", status=2),
     WrongStart("serve --trust-remote-code", "code of a checkpoint is never run", status=2),

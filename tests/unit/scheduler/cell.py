@@ -7,7 +7,7 @@ from typing import Any
 from unit.scheduler.hellos import worker_info
 
 from pagewire_scheduler.core.audit import check_integrity
-from pagewire_scheduler.core.data.events import Event, FinishedEvent, TimelineEvent
+from pagewire_scheduler.core.data.events import BegunEvent, Event, FinishedEvent, TimelineEvent
 from pagewire_scheduler.core.data.settings import CoreSettings, OverloadLimits
 from pagewire_scheduler.core.data.submission import Submission
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
@@ -42,8 +42,8 @@ def finished(events: Iterable[Event]) -> list[FinishedEvent]:
 
 
 def said(events: Iterable[Event]) -> list[Event]:
-    """Return `events` without the timelines."""
-    return [event for event in events if not isinstance(event, TimelineEvent)]
+    """Return `events` without the timelines and the weights of what begins."""
+    return [event for event in events if not isinstance(event, TimelineEvent | BegunEvent)]
 
 
 class Cell:

@@ -3,6 +3,7 @@
 import httpx
 import pytest
 from prometheus_client import REGISTRY, Counter
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
 from prometheus_client.parser import text_string_to_metric_families
 
 from pagewire_shared.errors import StartupError
@@ -28,11 +29,12 @@ def test_metric_names_keep_their_colons_for_any_accept_header(url: str, accepted
         answer = httpx.get(url, headers={"Accept": accepted}, timeout=10)
     finally:
         REGISTRY.unregister(counter)
-    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    is_open = accepted == OPEN_METRICS
+    kind = "application/openmetrics-text; version=1.0.0" if is_open else "text/plain; version=0.0.4"
+    assert answer.headers["content-type"].startswith(kind)
+    families = open_families if is_open else text_string_to_metric_families
     found = {
-        sample.name: sample.value
-        for family in text_string_to_metric_families(answer.text)
-        for sample in family.samples
+        sample.name: sample.value for family in families(answer.text) for sample in family.samples
     }
     assert found["colon:name_total"] == 3
     assert found["process_cpu_seconds_total"] > 0

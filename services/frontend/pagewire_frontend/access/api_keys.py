@@ -73,6 +73,7 @@ class ApiKeys:
         self._checked_at = clock()
         self._usages = usages or KeyUsages(1)
         self._usages.set_keys(self._all())
+        self._cache_bounds: dict[str | None, int | None] | None = None
 
     @property
     def are_required(self) -> bool:
@@ -118,6 +119,23 @@ class ApiKeys:
             raise AuthenticationError("the API key of this stream is not valid any more")
         return Caller(found, self._usages.of(found), self._tenant_of(found))
 
+    def cache_bytes_of(self, tenant: str | None) -> int | None:
+        """Return the bytes that a tenant may keep in the cache of each worker: the most that one of
+        its keys allows; None if one has no bound, or no key is of this tenant."""
+        self._read_again()
+        bounds = self._cache_bounds
+        if bounds is None:
+            bounds = self._cache_bounds = self._find_cache_bounds()
+        return bounds.get(tenant)
+
+    def _find_cache_bounds(self) -> dict[str | None, int | None]:
+        bounds: dict[str | None, int | None] = {}
+        for key in self._all():
+            tenant, own = self._tenant_of(key), key.rights.limits.cache_bytes
+            known = bounds.get(tenant, own)
+            bounds[tenant] = None if own is None or known is None else max(own, known)
+        return bounds
+
     def _tenant_of(self, key: ApiKey) -> str | None:
         """Return the tenant of a key. Keys without a name are tenants of their own, where there are
         several; an operator's may name any tenant, as the only key may."""
@@ -156,6 +174,7 @@ class ApiKeys:
             audit.note("keys_unreadable", reason=error.message)
         else:
             self._usages.set_keys(self._all())
+            self._cache_bounds = None
             _logger.info("read %d API keys from %s", len(self._read), self._file)
             audit.note("keys_changed", path=str(self._file), num_keys=len(self._read))
 

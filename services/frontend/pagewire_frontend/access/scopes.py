@@ -43,6 +43,9 @@ PATHS: Final[Mapping[str, KeyScope | None]] = {
     "/sleep": KeyScope.ADMIN,
     "/wake_up": KeyScope.ADMIN,
     "/is_sleeping": KeyScope.ADMIN,
+    "/update_weights": KeyScope.ADMIN,
+    "/start_profile": KeyScope.ADMIN,
+    "/stop_profile": KeyScope.ADMIN,
 }
 FOLDERS: Final[Mapping[str, KeyScope | None]] = {
     "/v1/models/": ANY_KEY,

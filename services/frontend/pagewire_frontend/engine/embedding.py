@@ -13,7 +13,7 @@ from pagewire_frontend.engine.engine import Engine
 from pagewire_frontend.metrics.timeline import joined
 from pagewire_frontend.models.model_registry import LoadedModel
 from pagewire_frontend.prompts.generation_request import GenerationRequest, Prompt, prompt_field
-from pagewire_frontend.session.events import Closed, Usage
+from pagewire_frontend.session.events import Closed, Usage, joined_versions
 from pagewire_shared.errors import InternalError, InvalidRequestError
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
@@ -119,6 +119,7 @@ async def embed(
         0,
         sum(usage.cached_tokens for _, usage in outcomes),
         reduce(joined, (usage.cached_tokens_by_tier for _, usage in outcomes)),
+        weights_version=reduce(joined_versions, (usage.weights_version for _, usage in outcomes)),
     )
     return Embeddings([vector for vector, _ in outcomes], usage)
 

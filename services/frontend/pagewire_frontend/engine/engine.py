@@ -5,7 +5,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -40,7 +40,7 @@ from pagewire_frontend.session.prompt_blocks import name_prompt
 from pagewire_frontend.session.selection import Selection, computed
 from pagewire_frontend.session.session import Session
 from pagewire_frontend.traces.history import RequestHistory
-from pagewire_frontend.traces.request_record import RequestRecord
+from pagewire_frontend.traces.taker import TraceTaker
 from pagewire_shared.errors import DeadlineError, OverloadedError, UnavailableError
 from pagewire_shared.identity.ids import mint_request_id
 from pagewire_shared.process.logs import FIELDS
@@ -84,8 +84,8 @@ class Engine:
         self.tokenization = Tokenization(self._encoder)
         self._open: set[Session] = set()
         self.history = RequestHistory()
-        self.on_record: Callable[[RequestRecord], None] | None = None
-        """Takes what each request leaves behind at its end."""
+        self.traces: TraceTaker | None = None
+        """Where traces go; None for nowhere."""
         # Accepted requests without a session so far.
         self._num_opening = 0
         self._is_draining = False
@@ -249,6 +249,8 @@ class Engine:
         )
         session.meter.tokenize_began_at = began_at
         session.meter.tokenize_seconds = tokenize_seconds
+        if self.traces is not None:
+            session.meter.sampled_by(self.traces.policy)
         return session
 
     async def _checked(self, request: GenerationRequest, token_ids: list[int]) -> GenerationRequest:
@@ -338,8 +340,9 @@ class Engine:
             _logger.info("%s", said.line, extra={FIELDS: said.fields})
         record = session.record()
         self.history.put(record)
-        if self.on_record is not None:
-            self.on_record(record)
+        if self.traces is not None and self.traces.policy.takes(record):
+            session.meter.note_traced()
+            self.traces.put(record)
         session.end_measuring()
         session.ticket.give_back(session.num_tokens)
         self._pool.cancel_wait(session)

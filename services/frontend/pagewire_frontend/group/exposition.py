@@ -1,15 +1,15 @@
-"""Adds up the metrics of several processes: texts in Prometheus' format, version 0.0.4, in and out.
-
-Format: https://prometheus.io/docs/instrumenting/exposition_formats/ (text-based format).
-"""
+"""Adds up the metrics of several processes: texts in either format of `metrics/formats`, in and
+out."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
-from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
+
+from pagewire_frontend.metrics.formats import families_in, written
 
 # Times of day cannot be added; the group is as old as its oldest process.
 _LEAST = frozenset({"process_start_time_seconds"})
@@ -39,7 +39,12 @@ class _Given(Collector):
         yield from self._families
 
 
-def summed(expositions: Sequence[str], extra_gauges: Mapping[str, tuple[str, float]]) -> str:
+def summed(
+    expositions: Sequence[str],
+    extra_gauges: Mapping[str, tuple[str, float]],
+    *,
+    is_open: bool = False,
+) -> str:
     """Return one exposition with the sum of every sample over `expositions`.
 
     Counters, histograms and gauges are added, bucket by bucket and label by label; creation times
@@ -49,28 +54,31 @@ def summed(expositions: Sequence[str], extra_gauges: Mapping[str, tuple[str, flo
     Args:
         expositions: One per process, which ran the same version: buckets must have equal bounds.
         extra_gauges: Name to (help, value), added at the end; replaces what was given under it.
+        is_open: Write OpenMetrics, with the newest exemplar of each sample.
 
     Raises:
         ValueError: A text is not an exposition.
     """
     families: dict[str, Metric] = {}
     values: dict[str, dict[tuple[str, _Labels], float]] = {}
+    exemplars: dict[tuple[str, _Labels], Exemplar] = {}
     for family in _families(expositions):
         if family.name in extra_gauges or _is_creation(family):
             continue
         families.setdefault(family.name, family)
         _add(values.setdefault(family.name, {}), family)
-    merged = [_merged(families[name], samples) for name, samples in values.items()]
+        _note_exemplars(exemplars, family)
+    merged = [_merged(families[name], samples, exemplars) for name, samples in values.items()]
     for name, (text, value) in extra_gauges.items():
         merged.append(GaugeMetricFamily(name, text, value=value))
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Given(merged))
-    return generate_latest(registry).decode()
+    return written(registry, is_open=is_open)
 
 
 def _families(expositions: Iterable[str]) -> Iterator[Metric]:
     for text in expositions:
-        yield from text_string_to_metric_families(text)
+        yield from families_in(text)
 
 
 def _is_creation(family: Metric) -> bool:
@@ -90,8 +98,25 @@ def _add(values: dict[tuple[str, _Labels], float], family: Metric) -> None:
             values[key] = values.get(key, 0.0) + sample.value
 
 
-def _merged(family: Metric, samples: Mapping[tuple[str, _Labels], float]) -> Metric:
+def _note_exemplars(newest: dict[tuple[str, _Labels], Exemplar], family: Metric) -> None:
+    for sample in family.samples:
+        if sample.exemplar is None:
+            continue
+        key = sample.name, tuple(sorted(sample.labels.items()))
+        if key not in newest or _instant(newest[key]) < _instant(sample.exemplar):
+            newest[key] = sample.exemplar
+
+
+def _instant(exemplar: Exemplar) -> float:
+    return float(exemplar.timestamp or 0.0)
+
+
+def _merged(
+    family: Metric,
+    samples: Mapping[tuple[str, _Labels], float],
+    exemplars: Mapping[tuple[str, _Labels], Exemplar],
+) -> Metric:
     whole = Metric(family.name, family.documentation, family.type)
     for (name, labels), value in samples.items():
-        whole.add_sample(name, dict(labels), value)
+        whole.add_sample(name, dict(labels), value, exemplar=exemplars.get((name, labels)))
     return whole

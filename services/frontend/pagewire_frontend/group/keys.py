@@ -5,12 +5,16 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from typing import Final
 
 from pagewire_frontend.group.membership import Membership
-from pagewire_frontend.http.kept_streams.keys import KeyClaim, KeyDirectory, KeyHolder
+from pagewire_frontend.http.kept_streams.keys import KeyClaim, KeyDirectory, KeyHolder, LocalKeys
 from pagewire_shared.errors import UnavailableError
 
 _logger = logging.getLogger(__name__)
+
+NUM_OWNERS: Final = 2
+"""Members that know a key."""
 
 
 class GroupKeys:
@@ -22,13 +26,14 @@ class GroupKeys:
     """
 
     def __init__(
-        self, membership: Membership, local: KeyDirectory, peers: Mapping[str, KeyDirectory]
+        self, membership: Membership, local: LocalKeys, peers: Mapping[str, KeyDirectory]
     ) -> None:
         """Create the directory of one process.
 
         Args:
             peers: Directories by name.
         """
+        self._local = local
         self._members: dict[str, KeyDirectory] = {membership.name: local, **peers}
 
     async def claim(self, claim: KeyClaim) -> KeyHolder:
@@ -50,6 +55,17 @@ class GroupKeys:
                 older = replace(claim, holder=noted, instead_of=claim.holder.stream_id)
                 return await owner.claim(older)
         return held
+
+    async def restore(self, name: str) -> None:
+        """Give a peer that has just started the keys that it is asked for, which it has lost."""
+        member = self._members[name]
+        for claim in self._local.claims():
+            if name in self._order(claim)[:NUM_OWNERS]:
+                try:
+                    await member.claim(claim)
+                except UnavailableError as error:
+                    _logger.warning("frontend %s is not given all its keys: %s", name, error)
+                    return
 
     def _order(self, claim: KeyClaim) -> list[str]:
         return owners_of(claim.tenant, claim.key, list(self._members))

@@ -90,18 +90,15 @@ class Peer:
         items: list[Body] = orjson.loads(answer.items)
         return items
 
-    async def events(
-        self, response_id: str, tenant: str | None, first: int
-    ) -> AsyncIterator[list[bytes]]:
-        """Return the events from number `first` on, as they are sent, up to the last."""
+    async def events(self, response_id: str, tenant: str | None, first: int) -> StreamReading:
+        """Begin to read the events of a response from number `first` on."""
         request = pb.FollowEventsRequest(response_id=response_id, tenant=tenant, first=first)
-        return self._frames(await self._begun(self._stub().FollowEvents(request)))
+        return await self._reading(self._stub().FollowEvents(request))
 
     async def read(self, stream_id: str, tenant: str | None, first: int) -> StreamReading:
         """Begin to read a kept stream from event number `first` on."""
         request = pb.FollowStreamRequest(stream_id=stream_id, tenant=tenant, first=first)
-        call = await self._begun(self._stub().FollowStream(request))
-        return StreamReading(self._frames(call), call.cancel)
+        return await self._reading(self._stub().FollowStream(request))
 
     async def forget(self, stream_id: str, tenant: str | None) -> None:
         """End a kept stream there, and forget it and its recipe."""
@@ -134,14 +131,26 @@ class Peer:
         request = pb.RenewRecipesRequest(stream_ids=stream_ids)
         await self._ask(self._stub().RenewRecipes, request)
 
+    async def reach(self) -> None:
+        """Return once there is a connection: after a failed try the next one waits a while."""
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                await self._channel.channel_ready()
+        except TimeoutError:
+            raise self._away() from None
+
+    async def announce(self, name: str) -> None:
+        """Say that the frontend `name` has started; return once it was given what it has lost."""
+        await self._ask(self._stub().RenewRecipes, pb.RenewRecipesRequest(started_name=name))
+
     async def explain(self, request: str) -> ExplainResponse:
         """Return where the time of one of its requests went."""
         asked = pb.ExplainOwnRequest(request=request)
         answer: pb.ExplainOwnResponse = await self._ask(self._stub().ExplainOwn, asked)
         return answer.explanation
 
-    async def _begun(self, call: Any) -> Any:
-        """Return a call whose answers are events, after its first answer."""
+    async def _reading(self, call: Any) -> StreamReading:
+        """Return the reading of a call whose answers are events, after its first answer."""
         try:
             # The first message is empty: until then a refusal may come.
             async with asyncio.timeout(self._timeout_seconds):
@@ -154,11 +163,13 @@ class Peer:
         except BaseException:
             call.cancel()
             raise
-        return call
+        return StreamReading(self._frames(call), call.cancel)
 
-    async def metrics(self) -> str:
-        """Return the metrics of the process, in Prometheus' text format."""
-        answer = await self._ask(self._stub().GetMetrics, pb.GetMetricsRequest())
+    async def metrics(self, is_open: bool) -> str:
+        """Return the metrics of the process, in Prometheus' text format; `is_open` in OpenMetrics,
+        where the process knows that."""
+        asked = pb.GetMetricsRequest(is_open_metrics=is_open)
+        answer = await self._ask(self._stub().GetMetrics, asked)
         exposition: str = answer.exposition
         return exposition
 

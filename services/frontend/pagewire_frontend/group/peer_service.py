@@ -2,7 +2,8 @@
 only and never passes a question on, but of a stream that it could make again."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +12,24 @@ import orjson
 
 from pagewire_frontend.adapters.registry import AdapterRegistry
 from pagewire_frontend.group.recipe_convert import recipe_from_message
-from pagewire_frontend.http.kept_streams.directory import StreamDirectory
+from pagewire_frontend.http.kept_streams.directory import StreamDirectory, StreamReading
 from pagewire_frontend.http.kept_streams.keys import KeyClaim, KeyDirectory, KeyHolder
-from pagewire_frontend.http.kept_streams.recipes import RecipeStore
+from pagewire_frontend.http.kept_streams.recipes import RecipeStore, packed_aside
 from pagewire_frontend.http.responses.directory import ResponseDirectory
 from pagewire_frontend.traces.explain_convert import explained
 from pagewire_frontend.traces.history import RequestHistory
 from pagewire_protos.frontend.v1 import peer_pb2 as pb
 from pagewire_protos.frontend.v1 import peer_pb2_grpc
 
+_logger = logging.getLogger(__name__)
+
 SERVICE_NAMES = (pb.DESCRIPTOR.services_by_name["PeerService"].full_name,)
 
 MESSAGE_BYTES = 1024 * 1024
 """Events are sent in messages of about this size."""
+
+Restore = Callable[[str], Coroutine[Any, Any, None]]
+"""Gives a peer that has just started what it is to keep."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -39,9 +45,12 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         keys: KeyDirectory,
         recipes: RecipeStore,
         history: RequestHistory,
-        exposition: Callable[[], str],
+        exposition: Callable[[bool], str],
         adapters: AdapterRegistry,
+        restore: Restore,
     ) -> None:
+        self._restore = restore
+        self._restoring: dict[str, asyncio.Task[None]] = {}
         self._keys = keys
         self._recipes = recipes
         self._history = history
@@ -88,25 +97,18 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
     async def FollowEvents(
         self, request: pb.FollowEventsRequest, context: Context
     ) -> AsyncIterator[pb.FollowEventsResponse]:
-        """Return the events of a response in the background."""
-        batches = await self._responses.events(request.response_id, _tenant(request), request.first)
-        yield pb.FollowEventsResponse()
-        async for batch in batches:
-            for frames in _split(batch):
-                yield pb.FollowEventsResponse(frames=frames)
+        """Return the events of a response that goes on without its client."""
+        reading = await self._responses.events(request.response_id, _tenant(request), request.first)
+        async for frames in _messages(reading):
+            yield pb.FollowEventsResponse(frames=frames)
 
     async def FollowStream(
         self, request: pb.FollowStreamRequest, context: Context
     ) -> AsyncIterator[pb.FollowStreamResponse]:
         """Return the events of a kept stream."""
         reading = await self._streams.read(request.stream_id, _tenant(request), request.first)
-        try:
-            yield pb.FollowStreamResponse()
-            async for batch in reading.frames:
-                for frames in _split(batch):
-                    yield pb.FollowStreamResponse(frames=frames)
-        finally:
-            reading.close()
+        async for frames in _messages(reading):
+            yield pb.FollowStreamResponse(frames=frames)
 
     async def DropStream(
         self, request: pb.DropStreamRequest, context: Context
@@ -130,7 +132,8 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         self, request: pb.KeepRecipeRequest, context: Context
     ) -> pb.KeepRecipeResponse:
         """Keep the recipe of a peer's stream."""
-        self._recipes.put(recipe_from_message(request))
+        recipe = recipe_from_message(request)
+        self._recipes.put(await packed_aside(recipe))
         return pb.KeepRecipeResponse()
 
     async def NoteUsage(
@@ -143,9 +146,31 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
     async def RenewRecipes(
         self, request: pb.RenewRecipesRequest, context: Context
     ) -> pb.RenewRecipesResponse:
-        """Let recipes live on whose streams are still kept."""
+        """Let recipes live on whose streams are still kept; give a peer that has just started
+        what it is to keep."""
         self._recipes.renew(request.stream_ids)
+        if request.started_name:
+            # It goes on where the peer does not wait that long.
+            await asyncio.wait([self._begin_restoring(request.started_name)])
         return pb.RenewRecipesResponse()
+
+    def _begin_restoring(self, name: str) -> "asyncio.Task[None]":
+        """Return the task that gives the peer `name` what it is to keep; one at a time for each."""
+        older = self._restoring.pop(name, None)
+        if older is not None:
+            # It gave to a process that is gone by now.
+            older.cancel()
+
+        def end(task: "asyncio.Task[None]") -> None:
+            if self._restoring.get(name) is task:
+                del self._restoring[name]
+            error = None if task.cancelled() else task.exception()
+            if error is not None:
+                _logger.warning("frontend %s is not given what it kept: %s", name, error)
+
+        task = self._restoring[name] = asyncio.create_task(self._restore(name))
+        task.add_done_callback(end)
+        return task
 
     async def ExplainOwn(
         self, request: pb.ExplainOwnRequest, context: Context
@@ -157,7 +182,8 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         self, request: pb.GetMetricsRequest, context: Context
     ) -> pb.GetMetricsResponse:
         """Return the metrics of this process."""
-        return pb.GetMetricsResponse(exposition=await asyncio.to_thread(self._exposition))
+        text = await asyncio.to_thread(self._exposition, request.is_open_metrics)
+        return pb.GetMetricsResponse(exposition=text)
 
     async def SetAdapter(
         self, request: pb.SetAdapterRequest, context: Context
@@ -177,6 +203,17 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
 
 def _tenant(request: Any) -> str | None:
     return request.tenant if request.HasField("tenant") else None
+
+
+async def _messages(reading: StreamReading) -> AsyncIterator[list[bytes]]:
+    """Yield the frames of each message; the first has none. Closes the reading."""
+    try:
+        yield []
+        async for batch in reading.frames:
+            for frames in _split(batch):
+                yield frames
+    finally:
+        reading.close()
 
 
 def _split(frames: Sequence[bytes]) -> Iterator[list[bytes]]:
@@ -201,8 +238,9 @@ def register(
     keys: KeyDirectory,
     recipes: RecipeStore,
     history: RequestHistory,
-    exposition: Callable[[], str],
+    exposition: Callable[[bool], str],
     adapters: AdapterRegistry,
+    restore: Restore,
 ) -> None:
     """Add the service to a server."""
     service = PeerService(
@@ -213,5 +251,6 @@ def register(
         history=history,
         exposition=exposition,
         adapters=adapters,
+        restore=restore,
     )
     peer_pb2_grpc.add_PeerServiceServicer_to_server(service, server)

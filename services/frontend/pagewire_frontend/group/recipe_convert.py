@@ -19,6 +19,7 @@ def recipe_to_message(recipe: Recipe) -> pb.KeepRecipeRequest:
         digest=recipe.digest,
         numerics=recipe.numerics,
         cached_tokens=recipe.cached_tokens,
+        maker_name=recipe.maker_name,
     )
 
 
@@ -36,4 +37,5 @@ def recipe_from_message(message: pb.KeepRecipeRequest) -> Recipe:
         digest=message.digest,
         numerics=message.numerics,
         cached_tokens=list(message.cached_tokens),
+        maker_name=message.maker_name,
     )

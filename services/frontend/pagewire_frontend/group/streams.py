@@ -1,10 +1,12 @@
 """Finds kept streams over the whole group, and has those of lost frontends made again."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from pagewire_frontend.group.holders import holders_of, maker_of
+from pagewire_frontend.group.asking import first_answer, path_before, path_of
+from pagewire_frontend.group.holders import maker_of
 from pagewire_frontend.group.membership import Membership
 from pagewire_frontend.http.kept_streams.directory import StreamDirectory, StreamReading
 from pagewire_frontend.http.kept_streams.ids import (
@@ -17,7 +19,9 @@ from pagewire_frontend.http.kept_streams.ids import (
 from pagewire_frontend.http.kept_streams.kept_stream import KeptStream
 from pagewire_frontend.http.kept_streams.local_streams import LocalStreams
 from pagewire_frontend.http.kept_streams.recipes import TAKEOVERS, Recipe, RecipeStore
-from pagewire_shared.errors import UnavailableError
+from pagewire_shared.errors import PagewireError, UnavailableError
+
+NOT_FOUND: Final = StreamNotFoundError.status_name
 
 SPARE_HOLDERS: Final = 2
 """Members that are asked beyond those that keep recipes: some may have been away when the stream
@@ -47,12 +51,17 @@ class HeldStreams:
         """Whether the stream could be made again here."""
         return self.take_over is not None and self._recipes.find(stream_id, tenant) is not None
 
+    def maker_name(self, stream_id: str) -> str:
+        """Return who made a stream again, as far as its recipe here says so; else empty."""
+        return self._recipes.maker_name(stream_id)
+
     async def read(self, stream_id: str, tenant: str | None, first: int) -> StreamReading:
         """Begin to read a stream, which is made again if it is not here.
 
         Raises:
             StreamElsewhereError: There is no recipe of it.
             StreamNotFoundError: See StreamDirectory.
+            UnavailableError: Its recipe is on the way to the frontend that comes first.
         """
         stream = self.local.find(stream_id)
         if stream is None and not self.local.is_own(stream_id):
@@ -60,12 +69,22 @@ class HeldStreams:
             recipe = self._recipes.find(stream_id, tenant)
             if recipe is None or self.take_over is None:
                 raise stream_elsewhere(stream_id)
+            if self._recipes.is_moving(stream_id):
+                raise UnavailableError("the stream moves to another frontend", retry_after_ms=0)
             self.take_over(recipe)
         reading = await self.local.read(stream_id, tenant, first)
         made = self.local.find(stream_id)
         if made is None or self.local.is_own(stream_id):
             return reading
         return StreamReading(self._made(made, reading), reading.close)
+
+    async def make(self, stream_id: str, tenant: str | None) -> None:
+        """Return once a stream has an event that is made again here. Raises as `read`."""
+        reading = await self.read(stream_id, tenant, 0)
+        try:
+            await anext(reading.frames, None)
+        finally:
+            reading.close()
 
     async def forget(self, stream_id: str, tenant: str | None) -> None:
         """End a stream that is here, and forget it and its recipe. Raises as `read`."""
@@ -99,13 +118,14 @@ class PeerStreams:
         """Begin to read a stream; see HeldStreams.read."""
         if not self._held.has(stream_id) and self._held.can_make(stream_id, tenant):
             # The one that asks may not reach them while they are there.
-            for name in _path(stream_id, [self._name, *self._peers]):
-                if name == self._name:
-                    break
-                try:
-                    return await self._peers[name].read(stream_id, tenant, first)
-                except (StreamElsewhereError, UnavailableError):
-                    continue
+            with suppress(StreamElsewhereError, UnavailableError):
+                return await first_answer(
+                    stream_id,
+                    path_before(
+                        stream_id, self._name, self._peers, self._held.maker_name(stream_id)
+                    ),
+                    lambda name: self._peers[name].read(stream_id, tenant, first),
+                )
         return await self._held.read(stream_id, tenant, first)
 
     async def forget(self, stream_id: str, tenant: str | None) -> None:
@@ -147,7 +167,7 @@ class StreamFinder:
             return await self._held.read(stream_id, tenant, first)
         if tag_of_stream(stream_id) is None:
             raise stream_not_found(stream_id)
-        return await _Followed(partial(self._open, stream_id, tenant), first).begun()
+        return await FollowedReading(partial(self._open, stream_id, tenant), first).begun()
 
     async def forget(self, stream_id: str, tenant: str | None) -> None:
         """End a stream wherever it is, and forget its recipes. Raises as `read`."""
@@ -155,7 +175,7 @@ class StreamFinder:
             raise stream_not_found(stream_id)
         away: UnavailableError | None = None
         is_found = False
-        for name in _path(stream_id, self._members)[: 1 + self._most]:
+        for name in self.path(stream_id):
             try:
                 await self._members[name].forget(stream_id, tenant)
                 is_found = True
@@ -166,29 +186,23 @@ class StreamFinder:
         if not is_found:
             raise away or stream_not_found(stream_id)
 
+    def path(self, stream_id: str) -> list[str]:
+        """Return the names of the members that are asked for a stream, in their order."""
+        path = path_of(stream_id, self._members, self._held.maker_name(stream_id))
+        return path[: 1 + self._most]
+
     async def _open(self, stream_id: str, tenant: str | None, first: int) -> StreamReading:
         maker = maker_of(stream_id, self._members)
-        away: UnavailableError | None = None
-        for name in _path(stream_id, self._members)[: 1 + self._most]:
-            try:
-                reading = await self._members[name].read(stream_id, tenant, first)
-                if name != maker:
-                    # Making it may fail: the reader is to get that as its status.
-                    reading = await _begun(reading)
-            except StreamElsewhereError:
-                continue
-            except UnavailableError as error:
-                away = error
-                continue
-            return reading
-        raise away or stream_not_found(stream_id)
 
+        async def ask(name: str) -> StreamReading:
+            reading = await self._members[name].read(stream_id, tenant, first)
+            # Making it may fail: the reader is to get that as its status.
+            return reading if name == maker else await _begun(reading)
 
-def _path(stream_id: str, names: Iterable[str]) -> list[str]:
-    """Return the members in the order in which they are asked: the maker first."""
-    names = list(names)
-    maker = maker_of(stream_id, names)
-    return [*([] if maker is None else [maker]), *holders_of(stream_id, names)]
+        try:
+            return await first_answer(stream_id, self.path(stream_id), ask)
+        except StreamElsewhereError:
+            raise stream_not_found(stream_id) from None
 
 
 async def _begun(reading: StreamReading) -> StreamReading:
@@ -210,10 +224,15 @@ async def _joined(
             yield ready
 
 
-class _Followed:
+class FollowedReading:
     """A reading that goes on elsewhere when its frontend is lost meanwhile."""
 
     def __init__(self, open_at: Callable[[int], Awaitable[StreamReading]], first: int) -> None:
+        """Create it.
+
+        Args:
+            open_at: Begins to read from a number on.
+        """
         self._open_at = open_at
         self._first = first
         self._current: StreamReading | None = None
@@ -244,7 +263,9 @@ class _Followed:
             raise lost
         try:
             found = await self._open_at(self._first)
-        except StreamNotFoundError:
+        except PagewireError as error:
+            if error.status_name != NOT_FOUND:
+                raise
             # The frontend is lost with its stream, which the reader knows to have been there.
             raise lost from None
         if self._is_closed:

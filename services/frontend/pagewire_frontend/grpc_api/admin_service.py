@@ -2,17 +2,25 @@
 checks before that the key may administrate."""
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc.aio
 
 from pagewire_frontend.access.admin_log import noted
+from pagewire_frontend.grpc_api.tensor_service import TensorCall
+from pagewire_frontend.models.model_registry import ModelRegistry
+from pagewire_frontend.scheduler.inspection_link import InspectionLinks
 from pagewire_frontend.scheduler.link import SchedulerLink
 from pagewire_frontend.scheduler.pool import SchedulerPool
 from pagewire_frontend.scheduler.sleep_link import SleepCalls
+from pagewire_frontend.scheduler.weights_link import WeightsCalls
+from pagewire_frontend.weights.inbox import WeightsInbox
 from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
 from pagewire_shared.errors import ModelNotFoundError, UnavailableError
 from pagewire_shared.identity.ids import find_worker
+from pagewire_shared.inspection.worker_calls_service import WorkerCalls
 from pagewire_shared.pair.finder import PairMember
 
 DEFAULT_AUDIT_MS = 2000
@@ -28,9 +36,16 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class AdminService(admin_pb2_grpc.AdminServiceServicer):
     """Passes an operator's queries on to every attached scheduler."""
 
-    def __init__(self, pool: SchedulerPool) -> None:
+    def __init__(
+        self, pool: SchedulerPool, models: ModelRegistry, inbox: WeightsInbox | None
+    ) -> None:
         self._pool = pool
         self._sleep = SleepCalls(pool)
+        self._weights = WeightsCalls(pool)
+        inspection = InspectionLinks(pool)
+        self._calls = WorkerCalls(inspection.choose)
+        self._stacks = inspection.stacks
+        self._tensors = TensorCall(inbox, self._weights, models.find)
 
     async def Audit(
         self, request: admin_pb2.AuditRequest, context: Context
@@ -108,6 +123,53 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         """Wake workers, in the cells that have them."""
         with noted("WakeUp", request):
             return admin_pb2.WakeUpResponse(workers=await self._sleep.wake_up(request))
+
+    async def UpdateWeights(
+        self, request: admin_pb2.UpdateWeightsRequest, context: Context
+    ) -> admin_pb2.UpdateWeightsResponse:
+        """Give the workers of a model the weights of a folder."""
+        with noted("UpdateWeights", request):
+            workers = await self._weights.update(request)
+            return admin_pb2.UpdateWeightsResponse(workers=workers)
+
+    async def StreamWeights(
+        self, request_iterator: AsyncIterator[admin_pb2.StreamWeightsRequest], context: Context
+    ) -> admin_pb2.StreamWeightsResponse:
+        """Give the workers of a model the weights that come."""
+        with noted("StreamWeights", None):
+            workers = await self._tensors.run(request_iterator)
+            return admin_pb2.StreamWeightsResponse(workers=workers)
+
+    async def StartProfile(
+        self, request: admin_pb2.StartProfileRequest, context: Context
+    ) -> admin_pb2.StartProfileResponse:
+        """Begin to profile workers."""
+        with noted("StartProfile", request):
+            return await self._calls.start_profile(request)
+
+    async def ReadProfile(
+        self, request: admin_pb2.ReadProfileRequest, context: Context
+    ) -> AsyncIterator[admin_pb2.ReadProfileResponse]:
+        """Send the trace of a worker."""
+        with noted("ReadProfile", request):
+            async with contextlib.aclosing(self._calls.read_profile(request)) as pieces:
+                async for piece in pieces:
+                    yield piece
+
+    async def Stacks(
+        self, request: admin_pb2.StacksRequest, context: Context
+    ) -> admin_pb2.StacksResponse:
+        """Return where the code of all processes is."""
+        with noted("Stacks", request):
+            return await self._stacks(request)
+
+    async def CollectiveRpc(
+        self, request: admin_pb2.CollectiveRpcRequest, context: Context
+    ) -> admin_pb2.CollectiveRpcResponse:
+        """Call a method of the extensions of workers."""
+        # Arguments are data of the operator, of any size, and are not logged.
+        with noted("CollectiveRpc", {"method": request.method[:64]}):
+            return await self._calls.collective_rpc(request)
 
     def _attached(self) -> list[SchedulerLink]:
         attached = [link for link in self._pool if link.is_attached]

@@ -84,6 +84,8 @@ class CallAnswer:
 class CallSource:
     """The EventSource of an answer that is opened when its messages are asked for."""
 
+    framing = CALL_FRAMING
+
     def __init__(
         self, answer: CallAnswer, new_keeper: NewKeeper, *, has_late_opening: bool
     ) -> None:

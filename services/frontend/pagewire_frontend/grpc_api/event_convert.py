@@ -76,6 +76,7 @@ def usage_message(usage: Usage) -> pb.Usage:
         ],
         accepted_prediction_tokens=usage.predicted.num_accepted if usage.predicted else 0,
         rejected_prediction_tokens=usage.predicted.num_rejected if usage.predicted else 0,
+        weights_version=usage.weights_version,
     )
 
 

@@ -94,7 +94,7 @@ class KeptCalls:
         """
         self._local = kept.local
         self._streams = kept.streams
-        self._keyed = KeyedStreams(kept.local, kept.streams, kept.keys, CALL_FRAMING)
+        self._keyed = KeyedStreams(kept.local, kept.streams, kept.keys)
         self._stalls = stalls
 
     @property

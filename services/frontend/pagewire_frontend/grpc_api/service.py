@@ -33,6 +33,7 @@ from pagewire_frontend.scheduler.pool import SchedulerPool
 from pagewire_frontend.session.events import Closed, Event
 from pagewire_frontend.session.reader_turns import ReaderTurns
 from pagewire_frontend.traces.parent import PARENT, parent_in
+from pagewire_frontend.weights.inbox import WeightsInbox
 from pagewire_protos.frontend.v1 import (
     adapters_pb2,
     adapters_pb2_grpc,
@@ -251,16 +252,20 @@ def register(
     pool: SchedulerPool,
     adapters: AdapterCalls,
     kept: CallStreams,
+    inbox: WeightsInbox | None,
     *,
     peers: Sequence[ExplainPeer],
     stall_seconds: float,
 ) -> None:
-    """Add all services to a server; a client that takes nothing is cut after `stall_seconds`."""
+    """Add all services to a server; a client that takes nothing is cut after `stall_seconds`.
+    Tensors of new weights go to `inbox`."""
     service = InferenceService(engine, kept, stall_seconds=stall_seconds)
     inference_pb2_grpc.add_InferenceServiceServicer_to_server(service, server)
     batches = BatchService(engine, stall_seconds=stall_seconds)
     batch_pb2_grpc.add_BatchServiceServicer_to_server(batches, server)
-    admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(pool), server)
+    admin_pb2_grpc.add_AdminServiceServicer_to_server(
+        AdminService(pool, engine.models, inbox), server
+    )
     adapters_pb2_grpc.add_AdapterServiceServicer_to_server(AdapterService(adapters), server)
     explanations = ExplainService(engine.history, peers)
     explain_pb2_grpc.add_ExplainServiceServicer_to_server(explanations, server)

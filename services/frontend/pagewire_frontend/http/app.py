@@ -18,11 +18,11 @@ from pagewire_frontend.http.openai import (
     generation,
     information,
     lora,
-    sleep,
     tokenization,
 )
 from pagewire_frontend.http.openai.bodies import Bodies
 from pagewire_frontend.http.openai.streams import Streams
+from pagewire_frontend.http.operators import profiles, workers
 from pagewire_frontend.http.page import routes as page
 from pagewire_frontend.http.page import state
 from pagewire_frontend.http.pooling import outputs, scores
@@ -36,7 +36,10 @@ from pagewire_frontend.http.server.errors import install_handlers
 from pagewire_frontend.http.server.ignored_fields import IgnoredFieldsMiddleware
 from pagewire_frontend.http.server.methods import MethodsMiddleware
 from pagewire_frontend.http.server.request_id import RequestIdMiddleware
+from pagewire_frontend.scheduler.inspection_link import ProfileCalls
+from pagewire_frontend.scheduler.pool import SchedulerPool
 from pagewire_frontend.scheduler.sleep_link import SleepCalls
+from pagewire_frontend.scheduler.weights_link import WeightsCalls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,15 +62,16 @@ def make_app(
     *,
     bodies: Bodies,
     access: Access,
-    exposition: Callable[[], Awaitable[str]],
+    exposition: Callable[[bool], Awaitable[str]],
     directory: ResponseDirectory,
     streams: Streams,
     kept_streams: StreamDirectory,
     grpc_port: information.GrpcPort,
     adapters: AdapterCalls,
-    sleep_calls: SleepCalls,
+    pool: SchedulerPool,
+    profiler_dir: str = "",
 ) -> ASGIApp:
-    """Return the application."""
+    """Return the application; traces of profiles are written into `profiler_dir`."""
     app = FastAPI(title="Pagewire", openapi_url=None, docs_url=None, redirect_slashes=False)
     install_handlers(app)
     routers = [
@@ -77,9 +81,12 @@ def make_app(
         outputs.make_router(engine, bodies=bodies),
         scores.make_router(engine, bodies=bodies),
         lora.make_router(adapters, bodies=bodies),
-        sleep.make_router(sleep_calls),
+        workers.make_router(SleepCalls(pool), WeightsCalls(pool), bodies=bodies),
+        profiles.make_router(ProfileCalls(pool), profiler_dir),
         tokenization.make_router(engine, bodies=bodies),
-        responses.make_router(engine, kept, bodies=bodies, directory=directory),
+        responses.make_router(
+            responses.ResponseTools(engine, kept, directory, streams), bodies=bodies
+        ),
         responses_kept.make_router(directory),
         information.make_router(engine, grpc_port),
         metrics.make_router(exposition),

@@ -8,9 +8,10 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from prometheus_client import REGISTRY, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 
 from pagewire_frontend.metrics import buckets as latency_bounds
+from pagewire_frontend.metrics.formats import written
 from pagewire_frontend.metrics.stages import stages_of
 from pagewire_frontend.metrics.tokens import TOKEN_COUNTERS
 
@@ -59,9 +60,10 @@ def introduce(model: str) -> None:
     stages_of(model)
 
 
-def own_exposition() -> str:
-    """Return the metrics of this process in Prometheus' text format, version 0.0.4."""
-    return generate_latest(REGISTRY).decode()
+def own_exposition(is_open: bool = False) -> str:
+    """Return the metrics of this process in Prometheus' text format, version 0.0.4, or `is_open` in
+    OpenMetrics with exemplars."""
+    return written(REGISTRY, is_open=is_open)
 
 
 @dataclass(slots=True)
@@ -94,13 +96,19 @@ def generation_opened(model: str) -> None:
 
 
 def first_output(
-    model: str, *, num_prompt_tokens: int, num_cached_tokens: int, seconds: float | None
+    model: str,
+    *,
+    num_prompt_tokens: int,
+    num_cached_tokens: int,
+    seconds: float | None,
+    exemplar: dict[str, str] | None = None,
 ) -> None:
-    """Count the first output of a prompt; `seconds` since its arrival, None for a vector."""
+    """Count the first output of a prompt; `seconds` since its arrival, None for a vector.
+    `exemplar` names its trace."""
     _PROMPT_TOKENS.labels(model).inc(num_prompt_tokens)
     _CACHED_TOKENS.labels(model).inc(num_cached_tokens)
     if seconds is not None:
-        _FIRST_TOKEN.labels(model).observe(seconds)
+        _FIRST_TOKEN.labels(model).observe(seconds, exemplar)
 
 
 def choices_finished(model: str, reason: str, count: int = 1) -> None:
@@ -108,13 +116,16 @@ def choices_finished(model: str, reason: str, count: int = 1) -> None:
     _FINISHED.labels(model, reason).inc(count)
 
 
-def generation_closed(model: str, *, num_resumes: int, seconds: float | None) -> None:
-    """Count the end of a prompt; `seconds` since its arrival, None when it was broken off."""
+def generation_closed(
+    model: str, *, num_resumes: int, seconds: float | None, exemplar: dict[str, str] | None = None
+) -> None:
+    """Count the end of a prompt; `seconds` since its arrival, None when it was broken off.
+    `exemplar` names its trace."""
     _GENERATIONS_OPEN.labels(model).dec()
     if num_resumes:
         _RESUMES.labels(model).inc(num_resumes)
     if seconds is not None:
-        _WHOLE.labels(model).observe(seconds)
+        _WHOLE.labels(model).observe(seconds, exemplar)
 
 
 REGISTRY.register(TOKEN_COUNTERS)

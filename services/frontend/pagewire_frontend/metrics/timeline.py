@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pagewire_frontend.metrics.moments import MAX_MOMENTS, CellMoment
 from pagewire_shared.kv.tier import WORKER_TIER
 
 CachedTiers = Mapping[str, int]
@@ -16,6 +17,12 @@ def joined(left: CachedTiers, right: CachedTiers) -> CachedTiers:
     """Return the sums per tier."""
     tiers = dict.fromkeys((*left, *right))
     return {tier: left.get(tier, 0) + right.get(tier, 0) for tier in tiers}
+
+
+def _both(left: Mapping[str, float], right: Mapping[str, float]) -> dict[str, float]:
+    """Return the sums of seconds per reason."""
+    reasons = dict.fromkeys((*left, *right))
+    return {reason: left.get(reason, 0.0) + right.get(reason, 0.0) for reason in reasons}
 
 
 def tier_details(tiers: CachedTiers) -> dict[str, Any]:
@@ -36,6 +43,8 @@ class CellTimeline:
 
     Attributes:
         queue_seconds: From its receipt to the first step.
+        queue_waits: Seconds of it by what it waited for, where that is known.
+        paused_seconds: In a queue again after it had begun to run.
         prefill_seconds: Computing the prompt, wherever.
         transfer_seconds: Waiting for KV blocks while nothing was computed for it.
         transfer_bytes: Payload that was moved for it.
@@ -45,9 +54,12 @@ class CellTimeline:
         num_recoveries: How often its worker was lost after it had begun to run.
         is_handed_off: Whether prompt and tokens were computed on different workers.
         cached_tiers: Prompt tokens that were not computed, by where they were.
+        moments: What happened when, of a traced request.
     """
 
     queue_seconds: float = 0.0
+    queue_waits: Mapping[str, float] = field(default_factory=dict)
+    paused_seconds: float = 0.0
     prefill_seconds: float = 0.0
     transfer_seconds: float = 0.0
     transfer_bytes: int = 0
@@ -57,12 +69,15 @@ class CellTimeline:
     num_recoveries: int = 0
     is_handed_off: bool = False
     cached_tiers: CachedTiers = field(default_factory=dict)
+    moments: tuple[CellMoment, ...] = ()
 
     def followed_by(self, later: "CellTimeline") -> "CellTimeline":
         """Return both as one: durations and counts add up. Cached tokens are those of the first
         run, whose tokens the client saw first."""
         return CellTimeline(
             queue_seconds=self.queue_seconds + later.queue_seconds,
+            queue_waits=_both(self.queue_waits, later.queue_waits),
+            paused_seconds=self.paused_seconds + later.paused_seconds,
             prefill_seconds=self.prefill_seconds + later.prefill_seconds,
             transfer_seconds=self.transfer_seconds + later.transfer_seconds,
             transfer_bytes=self.transfer_bytes + later.transfer_bytes,
@@ -72,6 +87,7 @@ class CellTimeline:
             num_recoveries=self.num_recoveries + later.num_recoveries,
             is_handed_off=self.is_handed_off or later.is_handed_off,
             cached_tiers=self.cached_tiers,
+            moments=(self.moments + later.moments)[:MAX_MOMENTS],
         )
 
 
@@ -100,6 +116,10 @@ class ChoiceTimeline:
         return {
             "tokenize_ms": _milliseconds(self.tokenize_seconds),
             "queue_ms": _milliseconds(cell.queue_seconds),
+            "queue_ms_by_reason": {
+                reason: _milliseconds(seconds) for reason, seconds in cell.queue_waits.items()
+            },
+            "paused_ms": _milliseconds(cell.paused_seconds),
             "prefill_ms": _milliseconds(cell.prefill_seconds),
             "transfer_ms": _milliseconds(cell.transfer_seconds),
             "decode_ms": _milliseconds(self.decode_seconds),

@@ -1,12 +1,14 @@
 """Counts tokens and the time between them, once per chunk on the path of every token. Plain numbers
 without the locks of a library's counter, read when metrics are collected."""
 
+import time
 from bisect import bisect_left
 from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
 from pagewire_frontend.metrics.buckets import TOKEN
 
@@ -17,23 +19,31 @@ BOUNDS_SECONDS = TOKEN
 class TokenCounter:
     """The tokens of one model. Written by the event loop alone; reading may lag by one chunk."""
 
-    __slots__ = ("num_by_bucket", "num_tokens", "seconds")
+    __slots__ = ("exemplars", "num_by_bucket", "num_tokens", "seconds")
 
     def __init__(self) -> None:
         self.num_tokens = 0
         self.seconds = 0.0
         self.num_by_bucket = [0] * (len(BOUNDS_SECONDS) + 1)
+        self.exemplars: list[Exemplar | None] = [None] * len(self.num_by_bucket)
+        """The newest of each bucket."""
 
 
 class InterTokenLatency:
-    """Times of the first and the last tokens of one choice."""
+    """Times of the first and the last tokens of one choice, and the longest between two chunks.
 
-    __slots__ = ("_counter", "_first_at", "_last_at")
+    Attributes:
+        longest_gap: Seconds between the two chunks that were furthest apart; 0 before there were
+            two.
+    """
+
+    __slots__ = ("_counter", "_first_at", "_last_at", "_longest_interval", "longest_gap")
 
     def __init__(self, counter: TokenCounter) -> None:
         self._counter = counter
         self._first_at = 0.0
         self._last_at: float | None = None
+        self.longest_gap = self._longest_interval = 0.0
 
     @property
     def seconds(self) -> float:
@@ -61,7 +71,17 @@ class InterTokenLatency:
         elif num_tokens:
             seconds = now - last
             counter.seconds += seconds
+            if seconds > self.longest_gap:
+                self.longest_gap = seconds
+                self._longest_interval = seconds / num_tokens
             counter.num_by_bucket[bisect_left(BOUNDS_SECONDS, seconds / num_tokens)] += num_tokens
+
+    def show(self, labels: dict[str, str]) -> None:
+        """Make the tokens of the longest gap the exemplar of their bucket, with `labels`."""
+        if self.longest_gap:
+            value = self._longest_interval
+            bucket = bisect_left(BOUNDS_SECONDS, value)
+            self._counter.exemplars[bucket] = Exemplar(labels, value, time.time())
 
 
 class TokenCounters(Collector):
@@ -89,17 +109,20 @@ class TokenCounters(Collector):
         )
         for model, counter in list(self._counters.items()):
             tokens.add_metric([model], counter.num_tokens)
-            intervals.add_metric([model], _cumulative(counter.num_by_bucket), counter.seconds)
+            intervals.add_metric([model], _cumulative(counter), counter.seconds)
         yield tokens
         yield intervals
 
 
-def _cumulative(num_by_bucket: list[int]) -> list[tuple[str, float]]:
-    buckets = []
+def _cumulative(
+    counter: TokenCounter,
+) -> list[tuple[str, float] | tuple[str, float, Exemplar]]:
+    buckets: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
     total = 0
-    for bound, count in zip((*BOUNDS_SECONDS, float("inf")), num_by_bucket, strict=True):
+    names = (*map(str, BOUNDS_SECONDS), "+Inf")
+    for name, count, shown in zip(names, counter.num_by_bucket, counter.exemplars, strict=True):
         total += count
-        buckets.append(("+Inf" if bound == float("inf") else str(bound), float(total)))
+        buckets.append((name, float(total)) if shown is None else (name, float(total), shown))
     return buckets
 
 

@@ -58,6 +58,7 @@ class LoadedModel:
         max_logprobs: Most log-probabilities of alternatives per token.
         tasks: What it can be asked for.
         adapter: The adapter that requests for it use; None for the model alone.
+        folder: Where its files are.
     """
 
     name: str
@@ -73,6 +74,7 @@ class LoadedModel:
     max_logprobs: int = MAX_LOGPROBS
     tasks: ModelTasks = GENERATES
     adapter: AdapterUse | None = None
+    folder: Path = Path()
 
     @property
     def shown_name(self) -> str:
@@ -219,6 +221,7 @@ def load_model(
         aliases=tuple(options.aliases.get(spec.name, ())),
         max_logprobs=options.max_logprobs,
         tasks=read_tasks(folder, config),
+        folder=folder,
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from pagewire_frontend.metrics.model_load import ModelLoad
 from pagewire_frontend.metrics.timeline import CachedTiers, CellTimeline
+from pagewire_frontend.scheduler.moment_convert import moments_of
 from pagewire_frontend.session.events import FinishReason
 from pagewire_frontend.session.journal_records import (
     HeldRecord,
@@ -18,7 +19,7 @@ from pagewire_frontend.session.journal_records import (
     TokenLogprob,
 )
 from pagewire_protos.common.v1 import audit_pb2, sampling_pb2, timeline_pb2
-from pagewire_protos.scheduler.v1 import admin_pb2, cell_metrics_pb2
+from pagewire_protos.scheduler.v1 import cell_metrics_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_shared.convert import finding, protocol_range
 from pagewire_shared.errors import WireError
@@ -30,6 +31,8 @@ from pagewire_shared.sampling.convert import (
     pooling_to_message,
     sampling_to_message,
 )
+from pagewire_shared.weights.convert import version_from_message, version_to_message
+from pagewire_shared.weights.version import WeightsVersion
 
 JOINED_BYTES: Final = 256 * 1024
 """Bytes of submits that share a message."""
@@ -71,6 +74,8 @@ def _timeline(message: timeline_pb2.ChoiceTimeline) -> CellTimeline:
     transport = transport_from_message(message.transport) if message.HasField("transport") else None
     return CellTimeline(
         queue_seconds=message.queue_us * MICROSECONDS,
+        queue_waits=_queue_waits(message),
+        paused_seconds=message.paused_us * MICROSECONDS,
         prefill_seconds=message.prefill_us * MICROSECONDS,
         transfer_seconds=message.transfer_us * MICROSECONDS,
         transfer_bytes=message.transfer_bytes,
@@ -80,7 +85,29 @@ def _timeline(message: timeline_pb2.ChoiceTimeline) -> CellTimeline:
         num_recoveries=message.num_recoveries,
         is_handed_off=message.is_handed_off,
         cached_tiers=cached_tiers(message),
+        moments=moments_of(message),
     )
+
+
+_QUEUE_REASONS: dict[int, str] = {
+    timeline_pb2.QUEUE_REASON_CAPACITY: "capacity",
+    timeline_pb2.QUEUE_REASON_WORKER: "worker",
+    timeline_pb2.QUEUE_REASON_SLEEP: "sleep",
+    timeline_pb2.QUEUE_REASON_TENANTS: "tenants",
+    timeline_pb2.QUEUE_REASON_STEP: "step",
+    timeline_pb2.QUEUE_REASON_ADAPTER: "adapter",
+    timeline_pb2.QUEUE_REASON_GRAMMAR: "grammar",
+    timeline_pb2.QUEUE_REASON_TRIAL: "trial",
+}
+
+
+def _queue_waits(message: timeline_pb2.ChoiceTimeline) -> dict[str, float]:
+    # Reasons that this version does not know are left out; they are in the sum.
+    return {
+        _QUEUE_REASONS[wait.reason]: wait.wait_us * MICROSECONDS
+        for wait in message.queue_waits
+        if wait.reason in _QUEUE_REASONS
+    }
 
 
 _REASONS = {
@@ -148,7 +175,7 @@ def hello_message(
 
 
 def submit_message(
-    record: SubmitRecord, remaining_ms: int | None, age_ms: int
+    record: SubmitRecord, remaining_ms: int | None, age_ms: int, cache_bytes: int | None = None
 ) -> pb.AttachFrontendRequest:
     """Return a request in full."""
     submit = pb.Submit(
@@ -170,6 +197,9 @@ def submit_message(
         age_ms=age_ms,
         predicted_token_ids=pack_u32(record.predicted_token_ids),
         must_be_held=record.must_be_held,
+        cache_bytes=cache_bytes,
+        weights=None if record.weights is None else version_to_message(record.weights),
+        is_traced=record.is_traced,
     )
     if record.adapter is not None:
         submit.adapter = record.adapter.adapter_id
@@ -183,6 +213,12 @@ def submit_message(
         beam_search = beam_to_message(beam) if (beam := record.params.beam) else None
         submit.generate.CopyFrom(pb.GenerateKind(beam_search=beam_search))
     return pb.AttachFrontendRequest(submit=submit)
+
+
+def begun_requests(batch: pb.BegunBatch) -> Iterator[tuple[int, int, WeightsVersion]]:
+    """Yield handle, epoch and weights of the requests whose output begins."""
+    for one in batch.requests:
+        yield one.handle, one.epoch, version_from_message(one.weights)
 
 
 def joined_submits(
@@ -215,35 +251,6 @@ def reset_prefix_cache_message(query_id: int, model: str | None) -> pb.AttachFro
     return pb.AttachFrontendRequest(reset_prefix_cache=query)
 
 
-Operation = (
-    admin_pb2.SetRolesRequest
-    | admin_pb2.TopologyRequest
-    | admin_pb2.SelfTestRequest
-    | admin_pb2.SleepRequest
-    | admin_pb2.WakeUpRequest
-)
-"""What an operator asks of a cell."""
-
-
-def admin_query_message(
-    query_id: int,
-    query: Operation,
-) -> pb.AttachFrontendRequest:
-    """Return an operator's question."""
-    message = pb.AdminQuery(query_id=query_id)
-    if isinstance(query, admin_pb2.SetRolesRequest):
-        message.set_roles.CopyFrom(query)
-    elif isinstance(query, admin_pb2.TopologyRequest):
-        message.topology.CopyFrom(query)
-    elif isinstance(query, admin_pb2.SleepRequest):
-        message.sleep.CopyFrom(query)
-    elif isinstance(query, admin_pb2.WakeUpRequest):
-        message.wake_up.CopyFrom(query)
-    else:
-        message.self_test.CopyFrom(query)
-    return pb.AttachFrontendRequest(admin_query=message)
-
-
 def audit_reply_message(
     query_id: int, frontend_id: bytes, holdings: HeldResources
 ) -> pb.AttachFrontendRequest:
@@ -253,6 +260,7 @@ def audit_reply_message(
         frontend=frontend_id.hex(),
         num_open_streams=holdings.num_open_streams,
         num_handles=holdings.num_handles,
+        num_resumed=holdings.num_resumed,
         findings=[
             finding(process, item.kind, item.detail) for item in holdings.findings[:MAX_FINDINGS]
         ],

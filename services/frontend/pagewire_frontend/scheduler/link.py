@@ -10,6 +10,11 @@ from typing import Any
 
 from pagewire_frontend.metrics.model_load import ModelLoad
 from pagewire_frontend.scheduler import convert as link_messages
+from pagewire_frontend.scheduler.admin_convert import (
+    Operation,
+    admin_query_message,
+    stacks_reply_message,
+)
 from pagewire_frontend.scheduler.attach_stream import AttachStream, dial
 from pagewire_frontend.scheduler.convert import model_loads
 from pagewire_frontend.scheduler.link_sessions import LinkSessions
@@ -45,6 +50,8 @@ class LinkSettings:
     """A scheduler that sends no message for this long counts as stuck."""
     lease_seconds: float
     """How long sessions of a broken stream wait for this scheduler rather than go to another."""
+    cache_bytes_of: Callable[[str | None], int | None] = lambda tenant: None
+    """Returns the bytes that a tenant may keep in the cache of each worker; None for no bound."""
 
 
 class SchedulerLink:
@@ -71,7 +78,7 @@ class SchedulerLink:
         self.served: dict[str, OfferedModel] = {}
         self.loads: dict[str, ModelLoad] = {}
         self.refusal: str | None = None
-        self.carried = LinkSessions(self._send, self._send_each)
+        self.carried = LinkSessions(self._send, self._send_each, settings.cache_bytes_of)
         self._settings = settings
         self._on_change = on_change
         self._on_lost = on_lost
@@ -121,13 +128,13 @@ class SchedulerLink:
 
     async def operate(
         self,
-        query: link_messages.Operation,
+        query: Operation,
         timeout_seconds: float,
     ) -> pb.AdminAnswer:
         """Send an operator's query to the scheduler. Raises UnavailableError, and the error of its
         answer."""
         answer: pb.AdminAnswer = await self._ask(
-            lambda query_id: link_messages.admin_query_message(query_id, query), timeout_seconds
+            lambda query_id: admin_query_message(query_id, query), timeout_seconds
         )
         if answer.HasField("error"):
             raise from_detail(answer.error)
@@ -233,6 +240,8 @@ class SchedulerLink:
         kind = message.WhichOneof("message")
         if kind == "tokens":
             self.carried.on_tokens(message.tokens)
+        elif kind == "begun":
+            self.carried.on_begun(message.begun)
         elif kind == "timelines":
             self.carried.on_timelines(message.timelines)
         elif kind == "vectors":
@@ -260,6 +269,9 @@ class SchedulerLink:
         elif kind == "prefix_cache_reset":
             answer = message.prefix_cache_reset
             self._answer(answer.query_id, answer.num_blocks)
+        elif kind == "stacks_query":
+            name = self._settings.frontend_id.hex()
+            self._send(stacks_reply_message(message.stacks_query.query_id, name))
         elif kind == "admin_answer":
             self._answer(message.admin_answer.query_id, message.admin_answer)
         elif kind == "welcome":

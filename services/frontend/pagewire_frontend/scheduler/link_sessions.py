@@ -43,13 +43,16 @@ class LinkSessions:
         self,
         send: Callable[[pb.AttachFrontendRequest], None],
         send_each: Callable[[Iterator[pb.AttachFrontendRequest]], None],
+        cache_bytes_of: Callable[[str | None], int | None] = lambda tenant: None,
     ) -> None:
         """Create the link sessions.
 
         Args:
             send_each: Queues messages that are made when they are written.
+            cache_bytes_of: Returns what a tenant may keep in the cache of each worker.
         """
         self._send = send
+        self._cache_bytes_of = cache_bytes_of
         self._by_handle: dict[int, Session] = {}
         self._detached: dict[RequestId, Session] = {}
         self._next_handle = 0
@@ -188,7 +191,10 @@ class LinkSessions:
         handle = self._mint_handle()
         record = session.submit(handle)
         self._by_handle[handle] = session
-        return link_messages.submit_message(record, session.remaining_ms, session.age_ms)
+        cache_bytes = self._cache_bytes_of(record.tenant)
+        return link_messages.submit_message(
+            record, session.remaining_ms, session.age_ms, cache_bytes
+        )
 
     def _mint_handle(self) -> int:
         self._next_handle += 1
@@ -217,6 +223,13 @@ class LinkSessions:
             if session is not None and not session.is_over:
                 reported = epoch, choice, timeline
                 self._alone(session, partial(session.meter.note_timeline, *reported))
+
+    def on_begun(self, batch: pb.BegunBatch) -> None:
+        """Note the weights of the requests whose output begins."""
+        for handle, epoch, weights in link_messages.begun_requests(batch):
+            session = self._by_handle.get(handle)
+            if session is not None and not session.is_over:
+                self._alone(session, partial(session.entry.begin, epoch, weights))
 
     def on_tokens(self, batch: pb.TokenBatch) -> None:
         """Hand out the tokens of a step. Raises WireError."""

@@ -76,6 +76,7 @@ class SchedulerPool:
             addresses: One item per cell: its scheduler, or the two of which one stands by.
             max_waiting: Requests that may wait here for a worker of their model.
         """
+        self.frontend_id = settings.frontend_id
         self._journal = journal
         self._max_waiting = max_waiting
         self._waiting: dict[RequestId, Session] = {}
@@ -266,6 +267,8 @@ class SchedulerPool:
     def _place(self, session: Session) -> None:
         """Give a request that was accepted before to a scheduler that serves its model. It cannot
         be refused any more: it waits there until it is written."""
+        if session.is_over:
+            return  # its deadline has passed, and its client has not left yet
         link = self._choose(session)
         assert link is not None, "who is placed is served"
         link.carried.resume(session)
@@ -276,4 +279,6 @@ class SchedulerPool:
             for handle, session in link.carried.handles.items()
             if session.is_over or session.entry.handle != handle
         )
-        return HeldResources(len(self._journal), len(link.carried.handles), findings)
+        return HeldResources(
+            len(self._journal), len(link.carried.handles), findings, self._journal.num_resumed
+        )

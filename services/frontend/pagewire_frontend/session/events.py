@@ -70,7 +70,8 @@ class PredictedTokens:
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Token counts of a request, its cached tokens by tier where that is known, a timeline per
-    choice, and the predicted tokens of a request that has a prediction."""
+    choice, the predicted tokens of a request that has a prediction, and the version of the weights
+    that computed all of the answer, empty where it is not known."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -78,6 +79,19 @@ class Usage:
     cached_tokens_by_tier: CachedTiers = field(default_factory=dict)
     timelines: Timelines = ()
     predicted: PredictedTokens | None = None
+    weights_version: str = ""
+
+    @property
+    def version_fields(self) -> dict[str, str]:
+        """The version of the weights as a field of an answer; nothing where it is not known."""
+        return {"weights_version": self.weights_version} if self.weights_version else {}
+
+
+def joined_versions(version: str, other: str) -> str:
+    """Return the versions of the weights of two answers, "" for none yet: each prompt of a request
+    has an answer of one version, and two of them may have two."""
+    versions = [one for one in version.split(", ") if one]
+    return ", ".join(dict.fromkeys([*versions, *([other] if other else [])]))
 
 
 @dataclass(frozen=True, slots=True)

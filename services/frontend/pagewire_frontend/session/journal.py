@@ -23,6 +23,7 @@ from pagewire_frontend.session.prompt_blocks import PromptBlocks
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
+from pagewire_shared.weights.version import WeightsVersion
 
 MAX_GAPS = 8
 """Gaps in a row, with nothing new between them, after which a request is given up: a scheduler that
@@ -90,6 +91,8 @@ class JournalEntry:
         adapter: The adapter that it began with; None for the model alone.
         predicted_token_ids: What the client expects the output to be; None for nothing.
         must_be_held: A scheduler refuses the request unless it has it already.
+        weights: What all its output is computed with; None before there is any.
+        is_traced: Whether schedulers report the moments of its trace.
     """
 
     request_id: RequestId
@@ -113,6 +116,8 @@ class JournalEntry:
     adapter: AdapterUse | None = None
     predicted_token_ids: Sequence[int] | None = None
     must_be_held: bool = False
+    weights: WeightsVersion | None = None
+    is_traced: bool = False
 
     def __post_init__(self) -> None:
         assert self.params.seed is not None, "the seed is drawn before the entry is opened"
@@ -167,6 +172,7 @@ class JournalEntry:
         self._advance(EntryState.SUBMITTED)
         if self.params.use_beam_search:
             self.choices = [ChoiceJournal() for _ in self.choices]
+            self.weights = None
         self.epoch += 1
         self.handle = handle
         return SubmitRecord(
@@ -187,6 +193,8 @@ class JournalEntry:
             predicted_token_ids=self.predicted_token_ids or (),
             # Later on its tokens are in this journal.
             must_be_held=self.must_be_held and self.epoch == 0,
+            weights=self.weights,
+            is_traced=self.is_traced,
         )
 
     def detach(self) -> None:
@@ -215,6 +223,11 @@ class JournalEntry:
         """End the request: its output is complete, or the client went away."""
         self._advance(EntryState.CLOSED)
         self.handle = None
+
+    def begin(self, epoch: int, weights: WeightsVersion) -> None:
+        """Note the weights of the output, which comes next."""
+        if epoch == self.epoch and self.state is EntryState.SUBMITTED:
+            self.weights = weights
 
     def accept_prompt_logprobs(
         self, epoch: int, first_position: int, scores: Sequence[Score]
@@ -329,6 +342,8 @@ class Journal:
 
     def __init__(self) -> None:
         self._entries: dict[RequestId, JournalEntry] = {}
+        self.num_resumed = 0
+        """Requests that were submitted again after a loss, and are closed."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -343,5 +358,6 @@ class Journal:
 
     def close(self, entry: JournalEntry) -> None:
         """Forget a request."""
+        self.num_resumed += bool(entry.num_resubmits)
         entry.close()
         del self._entries[entry.request_id]

@@ -10,6 +10,7 @@ from pagewire_frontend.session.prompt_blocks import PromptBlocks
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
+from pagewire_shared.weights.version import WeightsVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,9 @@ class SubmitRecord:
     adapter: AdapterUse | None = None
     predicted_token_ids: Sequence[int] = ()
     must_be_held: bool = False
+    weights: WeightsVersion | None = None
+    """What `emitted` was computed with."""
+    is_traced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +142,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class HeldResources:
-    """Open journal entries, handles on one attach stream, and contradictions between the two."""
+    """Open journal entries, handles on one attach stream, and contradictions between the two; and
+    how many requests went on after their scheduler was lost."""
 
     num_open_streams: int
     num_handles: int
     findings: tuple[Finding, ...]
+    num_resumed: int = 0

@@ -134,6 +134,7 @@ class Session:
     def submit(self, handle: int) -> SubmitRecord:
         """Return the request for a scheduler, for the first time or again."""
         record = self.entry.submit(handle)
+        self.meter.note_submit()
         if self.entry.params.use_beam_search:
             # The journal has dropped the tokens of an earlier search, which no reader has seen.
             self._texts = self._new_texts()

@@ -1,6 +1,7 @@
 """Measures one request: its times, cached tokens and timelines, for metrics, usage and the log."""
 
 import time
+from dataclasses import replace
 
 from pagewire_frontend.metrics import requests as metrics
 from pagewire_frontend.metrics.stages import stages_of
@@ -22,6 +23,7 @@ from pagewire_frontend.traces.request_record import (
     ChoiceRecord,
     RequestRecord,
 )
+from pagewire_frontend.traces.sampling import TRACE_LABEL, TracePolicy, trace_name
 from pagewire_shared.errors import DeadlineError, PagewireError
 from pagewire_shared.sampling.pooling import CACHEABLE
 
@@ -44,12 +46,27 @@ class SessionMeter:
         self._predicted: dict[int, PredictedTokens] = {}
         self.tokenize_began_at, self.tokenize_seconds = arrived_at, 0.0
         """Rendering and tokenizing the prompt."""
-        self._submitted_at = arrived_at
+        self._submitted_at = self._epoch_at = arrived_at
         self._reasons: dict[int, str] = {}
+        self._exemplar: dict[str, str] | None = None
         self._stages = stages_of(entry.model)
         counter = TOKEN_COUNTERS.of(entry.model)
         self.latencies = [InterTokenLatency(counter) for _ in entry.choices]
         """One per choice; each takes every chunk of its choice."""
+
+    def sampled_by(self, policy: TracePolicy) -> None:
+        """Note whether the request leaves a trace however it ends."""
+        if policy.samples(self._entry.request_id, self._parent):
+            self._entry.is_traced = True
+            self.note_traced()
+
+    def note_traced(self) -> None:
+        """Note that the request leaves a trace, which histograms name from now on."""
+        self._exemplar = {TRACE_LABEL: trace_name(self._entry.request_id, self._parent)}
+
+    def note_submit(self) -> None:
+        """Note that the request is given to a scheduler, for the first time or again."""
+        self._epoch_at = time.monotonic()
 
     def opened(self) -> None:
         """Count the accepted request."""
@@ -71,6 +88,7 @@ class SessionMeter:
             num_prompt_tokens=len(entry.prompt_token_ids),
             num_cached_tokens=num_cached_tokens,
             seconds=None if entry.pooling else now - self.arrived_at,
+            exemplar=self._exemplar,
         )
         if _reads_cache(entry):
             num_prompt = len(entry.prompt_token_ids)
@@ -79,6 +97,9 @@ class SessionMeter:
     def note_timeline(self, epoch: int, choice: int, timeline: CellTimeline) -> None:
         """Take a scheduler's timeline of a choice; ignore another epoch or an unknown choice."""
         if epoch == self._entry.epoch and choice < len(self._entry.choices):
+            if timeline.moments:
+                placed = (one.placed(self._epoch_at, epoch) for one in timeline.moments)
+                timeline = replace(timeline, moments=tuple(placed))
             before = self._timelines.of(choice)
             self._timelines.note(epoch, choice, timeline)
             self._note_preemptions(before, self._timelines.of(choice))
@@ -135,7 +156,11 @@ class SessionMeter:
             entry.model,
             num_resumes=entry.num_resubmits,
             seconds=None if num_open else time.monotonic() - self.arrived_at,
+            exemplar=self._exemplar,
         )
+        if self._exemplar is not None:
+            for latency in self.latencies:
+                latency.show(self._exemplar)
 
     def usage(self, selection: Selection | None) -> Usage:
         """Return the tokens of all choices, and the timelines of those in `selection`; None for
@@ -149,6 +174,7 @@ class SessionMeter:
             self._cached_tiers,
             tuple(self._timeline(choice) for choice in order),
             self._predicted_tokens(),
+            "" if self._entry.weights is None else self._entry.weights.shown,
         )
 
     def _predicted_tokens(self) -> PredictedTokens | None:
@@ -234,6 +260,7 @@ class SessionMeter:
             cell=self._timelines.of(choice),
             first_at=latency.first_at if vector_at is None else vector_at,
             last_at=latency.last_at if vector_at is None else vector_at,
+            longest_gap=latency.longest_gap,
             num_tokens=self._entry.choices[choice].next_position,
             reason=self._reasons.get(choice, ""),
         )

@@ -2,14 +2,14 @@
 vLLM gives its own (vllm/tracing.py), so that panels made for it show these, too."""
 
 from pagewire_frontend.traces.request_record import RequestRecord
-from pagewire_frontend.traces.stages import Attributes
+from pagewire_frontend.traces.stages import Attributes, AttributeValue
 
 
 def request_attributes(record: RequestRecord) -> Attributes:
     """Return the attributes; texts and tokens are not among them."""
     num_tokens = sum(choice.num_tokens for choice in record.choices)
     reasons = tuple(choice.reason for choice in record.choices if choice.reason)
-    found: dict[str, str | int | float | bool | tuple[str, ...] | None] = {
+    found: dict[str, AttributeValue | None] = {
         # https://opentelemetry.io/docs/specs/semconv/gen-ai/
         "gen_ai.operation.name": "text_completion" if record.max_tokens else "embeddings",
         "gen_ai.request.model": record.adapter or record.model,
@@ -32,7 +32,7 @@ def request_attributes(record: RequestRecord) -> Attributes:
         "pagewire.request_id": record.request_id.hex(),
         "pagewire.cached_tokens": record.num_cached,
         "pagewire.resubmits": record.num_resubmits,
-        "pagewire.outcome": _outcome(record),
+        "pagewire.outcome": record.outcome,
     }
     return {name: value for name, value in found.items() if value is not None}
 
@@ -56,9 +56,3 @@ def _latencies(record: RequestRecord) -> dict[str, float]:
         "gen_ai.latency.time_in_model_decode": decode,
         "gen_ai.latency.time_in_model_inference": prefill + decode,
     }
-
-
-def _outcome(record: RequestRecord) -> str:
-    if record.error:
-        return "failed"
-    return "ended" if record.is_finished else "client_gone"

@@ -1,9 +1,10 @@
 """Turns the explanation of a request into a message."""
 
-from pagewire_frontend.traces.explanation import CHOICE, explain
+from pagewire_frontend.traces.explanation import explain
 from pagewire_frontend.traces.history import RequestHistory
+from pagewire_frontend.traces.reasons import Reason
 from pagewire_frontend.traces.request_record import RequestRecord
-from pagewire_frontend.traces.stages import Stage
+from pagewire_frontend.traces.stages import CHOICE, Stage
 from pagewire_protos.frontend.v1 import explain_pb2 as pb
 
 
@@ -26,6 +27,18 @@ def _answer(record: RequestRecord) -> pb.ExplainResponse:
         summary=explanation.summary,
         notes=explanation.notes,
         stages=[_stage(record, stage) for stage in explanation.stages],
+        cause=None if explanation.cause is None else _reason(record, explanation.cause),
+        reasons=[_reason(record, reason) for reason in explanation.reasons],
+        outcome=record.outcome,
+    )
+
+
+def _reason(record: RequestRecord, reason: Reason) -> pb.ExplainedReason:
+    return pb.ExplainedReason(
+        code=reason.code,
+        seconds=reason.seconds,
+        share=reason.seconds / record.seconds if record.seconds > 0 else 0.0,
+        choice=reason.choice,
     )
 
 

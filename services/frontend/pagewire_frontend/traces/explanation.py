@@ -2,62 +2,62 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
 
 from pagewire_frontend.metrics.timeline import CellTimeline
+from pagewire_frontend.traces.reasons import Reason, length, parts_of, reasons_of
 from pagewire_frontend.traces.request_record import ChoiceRecord, RequestRecord
 from pagewire_frontend.traces.stages import MAX_CHOICES, Stage, stages_of
 
-CHOICE: Final = "pagewire.choice"
 
-_PHRASES: Final = {
-    "grammar": "checking its grammar, or waiting behind the grammars of others",
-    "tokenize": "rendering and tokenizing its prompt, or waiting for a thread that does",
-    "admit": "waiting for a worker that serves its model",
-    "queue": "waiting at the scheduler for a slot, blocks, its adapter or its turn among tenants",
-    "kv_load": "waiting for KV blocks of a store or another worker",
-    "prefill": "computing its prompt",
-    "first_token": "between its computed prompt and its first token",
-    "decode": "generating its tokens",
-    "deliver": "waiting for the client to take the answer",
-}
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """Where the time went.
 
     Attributes:
         summary: One sentence about the largest part.
         notes: One sentence each about what else has cost time.
-        stages: All parts.
+        cause: The largest part, as the summary has it; None where nothing was measured.
+        reasons: All parts by what took their time, the longest first.
+        stages: All parts in their order.
     """
 
     summary: str
     notes: tuple[str, ...]
+    cause: Reason | None
+    reasons: tuple[Reason, ...]
     stages: tuple[Stage, ...]
 
 
 def explain(record: RequestRecord) -> Explanation:
     """Explain a request by the stages of its slowest choice."""
     stages = stages_of(record)
-    notes = tuple(_notes(record))
-    return Explanation(_summary(record, stages), notes, tuple(stages))
+    cause = _cause(record, stages)
+    return Explanation(
+        summary=_summary(record, cause),
+        notes=tuple(_notes(record)),
+        cause=cause,
+        reasons=tuple(reasons_of(record, stages)),
+        stages=tuple(stages),
+    )
 
 
-def _summary(record: RequestRecord, stages: list[Stage]) -> str:
+def _cause(record: RequestRecord, stages: list[Stage]) -> Reason | None:
+    """Return the largest part of the longest stage."""
+    if not stages or record.seconds <= 0:
+        return None
+    parts = parts_of(record, stages, max(stages, key=length))
+    return max(parts, key=lambda part: part.seconds)
+
+
+def _summary(record: RequestRecord, cause: Reason | None) -> str:
     total = record.seconds
-    if not stages or total <= 0:
+    if cause is None:
         return f"{total:.3f} s, nothing of it measured"
-    largest = max(stages, key=_length)
-    share = 100 * _length(largest) / total
+    share = 100 * cause.seconds / total
     ended = f"It failed after {total:.3f} s" if record.error else f"It took {total:.3f} s"
     if not record.error and not record.is_finished:
         ended = f"Its client left after {total:.3f} s"
-    return (
-        f"{ended}, of which {_length(largest):.3f} s ({share:.0f} %) went into"
-        f" {_PHRASES[largest.name]}."
-    )
+    return f"{ended}, of which {cause.seconds:.3f} s ({share:.0f} %) went into {cause.words}."
 
 
 def _notes(record: RequestRecord) -> Iterator[str]:
@@ -76,6 +76,12 @@ def _notes(record: RequestRecord) -> Iterator[str]:
 def _choice_notes(
     record: RequestRecord, name: str, choice: ChoiceRecord, cell: CellTimeline
 ) -> Iterator[str]:
+    if cell.queue_waits:
+        waits = sorted(cell.queue_waits.items(), key=lambda wait: -wait[1])
+        shown = ", ".join(f"{seconds:.3f} s {reason}" for reason, seconds in waits)
+        yield f"{name} waited in the queue by reason: {shown}."
+    if cell.paused_seconds:
+        yield f"{name} was paused for {cell.paused_seconds:.3f} s after it had begun."
     if cell.num_recoveries:
         yield f"{name} lost its worker {_times(cell.num_recoveries)}, and went on elsewhere."
     if cell.num_preemptions:
@@ -93,12 +99,11 @@ def _choice_notes(
         yield f"{name} found {sum(tiers.values())} of {record.num_prompt} prompt tokens: {shown}."
     if choice.first_at is not None and choice.last_at is not None and choice.num_tokens > 1:
         each = 1000 * (choice.last_at - choice.first_at) / (choice.num_tokens - 1)
-        yield f"{name} had {choice.num_tokens} tokens, {each:.1f} ms apart."
+        yield (
+            f"{name} had {choice.num_tokens} tokens, {each:.1f} ms apart,"
+            f" {1000 * choice.longest_gap:.1f} ms at most."
+        )
 
 
 def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
-
-
-def _length(stage: Stage) -> float:
-    return stage.ended_at - stage.began_at

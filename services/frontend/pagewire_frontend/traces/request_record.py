@@ -17,12 +17,14 @@ class ChoiceRecord:
     Attributes:
         cell: The scheduler's report, over all re-submits; None without one.
         first_at, last_at: When its first and its last tokens came here; None without tokens.
+        longest_gap: Seconds between the two outputs that were furthest apart.
         reason: Why it ended; "" for a choice that was broken off.
     """
 
     cell: CellTimeline | None
     first_at: float | None
     last_at: float | None
+    longest_gap: float
     num_tokens: int
     reason: str
 
@@ -68,3 +70,10 @@ class RequestRecord:
     def seconds(self) -> float:
         """From its arrival to its end."""
         return self.ended_at - self.arrived_at
+
+    @property
+    def outcome(self) -> str:
+        """How it ended: "ended", "failed" or "client_gone"."""
+        if self.error:
+            return "failed"
+        return "ended" if self.is_finished else "client_gone"

@@ -1,11 +1,16 @@
-"""Decides which requests leave a trace. It decides at their end: those that failed or were slow are
-always among them."""
+"""Decides which requests leave a trace: by chance or their client at the start, and at the end also
+those that failed or were slow."""
 
 from dataclasses import dataclass
+from typing import Final
 
+from pagewire_frontend.traces.parent import TraceParent
 from pagewire_frontend.traces.request_record import RequestRecord
 
 _RANGE = 1 << 64
+
+TRACE_LABEL: Final = "trace_id"
+"""Of the exemplars of histograms; Grafana looks for this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,15 @@ class TracePolicy:
         """Return whether the request is traced."""
         if record.error or (0 < self.slow_seconds <= record.seconds):
             return True
-        if record.parent is not None:
-            return record.parent.is_sampled
-        return int.from_bytes(record.request_id[:8], "big") < self.ratio * _RANGE
+        return self.samples(record.request_id, record.parent)
+
+    def samples(self, request_id: bytes, parent: TraceParent | None) -> bool:
+        """Return whether a request is traced however it ends."""
+        if parent is not None:
+            return parent.is_sampled
+        return int.from_bytes(request_id[:8], "big") < self.ratio * _RANGE
+
+
+def trace_name(request_id: bytes, parent: TraceParent | None) -> str:
+    """Return the trace's id in hex: that of the parent, else that of the request."""
+    return request_id.hex() if parent is None else f"{parent.trace_id:032x}"

@@ -12,10 +12,13 @@ from typing import Final
 from pagewire_frontend.metrics.timeline import CellTimeline
 from pagewire_frontend.traces.request_record import ChoiceRecord, RequestRecord
 
+CHOICE: Final = "pagewire.choice"
+
 MAX_CHOICES: Final = 8
 """Choices with stages of their own, so that the spans of a request are bounded."""
 
-Attributes = dict[str, str | int | float | bool | tuple[str, ...]]
+AttributeValue = str | int | float | bool | tuple[str, ...]
+Attributes = dict[str, AttributeValue]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ def stages_of(record: RequestRecord) -> list[Stage]:
 
 
 def _choice_stages(record: RequestRecord, number: int, choice: ChoiceRecord) -> Iterator[Stage]:
-    which: Attributes = {"pagewire.choice": number}
+    which: Attributes = {CHOICE: number}
     first_at = choice.first_at
     if choice.cell is None:
         # No scheduler has reported: it waits until its first token, or was broken off.
@@ -62,7 +65,10 @@ def _choice_stages(record: RequestRecord, number: int, choice: ChoiceRecord) -> 
 
 
 def _reported(record: RequestRecord, cell: CellTimeline) -> Iterator[tuple[str, float, Attributes]]:
-    yield "queue", cell.queue_seconds, {}
+    waits: Attributes = {
+        f"pagewire.queue_seconds.{reason}": seconds for reason, seconds in cell.queue_waits.items()
+    }
+    yield "queue", cell.queue_seconds, waits
     loaded: Attributes = {"pagewire.kv_load.bytes": cell.transfer_bytes}
     if cell.transport is not None:
         loaded["pagewire.kv_load.transport"] = cell.transport
@@ -81,6 +87,8 @@ def _decoded(choice: ChoiceRecord) -> Attributes:
     cell = choice.cell or CellTimeline()
     return {
         "pagewire.decode.tokens": choice.num_tokens,
+        "pagewire.decode.longest_gap": choice.longest_gap,
+        "pagewire.paused_seconds": cell.paused_seconds,
         "pagewire.preemptions": cell.num_preemptions,
         "pagewire.migrations": cell.num_migrations,
         "pagewire.recoveries": cell.num_recoveries,

@@ -36,6 +36,7 @@ from pagewire_shared.sampling.convert import (
     sampling_from_message,
 )
 from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.weights.convert import version_from_message
 
 MAX_PROMPT_VALUES: Final = 2**17
 """Log-probabilities of prompts in one message: about a megabyte."""
@@ -129,7 +130,10 @@ def submission(
         adapter=adapter_of(message),
         adapter_sources=adapter_sources(message),
         predicted_token_ids=array_u32(message.predicted_token_ids),
+        cache_bytes=message.cache_bytes if message.HasField("cache_bytes") else None,
         must_be_held=message.must_be_held,
+        weights=version_from_message(message.weights) if message.HasField("weights") else None,
+        is_traced=message.is_traced,
         highest_prompt_id=int(prompt.max()) if len(prompt) else None,
     )
 

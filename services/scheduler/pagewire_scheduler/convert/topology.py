@@ -1,10 +1,13 @@
 """Converts plain data about workers, pairs and probes to messages."""
 
+from collections.abc import Mapping, Sequence
+
 from pagewire_protos.scheduler.v1 import admin_pb2
 from pagewire_scheduler.convert.timeline import microseconds
 from pagewire_scheduler.convert.worker import roles_to_message
 from pagewire_scheduler.core.data.topology import (
     CellReport,
+    ModelEntry,
     PairEntry,
     ProbeReport,
     Topology,
@@ -12,10 +15,15 @@ from pagewire_scheduler.core.data.topology import (
 )
 from pagewire_shared.kv.transport_convert import transport_to_message
 from pagewire_shared.sleep.convert import sleep_to_message
+from pagewire_shared.weights.convert import version_to_message
 
 
-def cell_topology(topology: Topology, generation: int) -> admin_pb2.CellTopology:
-    """Return the wire form of a cell."""
+def cell_topology(
+    topology: Topology,
+    generation: int,
+    tiers: Mapping[str, Sequence[admin_pb2.StoreTier]],
+) -> admin_pb2.CellTopology:
+    """Return the wire form of a cell; `tiers` are those of its stores, by their addresses."""
     return admin_pb2.CellTopology(
         generation=generation,
         handoff=topology.handoff,
@@ -24,11 +32,27 @@ def cell_topology(topology: Topology, generation: int) -> admin_pb2.CellTopology
         warnings=topology.warnings,
         stores=[
             admin_pb2.StoreTopology(
-                address=store.address, is_up=store.is_up, num_blocks=store.num_blocks
+                address=store.address,
+                is_up=store.is_up,
+                num_blocks=store.num_blocks,
+                tiers=tiers.get(store.address, ()),
             )
             for store in topology.stores
         ],
         kvstore_copies=topology.num_copies,
+        models=[_model(entry) for entry in topology.models],
+    )
+
+
+def _model(entry: ModelEntry) -> admin_pb2.ModelTopology:
+    totals = entry.totals
+    return admin_pb2.ModelTopology(
+        model=entry.model,
+        num_queried_tokens=totals.num_queried_tokens,
+        found_tokens=totals.found_tokens(),
+        num_lost_workers=totals.num_lost_workers,
+        num_requeued_sequences=totals.num_requeued,
+        num_preemptions=totals.num_preemptions,
     )
 
 
@@ -46,6 +70,7 @@ def worker_topology(worker: WorkerEntry) -> admin_pb2.WorkerTopology:
         num_waiting=worker.num_waiting,
         max_num_seqs=worker.max_num_seqs,
         sleep=None if worker.sleep is None else sleep_to_message(worker.sleep),
+        weights=version_to_message(worker.weights),
     )
 
 

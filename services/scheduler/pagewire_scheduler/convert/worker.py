@@ -19,6 +19,7 @@ from pagewire_shared.rpc.errors import from_detail
 from pagewire_shared.sampling.convert import outputs_to_message
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 from pagewire_shared.sleep.convert import sleep_from_message
+from pagewire_shared.weights.convert import source_from_message
 
 MAX_GROUPS: Final = 8
 """Cache groups of a worker: a step sends a block of each for every sequence."""
@@ -39,24 +40,10 @@ def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
     """Return the hello as plain data. Raises PeerRefusedError for a layout not supported yet."""
     groups = cache_groups(hello.layout)
     group, capacity = hello.layout.groups[0], hello.capacity
-    # A longer sequence would not fit in one plan.
-    longest = StreamLimits().longest_sequence(group.block_size, len(groups))
-    model = ModelInfo(
-        name=hello.model,
-        model_fingerprint=hello.layout.model_fingerprint,
-        tokenizer_fingerprint=hello.tokenizer_fingerprint,
-        max_model_len=min(capacity.max_model_len, longest),
-        vocab_size=capacity.vocab_size,
-        block_size=group.block_size,
-        embedding_size=capacity.embedding_size,
-        num_labels=capacity.num_labels,
-        is_encoder=capacity.is_encoder,
-        fingerprint_version=hello.layout.fingerprint_version,
-    )
     return WorkerInfo(
         worker_id=hello.worker_id,
         incarnation=hello.incarnation,
-        model=model,
+        model=_model_info(hello, len(groups)),
         layout_fingerprint=_layout_fingerprint(hello.layout),
         dtype=group.dtype,
         num_blocks=capacity.num_blocks,
@@ -85,7 +72,33 @@ def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
         can_sleep=hello.can_sleep,
         sleep_after=hello.sleep_after_ms / 1000,
         sleep=sleep_from_message(hello.sleep) if hello.HasField("sleep") else None,
+        source=source_from_message(hello.weights) if hello.HasField("weights") else None,
+        failed_update=_failed_update(hello),
     )
+
+
+def _model_info(hello: pb.WorkerHello, num_groups: int) -> ModelInfo:
+    group, capacity = hello.layout.groups[0], hello.capacity
+    # A longer sequence would not fit in one plan.
+    longest = StreamLimits().longest_sequence(group.block_size, num_groups)
+    return ModelInfo(
+        name=hello.model,
+        model_fingerprint=hello.layout.model_fingerprint,
+        tokenizer_fingerprint=hello.tokenizer_fingerprint,
+        max_model_len=min(capacity.max_model_len, longest),
+        vocab_size=capacity.vocab_size,
+        block_size=group.block_size,
+        embedding_size=capacity.embedding_size,
+        num_labels=capacity.num_labels,
+        is_encoder=capacity.is_encoder,
+        fingerprint_version=hello.layout.fingerprint_version,
+    )
+
+
+def _failed_update(hello: pb.WorkerHello) -> tuple[int, PagewireError] | None:
+    if not hello.HasField("weights_failure"):
+        return None
+    return hello.weights_failure.serial, from_detail(hello.weights_failure.error)
 
 
 def _outside_store(name: str) -> str:

@@ -32,14 +32,15 @@ from pagewire_scheduler.core.routing.draining import Draining
 from pagewire_scheduler.core.routing.placement import SoonestFirstToken
 from pagewire_scheduler.core.routing.queues import ModelQueues
 from pagewire_scheduler.core.routing.resubmit import (
+    end_abandoned,
     held_request,
     is_resend,
     renew,
     resend_positions,
 )
 from pagewire_scheduler.core.routing.sleeping import Sleeping
+from pagewire_scheduler.core.routing.updating import Updating
 from pagewire_scheduler.core.state.frontend import (
-    ENDED,
     FrontendState,
     Held,
     finished_event,
@@ -70,6 +71,7 @@ class SchedulerCore:
         queues: Workers and waiting sequences by model.
         draining: Moves sequences off workers that drain or lose a role.
         sleeping: Lets workers sleep and wakes them.
+        updating: Exchanges the weights of models.
         kv_caches: Loads, pulls and resets of cached blocks.
         probes: Probes of pairs of workers.
         load: The limits on what the cell takes on.
@@ -102,6 +104,7 @@ class SchedulerCore:
             self.workers, lambda: self.settings.generation, self._clock, is_caching=is_caching
         )
         self.requests: dict[RequestId, Request] = {}
+        self.updating = Updating(self.queues, self.draining, self.requests, self._clock)
         self.frontends: dict[bytes, FrontendState] = {}
         self.load = OverloadGuard(settings.limits)
         self._deadlines = Deadlines(self.requests)
@@ -129,7 +132,9 @@ class SchedulerCore:
         )
         worker.touch()
         self.workers[info.worker_id] = worker
-        return self._enter(self.queues.add_worker(worker))
+        unplaced = self.queues.add_worker(worker)
+        self.updating.note_attach(worker)
+        return self.enter(unplaced)
 
     def detach_worker(self, worker_id: bytes) -> list[Event]:
         """Forget a worker and its steps; its sequences run elsewhere and keep their tokens, but
@@ -140,7 +145,8 @@ class SchedulerCore:
         for sequence in self.queues.remove_worker(lost):
             error = error_of_losses(sequence.request)
             ended.extend(end_with_followers(sequence, State.FINISHED_FAILED, error))
-        return self._conclude(ended)
+        ended.extend(self.updating.note_detach(lost))
+        return self.conclude(ended)
 
     def drain_worker(self, worker_id: bytes) -> None:
         """Place nothing new on a worker; its sequences move or run to their end."""
@@ -162,7 +168,7 @@ class SchedulerCore:
 
     def topology(self) -> Topology:
         """Return the workers and which pairs of them exchange blocks."""
-        return topology_of(self.workers, self.queues, self.settings, self.stores)
+        return topology_of(self.workers, self.queues, self.settings, self.stores, self.counts)
 
     def models(self) -> list[tuple[ModelInfo, int]]:
         """Return the models of attached workers, with the number of workers."""
@@ -224,8 +230,9 @@ class SchedulerCore:
         applied = apply_result(worker, result, self.policy, self.now)
         for prefill in applied.prefilled:
             complete_prefill(worker, prefill, self.now)
-        finished = self._conclude(applied.finished)
-        return [*applied.timelines, *applied.prompts, *applied.tokens, *applied.vectors, *finished]
+        finished = self.conclude(applied.finished)
+        output: list[Event] = [*applied.prompts, *applied.tokens, *applied.vectors]
+        return [*applied.begun, *applied.timelines, *output, *finished]
 
     def note_grammar(
         self, worker_id: bytes, grammar_id: GrammarId, error: PagewireError | None
@@ -233,13 +240,13 @@ class SchedulerCore:
         """Take the answer about a grammar; with an error the sequences that wait for it fail."""
         worker = self.workers[worker_id]
         worker.touch()
-        return self._conclude(take_grammar(worker, grammar_id, error))
+        return self.conclude(take_grammar(worker, grammar_id, error))
 
     def note_adapter(self, worker_id: bytes, load: int, error: PagewireError | None) -> list[Event]:
         """Take the answer to the load of an adapter, as that about a grammar."""
         worker = self.workers[worker_id]
         worker.touch()
-        return self._conclude(take_adapter(worker, load, error, self.now))
+        return self.conclude(take_adapter(worker, load, error, self.now))
 
     # Frontends
 
@@ -261,7 +268,7 @@ class SchedulerCore:
             if request is None or not is_resend(request, entry.epoch, entry.next_positions):
                 continue
             frontend.listen(request, entry.handle)
-            self._abort_ended(request, entry.next_positions)
+            end_abandoned(request, entry.next_positions)
             probe_blocks.add(entry.request_id)
             resumed.append(entry.handle)
             events.extend(resend(request, entry.next_positions))
@@ -309,7 +316,7 @@ class SchedulerCore:
         ended = zip(request.sequences, submission.is_finished, strict=True)
         for sequence in [sequence for sequence, is_finished in ended if is_finished]:
             end_sequence(sequence, State.FINISHED_ABORTED)
-        return self._enter([s for s in request.sequences if not s.state.is_finished])
+        return self.enter([s for s in request.sequences if not s.state.is_finished])
 
     def abort(self, frontend_id: bytes, handle: int, choice: int | None) -> None:
         """End a request, or one choice of it, without an event. Unknown requests are ignored."""
@@ -329,10 +336,11 @@ class SchedulerCore:
         self.kv_caches.give_up_overdue(self.due.with_deadlines())
         self.due.retry_stuck()
         self.sleeping.tick()
+        self.updating.tick()
         events: list[Event] = []
         for request in self._deadlines.pop_expired(now):
             error = self.sleeping.error_of_deadline(request)
-            events.extend(self._conclude(end_request(request, State.FINISHED_ABORTED, error)))
+            events.extend(self.conclude(end_request(request, State.FINISHED_ABORTED, error)))
         for frontend in [f for f in self.frontends.values() if f.lease_end <= now]:
             for request in list(frontend.requests.values()):
                 self._drop(request)
@@ -341,38 +349,31 @@ class SchedulerCore:
 
     # Inside
 
-    def _enter(self, sequences: list[Sequence]) -> list[Event]:
+    def enter(self, sequences: list[Sequence]) -> list[Event]:
         """Queue sequences that are to run; end sequences that cannot or need not run."""
         ended: list[Sequence] = []
         for sequence in leaders(sequences):
             self.queues.bound(sequence)
             # Tokens emitted in an earlier life may be all there is.
             workers = self.queues.samples(sequence.request.submission.model)
-            error = admit(sequence, workers)
+            error = admit(sequence, workers) or self.updating.error_of(sequence)
             state = stop_reason_of(sequence) if error is None else State.FINISHED_FAILED
             if state is None:
                 self.queues.place(sequence)
             else:
                 ended.extend(end_with_followers(sequence, state, error))
-        return self._conclude(ended)
+        return self.conclude(ended)
 
     def _resend(self, request: Request, submission: Submission) -> list[Event]:
         positions = resend_positions(submission)
         self.frontends[request.frontend_id].listen(request, submission.handle)
-        self._abort_ended(request, positions)
+        end_abandoned(request, positions)
         events = resend(request, positions)
         self._forget_if_finished(request)
         return events
 
-    def _abort_ended(self, request: Request, next_positions: Seq[int]) -> None:
-        """End the choices that the frontend has ended while it was away."""
-        if request.is_beam and not all(position == ENDED for position in next_positions):
-            return  # the beams of a search are no choices yet
-        for sequence, position in zip(request.sequences, next_positions, strict=True):
-            if position == ENDED and not sequence.state.is_finished:
-                end_sequence(sequence, State.FINISHED_ABORTED)
-
-    def _conclude(self, ended: list[Sequence]) -> list[Event]:
+    def conclude(self, ended: list[Sequence]) -> list[Event]:
+        """Return the events of sequences that have ended, and forget their requests."""
         events: list[Event] = []
         for sequence in ended:
             event = finished_event(sequence)

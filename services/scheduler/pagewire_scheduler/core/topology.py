@@ -2,8 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 
-from pagewire_scheduler.core.data.settings import CoreSettings
-from pagewire_scheduler.core.data.topology import PairEntry, StoreEntry, Topology, WorkerEntry
+from pagewire_scheduler.core.data.settings import CoreCounts, CoreSettings
+from pagewire_scheduler.core.data.topology import (
+    ModelEntry,
+    PairEntry,
+    StoreEntry,
+    Topology,
+    WorkerEntry,
+)
 from pagewire_scheduler.core.data.worker_info import Role
 from pagewire_scheduler.core.routing.queues import ModelQueues
 from pagewire_scheduler.core.state.pairs import PairFacts, refusal_of
@@ -16,8 +22,10 @@ def topology_of(
     queues: ModelQueues,
     settings: CoreSettings,
     stores: RemoteIndex,
+    counts: CoreCounts,
 ) -> Topology:
-    """Return the attached workers, which pairs of them exchange blocks, and the KV stores."""
+    """Return the attached workers, which pairs of them exchange blocks, the KV stores, and the
+    totals of each model."""
     entries = list(workers.values())
     return Topology(
         handoff=settings.handoff,
@@ -31,6 +39,7 @@ def topology_of(
         warnings=tuple(_warnings(queues, settings)),
         stores=tuple(StoreEntry(*facts) for facts in stores.facts()),
         num_copies=settings.num_copies,
+        models=tuple(ModelEntry(*entry) for entry in sorted(counts.models.items())),
     )
 
 
@@ -85,4 +94,5 @@ def _worker_entry(worker: WorkerState) -> WorkerEntry:
         num_waiting=worker.num_sequences - len(worker.running),
         max_num_seqs=len(worker.slots),
         sleep=worker.duty.reported_sleep,
+        weights=info.weights,
     )

@@ -1,6 +1,7 @@
 """Collects the changes of all caches at the end of each turn of planning, and puts them into the
 publisher's queue. It runs on the event loop and never waits."""
 
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -23,13 +24,18 @@ from pagewire_scheduler.kv_events.publisher import KvEventPublisher
 from pagewire_scheduler.kv_events.store_feed import StoreFeed, store_instance
 from pagewire_scheduler.kv_events.wire_events import CacheInstance
 from pagewire_scheduler.metrics.kv_events import KvEventMeter
+from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.ids import BlockName, short
 from pagewire_shared.security.claims import split_instance
 
 MAX_BATCH_CHANGES: Final = 256
+AGAIN_SECONDS: Final = 5.0
+"""Between two starts of publishers, of which the first has failed."""
 MAX_LOST_WORKERS: Final = 16
 MAX_LOST_BLOCKS: Final = 200_000
 """Blocks of workers that have left whose tokens are kept, for when they attach again."""
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
@@ -69,13 +75,19 @@ class KvEventFeed:
         self._departed: list[CacheInstance] = []
         self._lost: OrderedDict[bytes, _Lost] = OrderedDict()
         self._num_dropped = 0
+        self._again_at = 0.0
 
     def open(self) -> None:
         """Start to publish, with all that is cached now. Raises StartupError."""
         self.publisher = KvEventPublisher(self._config, self._queue)
+        self._say_all([])
+
+    def _say_all(self, before: list[CacheChange]) -> None:
+        """Put all that is cached into the queue; for each worker, behind some changes."""
         for one in self._attached.values():
             contents = one.changes.contents.values()
-            one.changes.changes = [CacheChange(ChangeKind.STORED, each) for each in contents]
+            stored = [CacheChange(ChangeKind.STORED, each) for each in contents]
+            one.changes.changes, one.is_behind = [*before, *stored], False
         if self.stores is not None:
             self.stores.begin()
         self.flush()
@@ -87,8 +99,27 @@ class KvEventFeed:
         else:
             self._queue.release()
 
+    def _open_again(self, failed: KvEventPublisher) -> None:
+        """Replace a publisher that has failed. Subscribers see one that is new, without blocks."""
+        now = time.monotonic()
+        if now < self._again_at:
+            return
+        self._again_at = now + AGAIN_SECONDS
+        failed.close()
+        queue = BatchQueue(self._config.max_queue_size)
+        try:
+            self.publisher = KvEventPublisher(self._config, queue)
+        except StartupError as error:
+            queue.release()
+            _logger.warning("%s; trying again", error.message)
+            return
+        self._queue, self._num_dropped = queue, 0
+        self._say_all([CLEARED])
+
     def flush(self) -> None:
         """Put what has changed since the last call into the queue."""
+        if self.publisher is not None and self.publisher.has_failed:
+            self._open_again(self.publisher)
         self._note_attaches()
         while self._departed and self._put(self._departed[0], [CLEARED]):
             del self._departed[0]

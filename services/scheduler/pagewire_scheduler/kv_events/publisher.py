@@ -55,6 +55,7 @@ class KvEventPublisher:
 
     Attributes:
         publisher_id: 16 bytes, others after every start.
+        has_failed: Whether its thread has ended with an error, so that nothing is published.
     """
 
     def __init__(self, config: KvEventsConfig, queue: BatchQueue) -> None:
@@ -73,6 +74,7 @@ class KvEventPublisher:
         self._beat_at = time.monotonic() + HEARTBEAT_SECONDS
         self._snapshot_at = 0.0
         self._is_lagging = False
+        self.has_failed = False
         self._heart_topic = config.topic.partition("{")[0].encode()
         self._thread = threading.Thread(target=self._run, name="kv-events", daemon=True)
         self._thread.start()
@@ -107,8 +109,9 @@ class KvEventPublisher:
         try:
             self._serve()
         except Exception:
-            _logger.exception("KV events: the publisher has failed; no more events are published")
+            _logger.exception("KV events: the publisher has failed; it is started again")
             self._meter.turned(is_up=False)
+            self.has_failed = True
 
     def _serve(self) -> None:
         poller = zmq.Poller()

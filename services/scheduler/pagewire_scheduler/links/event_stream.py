@@ -17,7 +17,9 @@ from pagewire_scheduler.convert.frontend import (
     vector_batches,
 )
 from pagewire_scheduler.convert.timeline import timeline_batches
+from pagewire_scheduler.convert.weights import begun_batch
 from pagewire_scheduler.core.data.events import (
+    BegunEvent,
     Event,
     FinishedEvent,
     PromptLogprobsEvent,
@@ -32,6 +34,9 @@ MERGE_EVERY: Final = 4096
 
 MAX_BYTES: Final = 256 * 1024 * 1024
 """Limit of waiting events, estimated after a merge. Beyond it the frontend must attach again."""
+
+BEGUN_AT_ONCE: Final = 4096
+"""Requests whose begins go in one message."""
 
 _EVENT_BYTES: Final = 256
 _TOKEN_BYTES: Final = 40
@@ -65,7 +70,8 @@ class WaitingEvents:
     def take(self) -> Iterator[pb.AttachFrontendResponse]:
         """Take out all events and yield their messages, made one by one.
 
-        The order is refusals, log-probabilities of prompts, timelines, tokens, vectors, ends.
+        The order is refusals, begins, log-probabilities of prompts,
+        timelines, tokens, vectors, ends.
         """
         events, self._events = self._events, []
         self._num_merged = self._num_bytes = 0
@@ -75,6 +81,10 @@ class WaitingEvents:
         del events
         for event in by_kind.pop(RejectedEvent, ()):
             yield pb.AttachFrontendResponse(rejected=rejected(event))
+        begun = by_kind.pop(BegunEvent, [])
+        for first in range(0, len(begun), BEGUN_AT_ONCE):
+            batch = begun_batch(begun[first : first + BEGUN_AT_ONCE])
+            yield pb.AttachFrontendResponse(begun=batch)
         for prompts in prompt_batches(by_kind.pop(PromptLogprobsEvent, ())):
             yield pb.AttachFrontendResponse(prompt_logprobs=prompts)
         for timelines in timeline_batches(by_kind.pop(TimelineEvent, ())):

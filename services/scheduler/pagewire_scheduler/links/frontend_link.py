@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
-from pagewire_protos.common.v1 import audit_pb2
+from pagewire_protos.common.v1 import audit_pb2, stacks_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_scheduler.convert.cell import metrics_message
 from pagewire_scheduler.convert.frontend import frontend_info, served_models, shortened, submission
@@ -68,6 +68,7 @@ class FrontendLink:
         self._has_asked = False
         self._is_failing = False
         self._audits: PendingAnswers[audit_pb2.FrontendAudit] = PendingAnswers()
+        self._stacks: PendingAnswers[stacks_pb2.ProcessStacks] = PendingAnswers()
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -137,12 +138,20 @@ class FrontendLink:
         self._send(pb.AttachFrontendResponse(audit_query=query))
         return future
 
+    def ask_stacks(self, query_id: int) -> "asyncio.Future[stacks_pb2.ProcessStacks]":
+        """Query where the code of the frontend is."""
+        future = self._stacks.expect(query_id)
+        query = pb.StacksQuery(query_id=query_id)
+        self._send(pb.AttachFrontendResponse(stacks_query=query))
+        return future
+
     def close(self, error: PagewireError | None) -> None:
         """End the stream and detach; the second call does nothing."""
         if not self._outbox.is_closed:
             self._outbox.close(error)
             self._loop.detach_frontend(self)
             self._audits.give_up()
+            self._stacks.give_up()
             for task in list(self._tasks):
                 task.cancel()
 
@@ -183,6 +192,8 @@ class FrontendLink:
             self._reset_prefix_cache(message.reset_prefix_cache)
         elif kind == "audit_reply":
             self._audits.answer(message.audit_reply.query_id, message.audit_reply.audit)
+        elif kind == "stacks_reply":
+            self._stacks.answer(message.stacks_reply.query_id, message.stacks_reply.stacks)
         elif kind != "heartbeat":
             raise WireError(f"a frontend cannot send {kind or 'nothing'} here")
 

@@ -22,7 +22,14 @@ from pagewire_scheduler.links.driven_core import DrivenCore
 from pagewire_scheduler.links.generation import Generation
 from pagewire_scheduler.links.request_log import named
 from pagewire_scheduler.links.sleep_desk import SleepDesk
-from pagewire_scheduler.peers.peers import FrontendPeer, WorkerPeer, check_frontend, check_worker
+from pagewire_scheduler.links.weights_desk import WeightsDesk
+from pagewire_scheduler.peers.peers import (
+    FrontendPeer,
+    WorkerPeer,
+    check_frontend,
+    check_worker,
+    models_beside,
+)
 from pagewire_shared.errors import PagewireError, UnavailableError
 from pagewire_shared.identity.ids import DEFAULT_CELL, short
 from pagewire_shared.kv.load import LoadAnswer
@@ -43,6 +50,7 @@ class StepLoop:
         frontends: The attached frontends, by id.
         workers: The attached workers, by id.
         sleep_desk: Orders to sleep and to wake.
+        weights_desk: Orders to exchange weights.
         on_planned: Called at the end of every turn of planning.
     """
 
@@ -91,6 +99,7 @@ class StepLoop:
         self._is_planning_due = False
         self._num_turns = 0
         self.sleep_desk = SleepDesk(self.driven, self.workers, self._plan_soon)
+        self.weights_desk = WeightsDesk(self.driven, self.workers, self.sleep_desk, self._plan_soon)
 
     def observe_generation(self, cell: str, highest_seen: int) -> None:
         """Take note of what a hello says about a cell's generations. Raises PeerRefusedError or
@@ -112,7 +121,8 @@ class StepLoop:
         if old is not None:
             old.close(UnavailableError("the worker has attached again"))
         tokenizers = [frontend.info.tokenizers for frontend in self.frontends.values()]
-        check_worker(info, {peer.info.model for peer in self.workers.values()}, tokenizers)
+        others = [peer.info for peer in self.workers.values()]
+        check_worker(info, models_beside(info, others), tokenizers)
         generation = self.generation.issue()
         self.workers[info.worker_id] = peer
         _logger.info("worker %s serves %s", short(info.worker_id), info.model.name)
@@ -353,4 +363,5 @@ class StepLoop:
             waiting = self._probes.pop(probe_id, None)
             if waiting is not None and not waiting.done():
                 waiting.set_result(outcome)
+        self.weights_desk.note_turn()
         self.on_planned()

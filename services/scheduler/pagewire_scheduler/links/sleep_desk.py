@@ -64,7 +64,10 @@ class SleepDesk:
         worker = self._core.workers[worker_id]
         order = worker.duty.sleep_order
         if order is not None and self._core.sleeping.is_due(worker):
-            self._workers[worker_id].send_sleep(order)
+            if worker.duty.update is not None:
+                self._workers[worker_id].send_update(worker.duty.update)
+            else:
+                self._workers[worker_id].send_sleep(order)
 
     def expect_return(self) -> None:
         """Leave frontends with the models they know for a while: a worker attaches again soon."""

@@ -12,8 +12,10 @@ import logging
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any, Final
 
+from pagewire_protos.common.v1 import worker_query_pb2
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as pb
 from pagewire_scheduler.convert.adapters import adapter_error, adapter_message
+from pagewire_scheduler.convert.weights import checked_weights, update_message
 from pagewire_scheduler.convert.worker import (
     compile_error,
     compile_message,
@@ -41,6 +43,7 @@ from pagewire_shared.sleep.convert import sleep_from_message, tags_to_message
 from pagewire_shared.sleep.state import MemoryTag, SleepOrder
 from pagewire_shared.steps.convert import plan_to_message, result_from_message
 from pagewire_shared.steps.plan import StepPlan
+from pagewire_shared.weights.version import UpdateOrder
 
 MAX_QUESTIONS: Final = 32
 """Queries of operators that wait to be written; the future of a further one is cancelled."""
@@ -77,6 +80,8 @@ class WorkerLink:
         self._num_questions = 0
         self._audits: PendingAnswers[pb.WorkerAuditReply] = PendingAnswers()
         self._digests: PendingAnswers[bytes] = PendingAnswers()
+        self._weights: PendingAnswers[bytes | PagewireError] = PendingAnswers()
+        self._operators: PendingAnswers[worker_query_pb2.WorkerAnswer] = PendingAnswers()
 
     @property
     def info(self) -> WorkerInfo:
@@ -154,6 +159,19 @@ class WorkerLink:
         message = pb.WakeOrder(tags=tags_to_message(tags))
         self._outbox.put(pb.AttachWorkerResponse(wake=message))
 
+    def send_update(self, order: UpdateOrder) -> None:
+        """Put the order to load other weights into the send queue, once."""
+        if not self._is_to_sleep:
+            self._is_to_sleep = True
+            self._outbox.put(pb.AttachWorkerResponse(update=update_message(order)))
+
+    def ask_weights(self, query_id: int, path: str) -> "asyncio.Future[bytes | PagewireError]":
+        """Ask for the fingerprint of weights, or why they do not do."""
+        future = self._weights.expect(query_id)
+        query = pb.CheckWeights(query_id=query_id, path=path)
+        self._ask(future, pb.AttachWorkerResponse(check_weights=query))
+        return future
+
     def ask_audit(self, query_id: int) -> "asyncio.Future[pb.WorkerAuditReply]":
         """Query the resources that the worker holds; the future is cancelled without an answer."""
         future = self._audits.expect(query_id)
@@ -168,6 +186,15 @@ class WorkerLink:
         self._ask(future, pb.AttachWorkerResponse(block_digest_query=query))
         return future
 
+    def ask_operator(
+        self, query_id: int, query: worker_query_pb2.WorkerQuery
+    ) -> "asyncio.Future[worker_query_pb2.WorkerAnswer]":
+        """Ask for an operator; the future is cancelled without an answer."""
+        future = self._operators.expect(query_id)
+        question = pb.OperatorQuery(query_id=query_id, query=query)
+        self._ask(future, pb.AttachWorkerResponse(operator_query=question))
+        return future
+
     def close(self, error: PagewireError | None) -> None:
         """End the stream and detach; the second call does nothing."""
         if not self._outbox.is_closed:
@@ -175,6 +202,8 @@ class WorkerLink:
             self._loop.detach_worker(self)
             self._audits.give_up()
             self._digests.give_up()
+            self._weights.give_up()
+            self._operators.give_up()
 
     def _put(self, message: pb.AttachWorkerResponse) -> None:
         """Queue a message whose size its maker bounds. One that is too large after all ends this
@@ -243,6 +272,12 @@ class WorkerLink:
             self._loop.drain(self)
         elif kind == "audit_reply":
             self._audits.answer(message.audit_reply.query_id, message.audit_reply)
+        elif kind == "weights_checked":
+            checked = message.weights_checked
+            self._weights.answer(checked.query_id, checked_weights(checked))
+        elif kind == "operator_answer":
+            found = message.operator_answer
+            self._operators.answer(found.query_id, found.answer)
         elif kind == "block_digests":
             self._digests.answer(message.block_digests.query_id, message.block_digests.digests)
         else:

@@ -1,6 +1,6 @@
 """Metrics of the cell: load, workers, KV blocks, preemptions and prompt tokens by model."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 
 from prometheus_client import Counter, Gauge
 
@@ -8,7 +8,6 @@ from pagewire_scheduler.core.cell_load import CellLoad, SequenceCounts, WaitReas
 from pagewire_scheduler.core.data.model_totals import ModelTotals
 from pagewire_scheduler.core.data.settings import CoreCounts
 from pagewire_scheduler.core.data.worker_info import ALL_ROLES, Role
-from pagewire_shared.kv.tier import STORE_TIERS, WORKER_TIER, cache_label
 
 _PREFIX = "pagewire_scheduler_"
 
@@ -43,7 +42,6 @@ _QUERIED = Counter(
 _FOUND = Counter(f"{_PREFIX}prefix_tokens", "Those that were there, by where", ["model", "tier"])
 _REJECTED = Counter(f"{_PREFIX}rejected_requests", "Requests refused at the door")
 
-WORKER = "worker"
 _BOTH = "both"
 
 
@@ -104,16 +102,6 @@ def _show_totals(model: str, totals: ModelTotals, shown: ModelTotals) -> None:
         (_QUERIED, "num_queried_tokens"),
     ):
         counter.labels(model).inc(getattr(totals, name) - getattr(shown, name))
-    before = dict(_found(shown.prefix_tokens, shown.num_handed_off_tokens))
-    for tier, count in _found(totals.prefix_tokens, totals.num_handed_off_tokens):
+    before = shown.found_tokens()
+    for tier, count in totals.found_tokens().items():
         _FOUND.labels(model, tier).inc(count - before.get(tier, 0))
-
-
-def _found(tokens: Mapping[str, int], num_handed_off: int) -> Iterator[tuple[str, int]]:
-    """Yield (label of the tier, tokens); "worker" means computed by another worker, handed off."""
-    by_label = dict.fromkeys(map(cache_label, (WORKER_TIER, *STORE_TIERS)), 0)
-    by_label[WORKER] = num_handed_off
-    for tier, count in tokens.items():
-        label = cache_label(tier)
-        by_label[label] = by_label.get(label, 0) + count
-    yield from by_label.items()

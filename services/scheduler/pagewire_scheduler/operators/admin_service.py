@@ -1,12 +1,16 @@
 """The gRPC service of operators: reads requests, calls the auditor and the operator of the cell,
 and writes responses."""
 
+import contextlib
+from collections.abc import AsyncIterator
+
 from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
 from pagewire_scheduler.links.loop import StepLoop
 from pagewire_scheduler.links.standby_service import CellStandby
 from pagewire_scheduler.operators.audit_service import DEFAULT_TIMEOUT_SECONDS, Auditor
 from pagewire_scheduler.operators.operator_service import CellOperator
-from pagewire_shared.errors import ModelNotFoundError
+from pagewire_shared.errors import InvalidRequestError, ModelNotFoundError
+from pagewire_shared.inspection.worker_calls_service import WorkerCalls
 
 
 class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
@@ -19,6 +23,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         self._operator = operator
         self._loop = loop
         self._standby = standby
+        self._calls = WorkerCalls(operator.questions.choose)
 
     async def Audit(
         self, request: admin_pb2.AuditRequest, context: object
@@ -52,7 +57,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
     ) -> admin_pb2.TopologyResponse:
         """Return the workers of this cell, and the pairs that exchange blocks."""
         self._standby.require_active()
-        return self._operator.topology()
+        return await self._operator.topology()
 
     async def SelfTest(
         self, request: admin_pb2.SelfTestRequest, context: object
@@ -74,3 +79,47 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         """Wake workers of this cell."""
         self._standby.require_active()
         return await self._operator.wake_up(request)
+
+    async def UpdateWeights(
+        self, request: admin_pb2.UpdateWeightsRequest, context: object
+    ) -> admin_pb2.UpdateWeightsResponse:
+        """Give the workers of a model of this cell other weights."""
+        self._standby.require_active()
+        return await self._operator.update_weights(request)
+
+    async def StartProfile(
+        self, request: admin_pb2.StartProfileRequest, context: object
+    ) -> admin_pb2.StartProfileResponse:
+        """Begin to profile workers of this cell."""
+        self._standby.require_active()
+        return await self._calls.start_profile(request)
+
+    async def ReadProfile(
+        self, request: admin_pb2.ReadProfileRequest, context: object
+    ) -> AsyncIterator[admin_pb2.ReadProfileResponse]:
+        """Send the trace of a worker of this cell."""
+        self._standby.require_active()
+        async with contextlib.aclosing(self._calls.read_profile(request)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def Stacks(
+        self, request: admin_pb2.StacksRequest, context: object
+    ) -> admin_pb2.StacksResponse:
+        """Return where the code of the processes of this cell is; also when standing by."""
+        return await self._operator.stacks.collect(request)
+
+    async def CollectiveRpc(
+        self, request: admin_pb2.CollectiveRpcRequest, context: object
+    ) -> admin_pb2.CollectiveRpcResponse:
+        """Call a method of the extensions of workers of this cell."""
+        self._standby.require_active()
+        return await self._calls.collective_rpc(request)
+
+    async def StreamWeights(
+        self, request_iterator: AsyncIterator[admin_pb2.StreamWeightsRequest], context: object
+    ) -> admin_pb2.StreamWeightsResponse:
+        """Refuse: frontends take tensors."""
+        raise InvalidRequestError(
+            "a scheduler takes no tensors: send them to a frontend with --weights-dir"
+        )

@@ -1,8 +1,9 @@
 """Peers as the step loop sees them, and the checks of their hellos. It does no I/O: `links` has the
 streams."""
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pagewire_scheduler.core.cell_load import CellLoad
@@ -17,6 +18,7 @@ from pagewire_shared.kv.load import LoadOrder
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 from pagewire_shared.sleep.state import MemoryTag, SleepOrder
 from pagewire_shared.steps.plan import StepPlan
+from pagewire_shared.weights.version import UpdateOrder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +74,13 @@ class WorkerPeer(Protocol):
     def send_wake(self, tags: Iterable[MemoryTag]) -> None:
         """Put an order to wake into the send queue."""
 
+    def send_update(self, order: UpdateOrder) -> None:
+        """Put the order to load other weights into the send queue, once."""
+
+    def ask_weights(self, query_id: int, path: str) -> "asyncio.Future[bytes | PagewireError]":
+        """Ask for the fingerprint of weights, or why they do not do."""
+        ...
+
     def close(self, error: PagewireError | None) -> None:
         """End the stream and detach."""
 
@@ -121,6 +130,27 @@ def check_worker(
             _check_model(info.model, model)
     for tokenizers in frontends:
         _check_tokenizer(info.model.name, tokenizers, info.model.tokenizer_fingerprint)
+
+
+def models_beside(info: WorkerInfo, others: Iterable[WorkerInfo]) -> set[ModelInfo]:
+    """Return the models of attached workers that a worker has to match.
+
+    Weights of different updates differ: the older ones are exchanged once both are attached.
+    """
+    models = set()
+    for other in others:
+        model = other.model
+        if _is_of_other_update(info, other):
+            model = replace(model, model_fingerprint=info.model.model_fingerprint)
+        models.add(model)
+    return models
+
+
+def _is_of_other_update(info: WorkerInfo, other: WorkerInfo) -> bool:
+    # A worker that takes no other weights has to have those of all.
+    if info.source is None or other.source is None:
+        return False
+    return info.source.serial != other.source.serial
 
 
 def _check_capacity(info: WorkerInfo) -> None:

@@ -1,6 +1,6 @@
 """Turns the content of an adapter into tensors for the matrices of a model."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,14 +42,23 @@ class AdapterPart:
 AdapterParts = Mapping[tuple[int, int], AdapterPart]
 """By the number of the matrix, and of the tensor within it."""
 
+CutPart = Callable[[str, AdapterPart], AdapterPart]
+"""(module, its adapter) -> the part of it that this process computes with."""
+
+
+def whole_part(name: str, part: AdapterPart) -> AdapterPart:
+    """Return `part`: nothing is divided."""
+    return part
+
 
 def read_parts(
     content: AdapterContent,
     modules: Iterable[FittedModule],
     targets: AdapterTargets,
     dtype: torch.dtype,
+    cut: CutPart = whole_part,
 ) -> AdapterParts:
-    """Return the tensors of an adapter, which fits the model, for its matrices.
+    """Return the tensors of an adapter, which fits the model, for the matrices of `targets`.
 
     Raises:
         AdapterError: A value is not finite; it names the tensor.
@@ -58,6 +67,8 @@ def read_parts(
     is_alternating = targets.shapes.has_alternating_gates
     for one in modules:
         module = one.module
+        if targets.names.keys().isdisjoint(one.names):
+            continue  # of a layer that another stage computes
         down, up = (_tensor(content, tensor, dtype) for tensor in (module.down, module.up))
         pairs: Iterable[tuple[Tensor, Tensor]] = [(down, up)]
         if module.num_experts is not None:
@@ -65,7 +76,9 @@ def read_parts(
             stack = StackedExperts(module.num_experts, has_gates, is_alternating)
             pairs = stack.split(down, up)
         for name, pair in zip(one.names, pairs, strict=True):
-            parts[targets.names[name]] = AdapterPart(*pair, module.scaling)
+            if name not in targets.names:
+                continue  # of an expert that another rank computes
+            parts[targets.names[name]] = cut(name, AdapterPart(*pair, module.scaling))
     return parts
 
 

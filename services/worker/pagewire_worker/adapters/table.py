@@ -1,6 +1,5 @@
 """The adapter slots of a replica: which adapter is in each, and who computes with them."""
 
-import threading
 from dataclasses import replace
 from typing import Protocol
 
@@ -10,7 +9,8 @@ from pagewire_shared.adapters.adapter_folder import AdapterContent, AdapterSumma
 from pagewire_shared.adapters.fit import check_fit
 from pagewire_shared.steps.plan import StepPlan
 from pagewire_worker.adapters.base_copies import BaseCopies
-from pagewire_worker.adapters.content import AdapterParts, read_parts
+from pagewire_worker.adapters.content import AdapterParts, CutPart, read_parts
+from pagewire_worker.adapters.held import HeldAdapters
 from pagewire_worker.adapters.targets import AdapterTargets
 from pagewire_worker.backend.adapters import AdapterLimits, AdapterSlots
 from pagewire_worker.plan.plan_error import PlanError
@@ -30,9 +30,12 @@ class AdapterTable:
     Loads fill a slot in a thread of their own, while steps read other slots.
 
     Args:
+        targets: Of what is computed here.
+        whole: Of the whole model, of which ranks compute a part each.
         store: The memory of the backend.
         dtype: Type of the model.
         copies: Compares copies of its own matrices.
+        cut: Takes this rank's part of the adapter of a tensor.
 
     Attributes:
         shapes: What an adapter has to fit.
@@ -42,28 +45,28 @@ class AdapterTable:
         self,
         *,
         targets: AdapterTargets,
+        whole: AdapterTargets,
         limits: AdapterLimits,
         store: AdapterStore,
         dtype: torch.dtype,
         copies: BaseCopies,
+        cut: CutPart,
     ) -> None:
         self._targets = targets
         self.limits = limits
         self.shapes = replace(
-            targets.shapes, slot_bytes=limits.late_bytes, value_bytes=dtype.itemsize
+            whole.shapes, slot_bytes=limits.late_bytes, value_bytes=dtype.itemsize
         )
         self._store = store
         self._dtype = dtype
         self._copies = copies
-        self._lock = threading.Lock()
-        self._held: dict[int, bytes] = {}
-        self._epoch = 0
+        self._cut = cut
+        self._held = HeldAdapters()
 
     @property
     def held(self) -> dict[int, bytes]:
         """The identities of the adapters by their slots."""
-        with self._lock:
-            return dict(self._held)
+        return self._held.ids
 
     def verify(self, content: AdapterContent, summary: AdapterSummary) -> None:
         """Compare what an adapter says of the model itself.
@@ -79,21 +82,14 @@ class AdapterTable:
         Raises:
             AdapterError: The adapter does not fit the model; the slot is empty then.
         """
-        with self._lock:
-            epoch = self._epoch
-            self._held.pop(slot, None)
-        modules = check_fit(summary, self.shapes)
-        parts = read_parts(content, modules, self._targets, self._dtype)
-        self._store.write(slot, parts)
-        with self._lock:
-            if epoch == self._epoch:
-                self._held[slot] = summary.adapter_id
+        with self._held.filling(slot, summary.adapter_id):
+            modules = check_fit(summary, self.shapes)
+            parts = read_parts(content, modules, self._targets, self._dtype, self._cut)
+            self._store.write(slot, parts)
 
     def clear(self) -> None:
         """Empty all slots; loads under way fill none."""
-        with self._lock:
-            self._epoch += 1
-            self._held.clear()
+        self._held.clear()
 
 
 def check_adapters(table: AdapterSlots | None, plan: StepPlan) -> None:

@@ -74,7 +74,7 @@ class AdaptedLinear:
 
 
 class AdapterTargets:
-    """The matrices of one model that adapters may change.
+    """The matrices of one model, or of a stage of it, that adapters may change.
 
     Attributes:
         plan: Of the model.
@@ -90,9 +90,11 @@ class AdapterTargets:
             *(one for layer, spec in enumerate(plan.layers) for one in _linears(layer, spec)),
             *(self.embedding, self.output),
         )
+        absent = self._absent()
         self._places = {
             name: (index, part)
             for index, linear in enumerate(self.linears)
+            if linear not in absent
             for part, (name, _) in enumerate(linear.spec.parts)
         }
         self._indexes = {linear.name: index for index, linear in enumerate(self.linears)}
@@ -100,12 +102,18 @@ class AdapterTargets:
 
     @property
     def names(self) -> Mapping[str, tuple[int, int]]:
-        """The matrix and the tensor within it, by the name of the module."""
+        """The matrix and the tensor within it, by the name of the module; not those of `linears`
+        that other stages compute with."""
         return self._places
 
     def index_of(self, spec: LinearSpec) -> int | None:
         """Return the number of a matrix; None for one that adapters may not change."""
         return self._indexes.get(spec.parts[0][0])
+
+    def _absent(self) -> list[AdaptedLinear]:
+        """Return those of no layer that other stages compute with."""
+        ends = self.plan.ends
+        return [self.embedding] * (not ends.is_first) + [self.output] * (not ends.is_last)
 
     def _shapes(self) -> ModelShapes:
         matrices = (

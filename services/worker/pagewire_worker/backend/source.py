@@ -55,6 +55,7 @@ class LoadSettings:
         load_format: Source of the weights: auto for the checkpoint, dummy for random ones.
         enforce_eager: Whether CUDA graphs are off.
         adapters: Bounds of the adapters that the model takes; None for none.
+        sum_slices: Slices of the sums that ranks divide; 1 for none.
         collectives: Of the ranks that compute the model together.
         pools: Threads by what they run; models of one replica share them, since idle ones of
             another pool would take the cores for a while.
@@ -75,6 +76,7 @@ class LoadSettings:
     enforce_eager: bool = False
     cache_dtype: torch.dtype | None = None
     adapters: AdapterLimits | None = None
+    sum_slices: int = 1
     collectives: Collectives = ALONE
     pools: dict[str, Any] = field(default_factory=dict)
 

@@ -114,13 +114,15 @@ class CodedMatrix:
         """Return why a matrix of the inputs [first, last) cannot be made; None if it can be."""
         if self.order is not None:
             return "the order of its inputs is not that of the model"
-        if first % self.group or last % self.group:
-            return f"its groups of {self.group} inputs do not end between ranks"
+        # One scale for a whole row is that of each of its parts, too.
+        is_whole = self.scales.shape[1] == 1
+        if not is_whole and (first % self.group or last % self.group):
+            return f"its groups of {self.group} inputs would be cut"
         return None
 
     def inputs(self, first: int, last: int) -> "CodedMatrix":
         """Return a matrix of the inputs [first, last), which are whole groups."""
-        groups = slice(first // self.group, last // self.group)
+        groups = slice(first // self.group, -(-last // self.group))
         return replace(
             self,
             codes=self.codes[:, first:last].contiguous(),

@@ -15,6 +15,11 @@ CACHE_DTYPES = {"fp8_e4m3": FP8, "int8": torch.int8}
 """Values of --kv-cache-dtype, except auto."""
 
 
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return the name of a type for pick_dtype."""
+    return str(dtype).removeprefix("torch.")
+
+
 def pick_dtype(name: str, published: str | None) -> torch.dtype:
     """Return the type of a model for --dtype `name`, with weights of the type `published`."""
     if name != "auto":

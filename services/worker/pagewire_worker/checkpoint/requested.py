@@ -24,6 +24,7 @@ class RequestedTensors:
         self._names = names
         self._on_progress = on_progress
         self._left = set(names)
+        self._by_begin: dict[str, list[str]] = {}
 
     @property
     def left(self) -> list[str]:
@@ -47,7 +48,16 @@ class RequestedTensors:
         """
         self._left.discard(name)
         if name.endswith("."):
-            self._left -= {one for one in self._left if one.startswith(name)}
+            self._left -= set(self._beginning_with(name))
+
+    def _beginning_with(self, begin: str) -> list[str]:
+        """Return all names with such a begin; there may be many begins, such as experts."""
+        if not self._by_begin:
+            for name in self._names:
+                for place, letter in enumerate(name):
+                    if letter == ".":
+                        self._by_begin.setdefault(name[: place + 1], []).append(name)
+        return self._by_begin.get(begin, [])
 
     def finish(self) -> None:
         """Raise StartupError if a stored tensor was not requested."""

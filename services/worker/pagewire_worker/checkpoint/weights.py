@@ -105,12 +105,9 @@ class SafetensorsReader:
 
     def take_stacked(self, parts: Sequence[tuple[str, Shape]]) -> Tensor:
         """Return tensors stacked along their first dimension."""
-        return stacked(
-            parts,
-            self._device,
-            self._dtype,
-            lambda rows, name, shape: rows.copy_(self._read(name, shape)),
-        )
+        # Views of the files, so that wrong shapes are found before memory is taken for them.
+        tensors = iter([self._read(name, shape) for name, shape in parts])
+        return stacked(parts, self._device, self._dtype, lambda rows, *_: rows.copy_(next(tensors)))
 
     @contextmanager
     def borrow(self, name: str, shape: Shape) -> Iterator[Tensor]:
@@ -172,7 +169,7 @@ class SafetensorsReader:
         try:
             tensor: Tensor = self._open(path).get_tensor(place.stored)
         except (SafetensorError, OSError) as error:
-            raise _broken(path, error) from error
+            raise broken_file(path, error) from error
         return tensor if place.cut is None else place.cut(tensor)
 
     def _find_tensors(self) -> dict[str, Path]:
@@ -208,7 +205,7 @@ class SafetensorsReader:
             try:
                 self._files[path] = safe_open(path, framework="pt")
             except (SafetensorError, OSError) as error:
-                raise _broken(path, error) from error
+                raise broken_file(path, error) from error
         return self._files[path]
 
 
@@ -220,5 +217,6 @@ def wrong_shape(path: Path, name: str, found: Shape, wanted: Shape) -> StartupEr
     )
 
 
-def _broken(path: Path, error: Exception) -> StartupError:
+def broken_file(path: Path, error: Exception) -> StartupError:
+    """Return the error for a file that the package safetensors does not read."""
     return StartupError(f"{path} is truncated or no safetensors file: {error}", field="model")

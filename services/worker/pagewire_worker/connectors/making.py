@@ -15,9 +15,10 @@ from pagewire_worker.connectors.transfer_config import (
     ConnectorChoice,
     choice_of,
 )
+from pagewire_worker.host.key_file import read_keys
 from pagewire_worker.offload.connector import KvConnector
 from pagewire_worker.offload.kv_store_client import KvStoreConnector
-from pagewire_worker.offload.sealed_connector import SealedConnector, read_keys
+from pagewire_worker.offload.sealed_connector import SealedConnector
 
 _FIELD: Final = "kv_connector"
 _METHODS: Final = ("register", "put", "get", "close")

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Final, TypeVar
 
 from pagewire_shared.errors import DeadlineError, PagewireError, UnavailableError
-from pagewire_worker.connectors.blocking_calls import BlockingCalls
 from pagewire_worker.connectors.damage import DamageLog
 from pagewire_worker.connectors.envelope import HEADER_BYTES, layout_digest, pack, unpack
 from pagewire_worker.connectors.mooncake_client import (
@@ -23,6 +22,7 @@ from pagewire_worker.connectors.mooncake_client import (
 from pagewire_worker.connectors.mooncake_settings import MooncakeSettings
 from pagewire_worker.connectors.presence import PresenceCache
 from pagewire_worker.connectors.reconnection import Reconnection
+from pagewire_worker.offload.blocking_calls import BlockingCalls
 from pagewire_worker.offload.connector import BlockLayout, LoadedBlock, OutgoingBlock
 
 TIER: Final = "mooncake"

@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 from pagewire_shared.errors import PagewireError, UnavailableError
 from pagewire_shared.process.backoff import Backoff
-from pagewire_worker.connectors.blocking_calls import BlockingCalls
+from pagewire_worker.offload.blocking_calls import BlockingCalls
 
 _logger = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ LMCACHE: Final = "lmcache"
 _FIELD: Final = "kv_transfer_config"
 _VLLM_NAMES: Final = {"MooncakeStoreConnector": MOONCAKE, "LMCacheConnectorV1": LMCACHE}
 _HINTS: Final = {
-    "NixlConnector": "workers move blocks themselves: --prefill-workers, --decode-workers",
-    "MooncakeConnector": "workers move blocks themselves: --prefill-workers, --decode-workers",
+    "NixlConnector": "workers move blocks themselves: --prefill-workers, --kv-transport nixl",
+    "MooncakeConnector": "workers move blocks: --prefill-workers, --kv-transport mooncake",
     "P2pNcclConnector": "workers move blocks themselves: --prefill-workers, --decode-workers",
     "OffloadingConnector": "blocks go to the KV store that is started here: --kvstore-memory",
     "SharedStorageConnector": "blocks go to the KV store's disk: --kvstore-disk-path",

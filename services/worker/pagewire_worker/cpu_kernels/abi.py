@@ -134,6 +134,8 @@ class RouterArgs(ctypes.Structure):
         ("choice_bias", ctypes.c_void_p),
         ("counts", ctypes.c_void_p),
         ("num_experts", ctypes.c_int32),
+        ("first_expert", ctypes.c_int32),
+        ("num_own", ctypes.c_int32),
         ("num_chosen", ctypes.c_int32),
         ("num_groups", ctypes.c_int32),
         ("num_chosen_groups", ctypes.c_int32),
@@ -147,7 +149,7 @@ class RouterArgs(ctypes.Structure):
 
 
 MOST_EXPERTS = 1024
-"""Of one layer."""
+"""Of one layer; and most slices of the matrices of all its experts."""
 
 ACTIVATIONS: Mapping[Activation, int] = {"silu": 0, "gelu": 1, "gelu_tanh": 2}
 CLAMPED_SWIGLU = 3
@@ -176,14 +178,15 @@ RESIDUAL, PRODUCTS, NORMED, QUERY, ATTENDED, ACTIVATED, PREPARED = range(7)
 WEIGHTS, CHOSEN, STARTS = range(7, 10)
 EXPERT_INPUT, EXPERT_PREPARED, EXPERT_ACTIVATED, EXPERT_OUTPUT = range(10, 14)
 LOW, EXPERT_LOW, EXPERT_SLOTS = range(14, 17)
-NUM_BUFFERS = 17
+SLICED, EXPERT_EXCHANGED = 17, 18
+NUM_BUFFERS = 19
 """Buffers of a step."""
 
 NORM, ROUND, ADD_NORM, PREPARE, STORE, ADD, GATE, ACTIVATE, ROTATE, ATTEND = range(10)
 ROUTE, SORT, SPREAD, EXPERT_PREPARE, EXPERT_STORE, EXPERT_GATE, COLLECT = range(10, 17)
 LATENT_KEY, LATENT_QUERY, ABSORB, EXPAND = range(17, 21)
 LOWER, EXPERT_LOWER = range(21, 23)
-REDUCE = 23
+REDUCE, SLICE, SUM_SLICES, EXPERT_EXCHANGE = range(23, 27)
 """Kinds of operations."""
 
 
@@ -203,6 +206,8 @@ class Operation(ctypes.Structure):
         ("adapters", ctypes.POINTER(AdapterArgs)),
         ("first_column", ctypes.c_int32),
         ("num_columns", ctypes.c_int32),
+        ("num_slices", ctypes.c_int32),
+        ("num_cuts", ctypes.c_int32),
     )
 
 
@@ -237,6 +242,8 @@ class Model(ctypes.Structure):
         ("group", ctypes.c_void_p),
         ("first_row", ctypes.c_int32),
         ("num_rows", ctypes.c_int32),
+        ("looks_up", ctypes.c_int32),
+        ("has_end", ctypes.c_int32),
     )
 
 
@@ -292,15 +299,19 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "pw_isa_name": (ctypes.c_char_p, (_INT,)),
     "pw_isa_runs": (_INT, (_INT,)),
     "pw_source_hash": (ctypes.c_char_p, ()),
-    "pw_group_bytes": (_LONG, (_INT, _LONG)),
-    "pw_group_new": (_POINTER, (_POINTER, _INT, _INT, _LONG, _LONG)),
+    "pw_group_bytes": (_LONG, (_INT, _INT, _LONG)),
+    "pw_group_new": (_POINTER, (_POINTER, _INT, _INT, _INT, _LONG, _LONG)),
     "pw_group_free": (None, (_POINTER,)),
+    "pw_group_stage": (_POINTER, (_POINTER,)),
+    "pw_group_join_host": (_INT, (_POINTER, _INT, _INT, _INT, _INT)),
     "pw_group_timeout": (None, (_POINTER, _LONG)),
     "pw_group_lose": (None, (_POINTER, _INT)),
     "pw_group_lost": (_INT, (_POINTER,)),
     "pw_all_reduce": (_INT, (_POINTER, _POINTER, _LONG)),
     "pw_all_gather": (_INT, (_POINTER, _POINTER, _LONG, _POINTER)),
     "pw_broadcast": (_INT, (_POINTER, _POINTER, _LONG, _INT)),
+    "pw_pass_on": (_INT, (_POINTER, _POINTER, _LONG)),
+    "pw_take": (_INT, (_POINTER, _POINTER, _LONG)),
     "pw_send": (_INT, (_POINTER, _POINTER, _LONG)),
     "pw_message_bytes": (_LONG, (_POINTER,)),
     "pw_receive": (_INT, (_POINTER, _POINTER, _LONG)),

@@ -13,15 +13,23 @@ from torch import Tensor
 from pagewire_worker.backend.adapters import AdapterRows
 from pagewire_worker.backend.attention import Int64Array
 from pagewire_worker.backend.backend import StepBatch
+from pagewire_worker.backend.collectives import RankTopology
 from pagewire_worker.backend.expert_counts import ExpertCounts
 from pagewire_worker.backend.sampled_tokens import SampledTokens
+from pagewire_worker.backend.stage_ends import WHOLE_MODEL, StageEnds
 from pagewire_worker.backend.state_tap import StateTap
 from pagewire_worker.cpu_kernels import abi
 from pagewire_worker.cpu_kernels.adapter_store import FusedAdapterStore
 from pagewire_worker.cpu_kernels.library import TYPES, KernelPool, pointer
 from pagewire_worker.cpu_kernels.operations import LayerOperations
 from pagewire_worker.cpu_kernels.packed_layers import FusedDecoder
-from pagewire_worker.cpu_kernels.packing import Part, Storage, WeightArena, pack
+from pagewire_worker.cpu_kernels.packing import (
+    PackedWeights,
+    Part,
+    Storage,
+    WeightArena,
+    pack,
+)
 from pagewire_worker.cpu_kernels.step_memory import LayerWork, StepScratch
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_watch import LayerWatch
@@ -39,10 +47,12 @@ class KernelRanks:
     Attributes:
         group: Address of the PwGroup.
         first_token: Of this rank's rows of the embedding.
+        place: Of this rank.
     """
 
     group: int
     first_token: int
+    place: RankTopology
 
 
 class FusedBackend:
@@ -52,7 +62,8 @@ class FusedBackend:
 
     Args:
         adapters: Of its matrices; None for none.
-        ranks: Of which this one has a part of the decoder; None for a whole one.
+        ranks: Of which this one has a part of the layers; None for whole ones.
+        ends: The other stages of the model.
     """
 
     def __init__(
@@ -64,7 +75,9 @@ class FusedBackend:
         *,
         adapters: FusedAdapterStore | None = None,
         ranks: KernelRanks | None = None,
+        ends: StageEnds = WHOLE_MODEL,
     ) -> None:
+        self._ends = ends
         self._low_size = 0 if adapters is None else adapters.low_size
         self._output_adapters = None if adapters is None else adapters.output
         self._decoder = decoder
@@ -72,9 +85,9 @@ class FusedBackend:
         self._pool = pool
         self._probe = numerics_probe(pool, decoder.dtype)
         self._on_layer = on_layer
-        multiplier = decoder.plan.residual_multiplier
+        multiplier, place = decoder.plan.residual_multiplier, None if ranks is None else ranks.place
         self._operations = [
-            LayerOperations(layer, cache, multiplier, adapters, is_divided=ranks is not None)
+            LayerOperations(layer, cache, multiplier, adapters, place=place)
             for layer, cache in zip(decoder.layers, kv_cache.layers, strict=True)
         ]
         self._layers = (abi.Layer * len(decoder.layers))(
@@ -82,7 +95,6 @@ class FusedBackend:
         )
         own = None if adapters is None else ctypes.pointer(adapters.embedding)
         self._model = _model_structure(decoder, kv_cache, self._layers, ranks, own)
-        self._vocabulary = decoder.vocabulary.structure()
         self._scratch = StepScratch(decoder, 0, self._low_size)
         self._prepared_states = torch.empty(0, dtype=torch.uint8)
         self._work = LayerWork.of(decoder.layers[-1])
@@ -107,7 +119,9 @@ class FusedBackend:
         # Parts that became values of the model's type before have other bits as codes.
         is_split = any(len(layer.qkv) > 1 for layer in self._decoder.layers)
         split = ",split" if is_split else ""
-        return f"fused-3,{self._pool.arithmetic},{self._probe}{stored}{split}"
+        slices = self._decoder.sum_slices
+        sums = f",sums={slices}" if slices > 1 else ""
+        return f"fused-3,{self._pool.arithmetic},{self._probe}{stored}{split}{sums}"
 
     @property
     def is_exact(self) -> bool:
@@ -120,10 +134,15 @@ class FusedBackend:
         return self._decoder.plan.hidden_size
 
     def forward(self, batch: StepBatch) -> Tensor:
-        """Run one step and return the hidden states after the last norm, [outputs, hidden]."""
+        """Run one step and return the hidden states after the last norm, [outputs, hidden].
+
+        Of a stage before the last, none are returned.
+        """
         num_tokens = len(batch.token_ids)
         if num_tokens > self._scratch.num_tokens:
             self._scratch = StepScratch(self._decoder, num_tokens, self._low_size)
+        if not self._ends.is_first:
+            self._ends.take(self._residual(num_tokens), batch.faults)
         states = torch.empty(
             (len(batch.output_rows), self.embedding_size), dtype=self._decoder.dtype
         )
@@ -141,7 +160,10 @@ class FusedBackend:
                 self._on_layer()
             if self._tap.wants(last):
                 self._tap.put(last, self._states_into(last, num_tokens))
-        return states
+        if self._ends.is_last:
+            return states
+        self._ends.pass_on(self._residual(num_tokens), batch.faults)
+        return states[:0]
 
     def tap(self, layers: Sequence[int]) -> StateTap:
         """Return a tap of the states that come into `layers`; steps make a call up to each."""
@@ -157,12 +179,13 @@ class FusedBackend:
 
     def logits(self, hidden: Tensor, adapters: AdapterRows | None = None) -> Tensor:
         """Return logits [rows, vocab] in float32 for hidden states [rows, hidden]."""
-        stride = self._decoder.vocabulary.storage.num_outputs
+        vocabulary = self._vocabulary
+        stride = vocabulary.storage.num_outputs
         logits = torch.empty((len(hidden), stride), dtype=torch.float32)
         own = self._row_adapters(adapters)
         self._pool.adapted_linear(
             TYPES[self._decoder.dtype],
-            self._vocabulary,
+            vocabulary.structure(),
             pointer(hidden.contiguous()),
             len(hidden),
             self._prepared(len(hidden)),
@@ -185,7 +208,7 @@ class FusedBackend:
         token_ids = torch.empty(len(hidden), dtype=torch.int64)
         self._pool.adapted_argmax(
             TYPES[self._decoder.dtype],
-            self._vocabulary,
+            self._vocabulary.structure(),
             pointer(hidden.contiguous()),
             len(hidden),
             self._prepared(len(hidden)),
@@ -195,6 +218,15 @@ class FusedBackend:
         )
         return SampledTokens(token_ids.clamp(min=0), faults=token_ids < 0)
 
+    @property
+    def _vocabulary(self) -> PackedWeights:
+        assert self._decoder.vocabulary is not None, "the last stage has the logits"
+        return self._decoder.vocabulary
+
+    def _residual(self, num_tokens: int) -> Tensor:
+        """Return the states between layers of the step that runs, float32 [tokens, hidden]."""
+        return self._scratch.residual(num_tokens, self.embedding_size)
+
     def _row_adapters(self, rows: AdapterRows | None) -> "RowAdapters | None":
         """Return the adapters of rows whose logits are computed; None for none."""
         own = self._output_adapters
@@ -202,7 +234,7 @@ class FusedBackend:
 
     def _prepared(self, num_rows: int) -> int | None:
         """Return memory to prepare `num_rows` states in; reused until more rows are needed."""
-        needed = num_rows * self._decoder.vocabulary.storage.prepared_row_bytes
+        needed = num_rows * self._vocabulary.storage.prepared_row_bytes
         if needed > len(self._prepared_states):
             self._prepared_states = torch.empty(needed, dtype=torch.uint8)
         return pointer(self._prepared_states) if needed else None
@@ -222,8 +254,8 @@ class FusedBackend:
     def _states_into(self, layer: int, num_tokens: int) -> Tensor:
         """Return a copy of the states of all tokens, after the last norm behind all layers."""
         decoder = self._decoder
-        residual = self._scratch.residual(num_tokens, self.embedding_size)
-        if layer < len(decoder.layers):
+        residual = self._residual(num_tokens)
+        if layer < len(decoder.layers) or decoder.norm is None:
             return residual.to(decoder.dtype, copy=True)
         states = torch.empty_like(residual, dtype=decoder.dtype)
         self._pool.norm(
@@ -284,6 +316,7 @@ def _model_structure(
     adapters: "ctypes._Pointer[abi.AdapterArgs] | None",
 ) -> abi.Model:
     plan, latent = decoder.plan, decoder.plan.attention.latent
+    embedding = decoder.embedding
     return abi.Model(
         type=TYPES[decoder.dtype],
         kv_type=abi.INT8 if kv_cache.has_scales else TYPES[decoder.dtype],
@@ -296,13 +329,15 @@ def _model_structure(
         plain_dim=0 if latent is None else latent.plain_dim,
         block_size=kv_cache.block_size,
         embedding_factor=embedding_factor(plan, decoder.dtype),
-        norm=decoder.norm.structure(),
-        embedding=decoder.embedding.structure(),
+        norm=abi.NormArgs() if decoder.norm is None else decoder.norm.structure(),
+        embedding=abi.LinearArgs() if embedding is None else embedding.structure(),
         embedding_adapters=adapters,
         layers=layers,
         group=None if ranks is None else ranks.group,
         first_row=0 if ranks is None else ranks.first_token,
         num_rows=plan.vocab_size,
+        looks_up=plan.ends.is_first,
+        has_end=plan.ends.is_last,
     )
 
 

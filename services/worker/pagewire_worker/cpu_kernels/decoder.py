@@ -16,6 +16,7 @@ from pagewire_worker.checkpoint.coded_matrix import CodedMatrix
 from pagewire_worker.checkpoint.weights import WeightReader
 from pagewire_worker.cpu_kernels import abi
 from pagewire_worker.cpu_kernels.code_form import equal_runs
+from pagewire_worker.cpu_kernels.input_slices import WHOLE_INPUTS, InputSlices
 from pagewire_worker.cpu_kernels.library import TYPES, KernelPool
 from pagewire_worker.cpu_kernels.matrix_pieces import matrix_pieces
 from pagewire_worker.cpu_kernels.packed_layers import (
@@ -65,6 +66,7 @@ def load_decoder(
     dtype: torch.dtype,
     quantization: str,
     num_positions: int,
+    slices: InputSlices = WHOLE_INPUTS,
 ) -> FusedDecoder:
     """Pack a checkpoint. Raises StartupError naming the tensor at fault.
 
@@ -73,29 +75,32 @@ def load_decoder(
             them, and plain ones are of type `dtype`; int8-output is the same with an output layer
             of int8, where that is plain.
         num_positions: Longest context.
+        slices: Of the inputs of the last matrices of attention and MLPs.
     """
-    packer = _Packer(plan, weights, pool, _Kinds.of(quantization, dtype))
+    packer = _Packer(
+        plan=plan,
+        weights=weights,
+        pool=pool,
+        kinds=_Kinds.of(quantization, dtype),
+        slices=slices,
+    )
     for name in plan.unused:
         weights.ignore(name)
-    output = plan.logits.name
-    kinds = packer.kinds
-    embedding = packer.vocabulary_matrix(
-        plan.embedding, kinds.output if output is None else kinds.embedding
-    )
+    embedding = packer.embedding() if plan.reads_embedding else None
     tables = shared_tables(
         [layer.attention.rope for layer in plan.layers],
         lambda rope: Rotary(*rotary_tables(rope, num_positions), query_scales(rope, num_positions)),
     )
     layers = [packer.layer(*one) for one in zip(plan.layers, tables, strict=True)]
-    norm = packer.norm(plan.norm)
-    vocabulary = embedding if output is None else packer.vocabulary_matrix(output, kinds.output)
+    is_last = plan.ends.is_last
     return FusedDecoder(
         plan=plan,
         dtype=dtype,
         embedding=embedding,
-        vocabulary=vocabulary,
-        norm=norm,
+        norm=packer.norm(plan.norm) if is_last else None,
+        vocabulary=packer.vocabulary(embedding) if is_last else None,
         layers=tuple(layers),
+        sum_slices=slices.total,
     )
 
 
@@ -124,15 +129,31 @@ class _Kinds:
 
 class _Packer:
     def __init__(
-        self, plan: ModelPlan, weights: WeightReader, pool: KernelPool, kinds: _Kinds
+        self,
+        *,
+        plan: ModelPlan,
+        weights: WeightReader,
+        pool: KernelPool,
+        kinds: _Kinds,
+        slices: InputSlices,
     ) -> None:
+        self._slices = slices
         self._plan = plan
         self._weights = weights
         self._pool = pool
-        self.kinds = kinds
+        self._kinds = kinds
         self._arena = WeightArena(PIECE_BYTES)
 
-    def vocabulary_matrix(self, name: str, kind: int) -> PackedWeights:
+    def embedding(self) -> PackedWeights:
+        is_tied = self._plan.logits.name is None
+        kind = self._kinds.output if is_tied else self._kinds.embedding
+        return self._vocabulary_matrix(self._plan.embedding, kind)
+
+    def vocabulary(self, embedding: PackedWeights | None) -> PackedWeights | None:
+        name = self._plan.logits.name
+        return embedding if name is None else self._vocabulary_matrix(name, self._kinds.output)
+
+    def _vocabulary_matrix(self, name: str, kind: int) -> PackedWeights:
         shape = (self._plan.vocab_size, self._plan.hidden_size)
         with self._matrix(f"{name}.weight", shape) as rows:
             part = Part(rows)
@@ -167,7 +188,7 @@ class _Packer:
             query_norm=query_norm,
             key_norm=key_norm,
             qkv=self._linears(attention.qkv, order, may_split=attention.latent is None),
-            output=self._linear(attention.output),
+            output=self._sliced(attention.output),
             mlp=self._experts(spec.mlp)
             if isinstance(spec.mlp, ExpertsSpec)
             else self._mlp(spec.mlp),
@@ -182,7 +203,7 @@ class _Packer:
         tensors, up = load_latent(spec, self._weights), spec.latent.query_up
 
         def packed(matrix: Tensor) -> PackedWeights:
-            storage = Storage.of(self.kinds.values, *matrix.shape)
+            storage = Storage.of(self._kinds.values, *matrix.shape)
             return pack(self._pool, self._arena, storage, [Part(matrix)])
 
         return FusedLatent(
@@ -191,14 +212,16 @@ class _Packer:
             value=tuple(map(packed, tensors.value)),
         )
 
-    def _mlp(self, spec: MlpSpec, *, is_expert: bool = False) -> FusedMlp:
+    def _mlp(self, spec: MlpSpec, *, is_expert: bool = False, is_whole: bool = False) -> FusedMlp:
         gate_size = spec.size if spec.is_gated else None
         up = self._linear(spec.up, gate_size=gate_size, is_expert=is_expert)
-        return FusedMlp(spec, up, self._linear(spec.down, is_expert=is_expert))
+        return FusedMlp(spec, up, self._sliced(spec.down, is_expert=is_expert, is_whole=is_whole))
 
     def _experts(self, spec: ExpertsSpec) -> FusedExperts:
         tensors = load_router(spec.router, self._weights, torch.device("cpu"))
-        experts = tuple(self._mlp(one, is_expert=True) for one in spec.experts)
+        experts = tuple(
+            self._mlp(one, is_expert=True, is_whole=spec.is_spread) for one in spec.experts
+        )
         _check_same_storage(experts)
         return FusedExperts(
             spec=spec,
@@ -210,7 +233,7 @@ class _Packer:
 
     def _router(self, tensors: RouterTensors) -> PackedWeights:
         biases = [] if tensors.bias is None else [Part(tensors.bias)]
-        storage = Storage.of(self.kinds.values, *tensors.weight.shape)
+        storage = Storage.of(self._kinds.values, *tensors.weight.shape)
         return pack(self._pool, self._arena, storage, [Part(tensors.weight)], biases)
 
     def _norm_pair(self, norms: BranchNorms) -> FusedNormPair:
@@ -230,6 +253,17 @@ class _Packer:
         (packed,) = self._linears(spec, order, gate_size=gate_size, is_expert=is_expert)
         return packed
 
+    def _sliced(
+        self, spec: LinearSpec, *, is_expert: bool = False, is_whole: bool = False
+    ) -> tuple[PackedWeights, ...]:
+        """Pack a matrix in slices of its inputs; the first has the bias.
+
+        Args:
+            is_whole: Whether this rank has all of them.
+        """
+        slices = replace(self._slices, own=self._slices.total) if is_whole else self._slices
+        return self._linears(spec, is_expert=is_expert, slices=slices)
+
     def _linears(
         self,
         spec: LinearSpec,
@@ -238,8 +272,10 @@ class _Packer:
         gate_size: int | None = None,
         is_expert: bool = False,
         may_split: bool = False,
+        slices: InputSlices = WHOLE_INPUTS,
     ) -> tuple[PackedWeights, ...]:
-        """Pack a matrix; a matrix per run of tensors with a form in common if it may be split."""
+        """Pack a matrix: a matrix per slice, and per run of tensors with a form in common if it may
+        be split."""
         pieces = matrix_pieces(spec, order, gate_size)
         with ExitStack() as borrowed:
 
@@ -259,22 +295,22 @@ class _Packer:
             if may_split:
                 runs = equal_runs([one.rows for one in weights])
             return tuple(
-                self._pack(spec.num_inputs, _from_zero(weights[run]), _from_zero(biases[run]))
+                self._pack(one.weights, one.biases)
                 for run in runs
+                for one in slices.of(spec, _from_zero(weights[run]), _from_zero(biases[run]))
             )
 
-    def _pack(
-        self, num_inputs: int, weights: Sequence[Part], biases: Sequence[Part]
-    ) -> PackedWeights:
+    def _pack(self, weights: Sequence[Part], biases: Sequence[Part]) -> PackedWeights:
+        num_inputs = weights[0].num_inputs
         num_outputs = sum(one.num_rows for one in weights)
-        storage = Storage.of_parts(self.kinds.layers, num_outputs, num_inputs, weights)
+        storage = Storage.of_parts(self._kinds.layers, num_outputs, num_inputs, weights)
         return pack(self._pool, self._arena, storage, weights, biases)
 
     def _matrix(
         self, name: str, shape: tuple[int, ...]
     ) -> AbstractContextManager[Tensor | CodedMatrix]:
         """Yield one tensor; codes where the checkpoint has them and they stay."""
-        if self.kinds.keeps_codes:
+        if self._kinds.keeps_codes:
             return self._weights.borrow_matrix(name, shape)
         return self._weights.borrow(name, shape)
 
@@ -285,11 +321,14 @@ def _from_zero(parts: Sequence[Part]) -> list[Part]:
 
 
 def _check_same_storage(experts: Sequence[FusedMlp]) -> None:
-    for part in ("up", "down"):
-        storages: list[Storage] = [getattr(one, part).storage for one in experts]
-        for expert, storage in zip(experts, storages, strict=True):
-            if storage != storages[0]:
-                name = getattr(expert.spec, part).parts[0][0]
+    first = experts[0]
+    for expert in experts:
+        for spec, found, wanted in (
+            (expert.spec.up, [expert.up], [first.up]),
+            (expert.spec.down, expert.down, first.down),
+        ):
+            if [one.storage for one in found] != [one.storage for one in wanted]:
+                name = spec.parts[0][0]
                 raise StartupError(
                     f"tensor {name} is stored in another way than that of the first expert; "
                     "--attention-backend triton and --cpu-backend torch take both",

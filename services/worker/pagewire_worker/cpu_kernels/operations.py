@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from pagewire_worker.backend.collectives import RankTopology
 from pagewire_worker.cpu_kernels import abi
 from pagewire_worker.cpu_kernels.adapter_store import FusedAdapterStore
 from pagewire_worker.cpu_kernels.library import pointer
@@ -16,6 +17,13 @@ from pagewire_worker.cpu_kernels.packed_layers import (
     FusedNormPair,
 )
 from pagewire_worker.cpu_kernels.packing import PANEL, PackedWeights
+from pagewire_worker.cpu_kernels.structures import (
+    adapters_from,
+    attention_structure,
+    linear_array,
+    norm_pointer,
+    router_structure,
+)
 from pagewire_worker.families.plan import LinearSpec
 from pagewire_worker.kv.kv_cache import LayerCache
 
@@ -26,7 +34,8 @@ class LayerOperations:
     Args:
         multiplier: Of attention and MLP before they are added to the residual.
         adapters: Of the matrices; None for none.
-        is_divided: Whether ranks have parts of the layer, whose last products are summed.
+        place: Among the ranks that have parts of the layer, whose last products are summed; None
+            for a whole layer.
     """
 
     def __init__(
@@ -36,9 +45,9 @@ class LayerOperations:
         multiplier: float,
         adapters: FusedAdapterStore | None = None,
         *,
-        is_divided: bool = False,
+        place: RankTopology | None = None,
     ) -> None:
-        self._is_divided = is_divided
+        self._place = place
         self._multiplier = multiplier
         self._adapters = adapters
         self._made: list[abi.Operation] = []
@@ -48,8 +57,8 @@ class LayerOperations:
         self._enter(layer.attention_norms, layer.qkv[0])
         self._store_all(layer.qkv, self._lower(abi.NORMED, spec.qkv))
         attended = self._attend() if layer.latent is None else self._attend_latent(layer)
-        self._prepare(attended, layer.output)
-        self._leave(layer.attention_norms, attended, layer.output, spec.output)
+        cut = self._cut(attended, layer.output)
+        self._leave(layer.attention_norms, cut, layer.output, spec.output)
         if isinstance(layer.mlp, FusedMlp):
             self._enter(layer.mlp_norms, layer.mlp.up)
             self._activate(layer.mlp)
@@ -126,8 +135,8 @@ class LayerOperations:
             linear=mlp.up,
             adapters=adapters,
             activation=abi.ActivationArgs.of(mlp.spec.activation, mlp.spec.clamped),
+            num_cuts=len(mlp.down),
         )
-        self._prepare(abi.ACTIVATED, mlp.down)
 
     def _mix(self, norms: FusedNormPair, experts: FusedExperts) -> None:
         """Add a mixture of experts to the residual."""
@@ -135,11 +144,13 @@ class LayerOperations:
         router, first = router_structure(experts), experts.experts[0]
         self._router = router
         ups = linear_array([one.up for one in experts.experts])
-        downs = linear_array([one.down for one in experts.experts])
+        by_slice = zip(*(one.down for one in experts.experts), strict=True)
+        downs = linear_array([one for each in by_slice for one in each])
+        num_slices = len(first.down)
         self._enter(norms, first.up)
         self._add(abi.STORE, abi.NORMED, abi.PRODUCTS, linear=experts.router)
         self._add(abi.ROUTE, abi.PRODUCTS, abi.CHOSEN, linear=experts.router, router=router)
-        self._add(abi.SORT, abi.CHOSEN, abi.STARTS, router=router)
+        self._add(abi.SORT, abi.CHOSEN, abi.STARTS, router=router, num_slices=num_slices)
         self._add(abi.SPREAD, abi.NORMED, abi.EXPERT_INPUT, linears=ups, router=router)
         if experts.shared is not None:
             self._share(experts.shared)
@@ -153,26 +164,73 @@ class LayerOperations:
             adapters=own,
             activation=abi.ActivationArgs.of(first.spec.activation, first.spec.clamped),
             router=router,
+            num_cuts=num_slices,
         )
         own = self._lower(abi.EXPERT_ACTIVATED, *(one.down for one in specs), router=router)
-        if first.down.storage.prepared_row_bytes:
-            place = abi.EXPERT_ACTIVATED, abi.EXPERT_PREPARED
-            self._add(abi.EXPERT_PREPARE, *place, linears=downs, router=router)
-        place = abi.EXPERT_ACTIVATED, abi.EXPERT_OUTPUT
-        self._add(abi.EXPERT_STORE, *place, linears=downs, adapters=own, router=router)
-        if not self._is_divided:
-            place = abi.EXPERT_OUTPUT, abi.RESIDUAL
-            self._add(abi.COLLECT, *place, router=router, factor=self._multiplier)
+        self._store_experts(first.down, downs, own, router)
+        self._collect(experts, router)
+
+    def _collect(self, experts: FusedExperts, router: abi.RouterArgs) -> None:
+        """Add the rows of experts to the residual, those of all ranks."""
+        down = experts.experts[0].down
+        source, num_slices, hidden = abi.EXPERT_OUTPUT, len(down), down[0].storage.num_outputs
+        columns = 0, hidden
+        if experts.spec.is_spread:
+            assert self._place is not None
+            source, columns = abi.EXPERT_EXCHANGED, _columns_of(self._place, num_slices * hidden)
+            self._add(
+                abi.EXPERT_EXCHANGE,
+                abi.EXPERT_OUTPUT,
+                source,
+                router=router,
+                columns=columns,
+                num_slices=num_slices,
+            )
+            if num_slices > 1:
+                # A rank collects whole slices.
+                num_slices, columns = num_slices // self._place.tp_size, (0, hidden)
+        if self._place is None and num_slices == 1:
+            place = source, abi.RESIDUAL
+            self._add(abi.COLLECT, *place, router=router, factor=self._multiplier, columns=columns)
             return
-        self._add(abi.COLLECT, abi.EXPERT_OUTPUT, abi.PRODUCTS, router=router)
-        self._add_of_ranks(None)
+        place = source, abi.PRODUCTS
+        self._add(abi.COLLECT, *place, router=router, num_slices=num_slices, columns=columns)
+        self._add_parts(None, num_slices)
+
+    def _store_experts(
+        self,
+        first: Sequence[PackedWeights],
+        downs: "ctypes.Array[abi.LinearArgs]",
+        own: "ctypes.Array[abi.AdapterArgs] | None",
+        router: abi.RouterArgs,
+    ) -> None:
+        """Store the products of the last matrices of experts.
+
+        Args:
+            first: Slices of the first expert's.
+            downs: Those of all experts, by slice.
+            own: Their adapters.
+        """
+        slices = len(first)
+        if first[0].storage.prepared_row_bytes:
+            place = abi.EXPERT_ACTIVATED, abi.EXPERT_PREPARED
+            self._add(abi.EXPERT_PREPARE, *place, linears=downs, router=router, num_slices=slices)
+        self._add(
+            abi.EXPERT_STORE,
+            abi.EXPERT_ACTIVATED,
+            abi.EXPERT_OUTPUT,
+            linears=downs,
+            adapters=own,
+            router=router,
+            num_slices=slices,
+        )
 
     def _share(self, mlp: FusedMlp) -> None:
         """Compute the expert of all tokens."""
         self._prepare(abi.NORMED, mlp.up)
         self._activate(mlp)
         own = self._lower(abi.ACTIVATED, mlp.spec.down)
-        self._add(abi.STORE, abi.ACTIVATED, abi.PRODUCTS, linear=mlp.down, adapters=own)
+        self._store(abi.ACTIVATED, mlp.down, own)
 
     def _enter(self, norms: FusedNormPair, reader: PackedWeights) -> None:
         """Make the input of a part out of the residual, for the matrix `reader`."""
@@ -181,20 +239,53 @@ class LayerOperations:
         self._prepare(abi.NORMED, reader)
 
     def _leave(
-        self, norms: FusedNormPair, source: int, linear: PackedWeights, spec: LinearSpec
+        self,
+        norms: FusedNormPair,
+        source: int,
+        linears: Sequence[PackedWeights],
+        spec: LinearSpec,
     ) -> None:
         """Add the product of a part's last matrix to the residual."""
         own, factor = self._lower(source, spec), self._multiplier
-        if norms.after is None and not self._is_divided:
+        if norms.after is None and self._place is None and len(linears) == 1:
+            self._prepare(source, linears[0])
             place = source, abi.RESIDUAL
-            self._add(abi.ADD, *place, linear=linear, adapters=own, factor=factor)
+            self._add(abi.ADD, *place, linear=linears[0], adapters=own, factor=factor)
             return
-        self._add(abi.STORE, source, abi.PRODUCTS, linear=linear, adapters=own)
-        self._add_of_ranks(norms.after)
+        self._store(source, linears, own)
+        self._add_parts(norms.after, len(linears))
 
-    def _add_of_ranks(self, norm: FusedNorm | None) -> None:
-        """Add the products to the residual; those of all ranks where the layer is divided."""
-        if self._is_divided:
+    def _cut(self, source: int, linears: Sequence[PackedWeights]) -> int:
+        """Cut the input of slices of a matrix, and return its buffer."""
+        if len(linears) == 1:
+            return source
+        place = source, abi.SLICED
+        self._add(abi.SLICE, *place, linear=linears[0], num_slices=len(linears))
+        return abi.SLICED
+
+    def _store(
+        self,
+        source: int,
+        linears: Sequence[PackedWeights],
+        own: "ctypes.Array[abi.AdapterArgs] | None",
+    ) -> None:
+        """Store the products of slices of a matrix."""
+        self._prepare(source, linears[0], len(linears))
+        self._add(
+            abi.STORE,
+            source,
+            abi.PRODUCTS,
+            linears=linear_array(linears),
+            columns=(0, linears[0].storage.num_outputs),
+            adapters=own,
+            num_slices=len(linears),
+        )
+
+    def _add_parts(self, norm: FusedNorm | None, num_slices: int) -> None:
+        """Add the products to the residual; of all slices, and of all ranks."""
+        if num_slices > 1:
+            self._add(abi.SUM_SLICES, abi.PRODUCTS, abi.PRODUCTS, num_slices=num_slices)
+        if self._place is not None:
             self._add(abi.REDUCE, abi.PRODUCTS, abi.PRODUCTS)
         place = abi.PRODUCTS, abi.RESIDUAL
         self._add(abi.ADD_NORM, *place, norm=norm, factor=self._multiplier)
@@ -213,9 +304,10 @@ class LayerOperations:
             self._add(kinds[0], source, kinds[1], adapters=found, router=router)
         return found
 
-    def _prepare(self, source: int, reader: PackedWeights) -> None:
+    def _prepare(self, source: int, reader: PackedWeights, num_slices: int = 1) -> None:
         if reader.storage.prepared_row_bytes:
-            self._add(abi.PREPARE, source, abi.PREPARED, linear=reader)
+            place = source, abi.PREPARED
+            self._add(abi.PREPARE, *place, linear=reader, num_slices=num_slices)
 
     def _add(
         self,
@@ -232,11 +324,13 @@ class LayerOperations:
         activation: abi.ActivationArgs | None = None,
         factor: float = 1.0,
         columns: tuple[int, int] | None = None,
+        num_slices: int = 1,
+        num_cuts: int = 1,
     ) -> None:
         """Append an operation.
 
         Args:
-            linears: Of all experts, in the place of `linear`; `adapters` likewise.
+            linears: Of all experts or slices, in the place of `linear`; `adapters` likewise.
             columns: The first one of the outputs and all in a row; by default, only these.
         """
         if linear is not None:
@@ -259,63 +353,14 @@ class LayerOperations:
                 adapters=own,
                 first_column=first_column,
                 num_columns=num_columns,
+                num_slices=num_slices,
+                num_cuts=num_cuts,
             )
         )
 
 
-def adapters_from(whole: abi.AdapterArgs, first_panel: int) -> "ctypes.Array[abi.AdapterArgs]":
-    """Return the adapters of a matrix's panels from one on; valid while the adapters live."""
-    size = ctypes.sizeof(abi.AdapterPanel)
-    first = ctypes.addressof(whole.panels.contents) + first_panel * size
-    panels = ctypes.cast(first, ctypes.POINTER(abi.AdapterPanel))
-    sizes = whole.num_parts, whole.max_rank, whole.num_inputs
-    return (abi.AdapterArgs * 1)(abi.AdapterArgs(whole.parts, panels, *sizes))
-
-
-def linear_array(linears: Sequence[PackedWeights]) -> "ctypes.Array[abi.LinearArgs]":
-    """Return the structures of matrices, one behind the other; valid while the matrices live."""
-    return (abi.LinearArgs * len(linears))(*(one.structure() for one in linears))
-
-
-def router_structure(experts: FusedExperts) -> abi.RouterArgs:
-    """Return the structure of a layer's router; valid while `experts` lives."""
-    spec = experts.spec.router
-    return abi.RouterArgs(
-        choice_bias=pointer(experts.choice_bias),
-        num_experts=spec.num_experts,
-        num_chosen=spec.num_chosen,
-        num_groups=spec.num_groups,
-        num_chosen_groups=spec.num_chosen_groups,
-        group_best=spec.group_best,
-        is_sigmoid=spec.score == "sigmoid",
-        is_normalised=spec.is_normalised,
-        has_shared=experts.shared is not None,
-        has_gate=experts.spec.has_shared_gate,
-        factor=spec.factor,
-    )
-
-
-def norm_pointer(norm: FusedNorm | None) -> "ctypes._Pointer[abi.NormArgs] | None":
-    """Return a pointer to the structure of a norm; None for None."""
-    return None if norm is None else ctypes.pointer(norm.structure())
-
-
-def attention_structure(layer: FusedLayer, cache: LayerCache) -> abi.AttentionArgs:
-    """Return the structure of a layer's attention; valid while both arguments live."""
-    spec = layer.spec.attention
-    cosines, sines, query_scales = layer.rotary or (None, None, None)
-    scale = spec.head_dim**-0.5 if spec.kind.scale is None else spec.kind.scale
-    return abi.AttentionArgs(
-        query_norm=norm_pointer(layer.query_norm),
-        key_norm=norm_pointer(layer.key_norm),
-        cosines=pointer(cosines),
-        sines=pointer(sines),
-        query_scales=pointer(query_scales),
-        key=pointer(cache.key),
-        value=None if cache.is_latent else pointer(cache.value),
-        sinks=pointer(layer.sinks),
-        window=spec.kind.window or 0,
-        group=cache.group,
-        score_scale=scale,
-        softcap=spec.kind.softcap or 0.0,
-    )
+def _columns_of(place: RankTopology, num_columns: int) -> tuple[int, int]:
+    """Return the first column that a rank collects of the rows of experts, and how many."""
+    panels = num_columns // PANEL
+    first, last = (rank * panels // place.tp_size for rank in (place.tp_rank, place.tp_rank + 1))
+    return first * PANEL, (last - first) * PANEL

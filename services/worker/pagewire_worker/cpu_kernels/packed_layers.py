@@ -58,11 +58,12 @@ class FusedMlp:
 
     Attributes:
         up: With a gate, panels of gate and up alternate.
+        down: Slices of its inputs, side by side; a single one where sums are not sliced.
     """
 
     spec: MlpSpec
     up: PackedWeights
-    down: PackedWeights
+    down: tuple[PackedWeights, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +73,7 @@ class FusedExperts:
     Attributes:
         router: Of the model's type, whatever the experts have.
         choice_bias: float32 [experts], or None.
-        experts: Matrices of the same place have one storage.
+        experts: Those of `spec`; matrices of the same place have one storage.
     """
 
     spec: ExpertsSpec
@@ -108,6 +109,7 @@ class FusedLayer:
     Attributes:
         query_norm, key_norm: With a latent, of what queries are made of, and of the latent.
         qkv: One matrix, or the parts whose codes have different forms, side by side.
+        output: Slices of its inputs, as of FusedMlp.down.
         rotary: None for no rotation.
         sinks: Of attention, float32 [heads]; None for none.
     """
@@ -118,7 +120,7 @@ class FusedLayer:
     query_norm: FusedNorm | None
     key_norm: FusedNorm | None
     qkv: tuple[PackedWeights, ...]
-    output: PackedWeights
+    output: tuple[PackedWeights, ...]
     mlp: FusedMlp | FusedExperts
     rotary: Rotary | None
     sinks: Tensor | None
@@ -127,18 +129,33 @@ class FusedLayer:
     @property
     def linears(self) -> tuple[PackedWeights, ...]:
         """All matrices of which every token is an input."""
-        own = (*self.qkv, self.output, *(self.latent.linears if self.latent else ()))
+        own = (*self.qkv, *self.output, *(self.latent.linears if self.latent else ()))
         if isinstance(self.mlp, FusedMlp):
-            return *own, self.mlp.up, self.mlp.down
+            return *own, self.mlp.up, *self.mlp.down
         shared = self.mlp.shared
-        return *own, self.mlp.router, *((shared.up, shared.down) if shared else ())
+        return *own, self.mlp.router, *((shared.up, *shared.down) if shared else ())
 
     @property
     def expert_linears(self) -> tuple[PackedWeights, ...]:
         """The matrices of one expert; none where a layer has no experts."""
         if isinstance(self.mlp, FusedMlp):
             return ()
-        return self.mlp.experts[0].up, self.mlp.experts[0].down
+        return self.mlp.experts[0].up, *self.mlp.experts[0].down
+
+    @property
+    def num_slices(self) -> int:
+        """Slices of the inputs of each last matrix that are here."""
+        return len(self.output)
+
+    @property
+    def num_expert_slices(self) -> int:
+        """The same of the experts; 0 where a layer has no experts."""
+        return 0 if isinstance(self.mlp, FusedMlp) else len(self.mlp.experts[0].down)
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether other ranks have other experts."""
+        return isinstance(self.mlp, FusedExperts) and self.mlp.spec.is_spread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,12 +163,16 @@ class FusedDecoder:
     """Weights of a model.
 
     Attributes:
-        embedding, vocabulary: The same matrix if the model ties them.
+        sum_slices: Slices of the inputs of each last matrix, in all ranks; 1 for whole ones.
+        embedding: None for a stage that does not read it.
+        vocabulary, norm: None for a stage that is not the last. The first is the embedding if the
+            model ties them.
     """
 
     plan: ModelPlan
     dtype: torch.dtype
-    embedding: PackedWeights
-    vocabulary: PackedWeights
-    norm: FusedNorm
+    embedding: PackedWeights | None
+    vocabulary: PackedWeights | None
+    norm: FusedNorm | None
     layers: tuple[FusedLayer, ...]
+    sum_slices: int = 1

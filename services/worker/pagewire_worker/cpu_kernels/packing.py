@@ -44,6 +44,12 @@ class Part:
         """Rows of the part."""
         return len(self.rows.codes if isinstance(self.rows, CodedMatrix) else self.rows)
 
+    @property
+    def num_inputs(self) -> int:
+        """Columns of the part."""
+        rows = self.rows.codes if isinstance(self.rows, CodedMatrix) else self.rows
+        return rows.shape[1]
+
     def in_order(self) -> "Part":
         """Return the part for a product whose input is never put in order: perhaps as values."""
         is_ordered = isinstance(self.rows, CodedMatrix) and self.rows.order is not None

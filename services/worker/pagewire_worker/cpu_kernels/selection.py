@@ -43,6 +43,8 @@ def choose_kernels(plan: ModelPlan, settings: LoadSettings) -> KernelPool | None
     is_quantized = _needs_kernels(plan, settings)
     if is_quantized and wanted == "torch":
         raise _refused(settings, "--cpu-backend torch does not quantize")
+    if settings.sum_slices > 1 and wanted == "torch":
+        raise _unsliced(settings, "torch promises no bits of a sum")
     if wanted == "torch" or (
         wanted == "auto" and settings.device.type != "cpu" and not is_quantized
     ):
@@ -59,6 +61,8 @@ def choose_kernels(plan: ModelPlan, settings: LoadSettings) -> KernelPool | None
         _logger.info("torch computes the model, not the kernels for CPUs: %s", reason)
     if is_quantized:
         raise _refused(settings, reason)
+    if settings.sum_slices > 1:
+        raise _unsliced(settings, reason)
     if wanted == "fused":
         raise StartupError(f"--cpu-backend: fused does not do here: {reason}", field="cpu_backend")
     return None
@@ -100,6 +104,13 @@ def _refused(settings: LoadSettings, reason: str) -> StartupError:
     )
 
 
+def _unsliced(settings: LoadSettings, reason: str) -> StartupError:
+    return StartupError(
+        f"--sum-slices: {settings.sum_slices} needs the kernels for CPUs: {reason}",
+        field="sum_slices",
+    )
+
+
 def _why_not(plan: ModelPlan, settings: LoadSettings) -> str | None:
     variants = variants_of(plan.architecture, FUSED)
     if not variants:
@@ -130,7 +141,7 @@ def _why_not(plan: ModelPlan, settings: LoadSettings) -> str | None:
     for name, size in sizes:
         if size % PANEL:
             return f"{name} ({size}) is no multiple of {PANEL}"
-    num_experts = max((len(one.experts.experts) for one in plan.layers if one.experts), default=0)
+    num_experts = max(plan.expert_sizes.values(), default=0)
     if num_experts > MOST_EXPERTS:
         return f"{num_experts} experts are more than {MOST_EXPERTS}"
     rotated = attention.head_dim - (0 if attention.latent is None else attention.latent.rank)

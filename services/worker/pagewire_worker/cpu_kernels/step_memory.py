@@ -7,7 +7,6 @@ import torch
 from pagewire_worker.cpu_kernels import abi
 from pagewire_worker.cpu_kernels.library import pointer
 from pagewire_worker.cpu_kernels.packed_layers import FusedDecoder, FusedExperts, FusedLayer
-from pagewire_worker.cpu_kernels.packing import PackedWeights
 
 _MEMORY_BYTES_PER_SECOND = 20e9
 _FLOP_PER_SECOND = 200e9
@@ -23,7 +22,7 @@ class StepScratch:
     def __init__(self, decoder: FusedDecoder, num_tokens: int, low_size: int = 0) -> None:
         plan, dtype = decoder.plan, decoder.dtype
         attention, latent = plan.attention, plan.attention.latent
-        hidden, sizes, chosen = plan.hidden_size, attention.sizes, plan.num_chosen
+        hidden, sizes = plan.hidden_size, attention.sizes
         heads = attention.num_heads
         normed, query, attended = hidden, sizes[0], sizes[0]
         stored = [sum(sizes)]
@@ -34,8 +33,11 @@ class StepScratch:
             attended = heads * max(latent.rank, latent.plain_dim)
         linears = [linear for layer in decoder.layers for linear in layer.linears]
         experts = [linear for layer in decoder.layers for linear in layer.expert_linears]
-        row_bytes = max(one.storage.prepared_row_bytes for one in (*linears, *experts))
-        products = max(hidden, *stored, *(one.storage.num_outputs for one in _routers(decoder)))
+        slices = max(layer.num_slices for layer in decoder.layers)
+        # Rows of all slices of a matrix are prepared together.
+        most = max(slices, _expert_slices(decoder))
+        row_bytes = most * max(one.storage.prepared_row_bytes for one in (*linears, *experts))
+        products = max(slices * hidden, *stored, _router_outputs(decoder))
         inner = max(plan.inner_sizes)
         row_sizes = {
             abi.RESIDUAL: (hidden, torch.float32),
@@ -46,25 +48,17 @@ class StepScratch:
             abi.ACTIVATED: (inner, dtype),
             abi.PREPARED: (row_bytes, torch.uint8),
             abi.LOW: (low_size, torch.float32),
+            abi.SLICED: (query if slices > 1 else 0, dtype),
         }
-        if chosen:
-            row_sizes |= {
-                abi.WEIGHTS: (chosen + 1, torch.float32),
-                abi.CHOSEN: (2 * chosen, torch.int32),
-                abi.EXPERT_INPUT: (chosen * hidden, dtype),
-                abi.EXPERT_PREPARED: (chosen * row_bytes, torch.uint8),
-                abi.EXPERT_ACTIVATED: (chosen * inner, dtype),
-                abi.EXPERT_OUTPUT: (chosen * hidden, torch.float32),
-                abi.EXPERT_LOW: (chosen * low_size, torch.float32),
-                abi.EXPERT_SLOTS: (chosen if low_size else 0, torch.int64),
-            }
+        if plan.num_chosen:
+            row_sizes |= _expert_sizes(decoder, inner, row_bytes, low_size)
         self.num_tokens = num_tokens
         self._tensors = {
             buffer: torch.empty(num_tokens * size, dtype=kind)
             for buffer, (size, kind) in row_sizes.items()
         }
-        if chosen:
-            self._tensors[abi.STARTS] = torch.empty(abi.MOST_EXPERTS + 1, dtype=torch.int64)
+        if plan.num_chosen:
+            self._tensors[abi.STARTS] = torch.empty(2 * (abi.MOST_EXPERTS + 1), dtype=torch.int64)
         found = (self._tensors.get(buffer) for buffer in range(abi.NUM_BUFFERS))
         self.structure = abi.Scratch(tuple(map(pointer, found)))
 
@@ -73,9 +67,36 @@ class StepScratch:
         return self._tensors[abi.RESIDUAL][: num_tokens * size].view(num_tokens, size)
 
 
-def _routers(decoder: FusedDecoder) -> list[PackedWeights]:
+def _expert_slices(decoder: FusedDecoder) -> int:
+    """Return the slices of experts that are here, which of whole ones are all."""
+    return max(layer.num_expert_slices for layer in decoder.layers)
+
+
+def _expert_sizes(
+    decoder: FusedDecoder, inner: int, row_bytes: int, low_size: int
+) -> dict[int, tuple[int, torch.dtype]]:
+    """Return the numbers of a token, and their types, in the buffers of experts."""
+    chosen, dtype = decoder.plan.num_chosen, decoder.dtype
+    outputs = chosen * decoder.plan.hidden_size
+    is_spread = any(layer.is_spread for layer in decoder.layers)
+    exchanged = max(layer.num_slices for layer in decoder.layers) if is_spread else 0
+    return {
+        abi.WEIGHTS: (chosen + 1, torch.float32),
+        abi.CHOSEN: (2 * chosen, torch.int32),
+        abi.EXPERT_INPUT: (outputs, dtype),
+        abi.EXPERT_PREPARED: (chosen * row_bytes, torch.uint8),
+        abi.EXPERT_ACTIVATED: (chosen * inner, dtype),
+        abi.EXPERT_OUTPUT: (_expert_slices(decoder) * outputs, torch.float32),
+        abi.EXPERT_EXCHANGED: (exchanged * outputs, torch.float32),
+        abi.EXPERT_LOW: (chosen * low_size, torch.float32),
+        abi.EXPERT_SLOTS: (chosen if low_size else 0, torch.int64),
+    }
+
+
+def _router_outputs(decoder: FusedDecoder) -> int:
     mlps = (layer.mlp for layer in decoder.layers)
-    return [one.router for one in mlps if isinstance(one, FusedExperts)]
+    routers = (one.router for one in mlps if isinstance(one, FusedExperts))
+    return max((one.storage.num_outputs for one in routers), default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

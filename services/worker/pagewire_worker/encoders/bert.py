@@ -13,9 +13,8 @@ from pagewire_worker.encoders.spec import (
     EncoderSpec,
     HeadSpec,
     dtype_name,
-    integer,
-    number,
 )
+from pagewire_worker.families.fields import integer, number
 
 CLASSIFIER = "ForSequenceClassification"
 

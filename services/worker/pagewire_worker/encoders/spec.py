@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pagewire_shared.errors import StartupError
 from pagewire_shared.sampling.pooling import PoolingKind
 
 
@@ -116,24 +115,6 @@ class EncoderSpec:
     head: HeadSpec | None
     unused: tuple[str, ...]
     dtype: str | None
-
-
-def integer(data: Mapping[str, Any], name: str, default: int | None = None) -> int:
-    """Return a positive integer of config.json. Raises StartupError."""
-    value = data.get(name)
-    value = default if value is None else value
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise StartupError(f"config.json: {name} must be a positive integer, got {value!r}")
-    return value
-
-
-def number(data: Mapping[str, Any], name: str, default: float) -> float:
-    """Return a positive number of config.json. Raises StartupError."""
-    value = data.get(name)
-    value = default if value is None else value
-    if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
-        raise StartupError(f"config.json: {name} must be a positive number, got {value!r}")
-    return float(value)
 
 
 def dtype_name(data: Mapping[str, Any]) -> str | None:

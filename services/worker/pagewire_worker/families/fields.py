@@ -1,7 +1,7 @@
 """Reads single fields of config.json, and names the field that is at fault."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from pagewire_shared.errors import StartupError
 from pagewire_worker.families.plan import Activation
@@ -17,6 +17,11 @@ ACTIVATIONS: Mapping[str, Activation] = {
 }
 
 
+MOST_INTEGER: Final = 2**31 - 1
+MOST_LAYERS: Final = 1 << 16
+"""Beyond any model: what follows from larger numbers has no room in memory."""
+
+
 class UnsupportedModelError(StartupError):
     """The checkpoint may be valid, but the native decoder does not support it."""
 
@@ -30,6 +35,9 @@ def integer(data: Data, name: str, default: int | None = None) -> int:
         raise StartupError(f"config.json: {name} is missing")
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise StartupError(f"config.json: {name} must be a positive integer, got {value!r}")
+    most = MOST_LAYERS if name == "num_hidden_layers" else MOST_INTEGER
+    if value > most:
+        raise StartupError(f"config.json: {name} is {value}, more than {most}")
     return value
 
 

@@ -11,6 +11,7 @@ from typing import Literal
 from pagewire_worker.backend.attention import AttentionKind
 from pagewire_worker.checkpoint.expert_stacks import ExpertStacks
 from pagewire_worker.families.specs.rope_spec import RopeSpec
+from pagewire_worker.families.specs.stage_spec import ALL_LAYERS, StageSpec
 from pagewire_worker.kv.cache_groups import layer_groups
 from pagewire_worker.kv.kv_cache import CacheShape
 
@@ -236,7 +237,7 @@ class ExpertsSpec:
     """A mixture of experts: the weighted sum of the MLPs that a router chooses for each token.
 
     Attributes:
-        experts: All of one shape.
+        experts: All of one shape; in a rank with whole experts, those it has, from `first` on.
         shared: An MLP of all tokens, whose output is added; None for none.
         has_shared_gate: That output is multiplied by the sigmoid of the router's last value.
     """
@@ -245,6 +246,12 @@ class ExpertsSpec:
     experts: tuple[MlpSpec, ...]
     shared: MlpSpec | None = None
     has_shared_gate: bool = False
+    first: int = 0
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether other ranks have other experts."""
+        return len(self.experts) < self.router.num_experts
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +306,7 @@ class LogitsSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelPlan:
-    """A decoder-only transformer.
+    """A decoder-only transformer, or a stage of one.
 
     Attributes:
         max_positions: Longest context.
@@ -311,6 +318,7 @@ class ModelPlan:
         norm: Behind the last layer.
         unused: Tensors that a checkpoint may hold and nothing reads.
         stacks: How the experts of a layer lie in single tensors; None where each has its own.
+        stage: None for all layers.
     """
 
     architecture: str
@@ -327,6 +335,17 @@ class ModelPlan:
     residual_multiplier: float = 1.0
     unused: tuple[str, ...] = ()
     stacks: ExpertStacks | None = None
+    stage: StageSpec | None = None
+
+    @property
+    def ends(self) -> StageSpec:
+        """The ends that it has: both, but for stages."""
+        return self.stage or ALL_LAYERS
+
+    @property
+    def reads_embedding(self) -> bool:
+        """Whether it reads the matrix of the embedding, to look up tokens or for logits."""
+        return self.ends.is_first or (self.ends.is_last and self.logits.name is None)
 
     @property
     def attention(self) -> AttentionSpec:
@@ -344,6 +363,8 @@ class ModelPlan:
         windows = [kind.window for kind in self.kinds]
         groups = layer_groups(windows, self.max_positions)
         window = windows[0] if len(set(windows)) == 1 else None
+        if self.stage is not None:
+            groups, window = self.stage.groups, self.stage.window
         heads, size = self.attention.num_kv_heads, self.attention.head_dim
         latent = self.attention.latent
         rank = None if latent is None else latent.rank
@@ -364,7 +385,7 @@ class ModelPlan:
     @property
     def has_experts(self) -> bool:
         """Whether any layer is a mixture of experts."""
-        return any(layer.experts is not None for layer in self.layers)
+        return bool(self.expert_sizes)
 
     @property
     def expert_sizes(self) -> Mapping[int, int]:

@@ -7,6 +7,7 @@ copy engine, one per run of adjacent blocks. The caller orders them (see device_
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -15,7 +16,21 @@ from torch import Tensor
 from pagewire_worker.kv.kv_cache import KvCache, movable
 
 
-def make_staging(cache: KvCache, num_bytes: int) -> Tensor:
+class SizedBlocks(Protocol):
+    """Blocks of one size, of a cache or of several."""
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the blocks."""
+        ...
+
+    @property
+    def bytes_per_block(self) -> int:
+        """Bytes of one payload."""
+        ...
+
+
+def make_staging(cache: SizedBlocks, num_bytes: int) -> Tensor:
     """Return memory for about `num_bytes` of payloads, at least one, uint8 [blocks, bytes].
 
     Every page is touched: a later page fault would take longer than the copy.
@@ -46,7 +61,9 @@ def copy_out(cache: KvCache, blocks: Sequence[int], staging: Tensor) -> Tensor:
     return payloads
 
 
-def fill_staging(cache: KvCache, payloads: Sequence[memoryview | bytes], staging: Tensor) -> Tensor:
+def fill_staging(
+    cache: SizedBlocks, payloads: Sequence[memoryview | bytes], staging: Tensor
+) -> Tensor:
     """Copy n `payloads` into the first rows of `staging` [m, bytes], m >= n, and return these rows.
 
     Raises:

@@ -8,30 +8,36 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from pagewire_worker.kv.block_copy import copy_out, fill_staging, write_blocks
+from pagewire_worker.kv.block_copy import fill_staging
+from pagewire_worker.kv.block_memory import BlockMemory
 from pagewire_worker.kv.block_names import BlockNames
 from pagewire_worker.kv.block_observer import BlockObserver
 from pagewire_worker.kv.device_copies import DeviceCopies
-from pagewire_worker.kv.kv_cache import KvCache
-from pagewire_worker.kv.layer_copy import block_index, copy_layers_in
+from pagewire_worker.kv.layer_copy import block_index
 
 
 class BlockHolder:
     """Blocks of one replica.
 
     Args:
+        memory: Their bytes.
         names: Those that they have.
         observer: Called before blocks are written anew.
         copies: How blocks come from the host and go there.
     """
 
     def __init__(
-        self, kv_cache: KvCache, names: BlockNames, observer: BlockObserver, copies: DeviceCopies
+        self, memory: BlockMemory, names: BlockNames, observer: BlockObserver, copies: DeviceCopies
     ) -> None:
-        self._kv_cache = kv_cache
+        self._memory = memory
         self._names = names
         self._observer = observer
         self._copies = copies
+
+    @property
+    def memory(self) -> BlockMemory:
+        """The bytes of the blocks."""
+        return self._memory
 
     @torch.inference_mode()
     def load_blocks(
@@ -48,8 +54,8 @@ class BlockHolder:
         """
         self.overwrite(blocks)
         self._copies.wait_for_loads()
-        rows = fill_staging(self._kv_cache, payloads, staging)
-        self._copies.load(lambda: write_blocks(self._kv_cache, blocks, rows))
+        rows = fill_staging(self._memory, payloads, staging)
+        self._copies.load(lambda: self._memory.write(blocks, rows))
         for block, name in zip(blocks, names, strict=True):
             self._names.name(block, name)
 
@@ -61,9 +67,9 @@ class BlockHolder:
         self, blocks: Sequence[int], first_layer: int, num_layers: int, payload: Tensor
     ) -> None:
         """Write layers of n blocks that a load has begun; payload as in layer_copy."""
-        cache = self._kv_cache
-        index = block_index(cache, blocks)
-        self._copies.load(lambda: copy_layers_in(cache, index, first_layer, num_layers, payload))
+        memory = self._memory
+        index = block_index(memory, blocks)
+        self._copies.load(lambda: memory.write_layers(index, first_layer, num_layers, payload))
 
     def name_loaded(self, blocks: Sequence[int], names: Sequence[bytes]) -> None:
         """Name blocks of which a load has written all layers."""
@@ -76,8 +82,8 @@ class BlockHolder:
         found = [(number, self._names.find(name)) for number, name in enumerate(names)]
         valid = [(number, block) for number, block in found if block is not None]
         if valid:
-            cache, blocks = self._kv_cache, [block for _, block in valid]
-            event = self._copies.copy_out(blocks, lambda: copy_out(cache, blocks, staging))
+            blocks = [block for _, block in valid]
+            event = self._copies.copy_out(blocks, lambda: self._memory.read(blocks, staging))
             event.synchronize()
         return [number for number, _ in valid]
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from pagewire_worker.kv.block_copy import SizedBlocks
 from pagewire_worker.kv.kv_cache import KvCache, movable
 
 
@@ -19,7 +20,7 @@ def bytes_per_layer(cache: KvCache) -> int:
     return cache.bytes_per_block // len(cache.stored)
 
 
-def block_index(cache: KvCache, blocks: Sequence[int]) -> Tensor:
+def block_index(cache: SizedBlocks, blocks: Sequence[int]) -> Tensor:
     """Return `blocks` as index for the copies below, [n] int64 on the host.
 
     The index is pinned if the cache is on a device.

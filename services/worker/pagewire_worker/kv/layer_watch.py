@@ -41,13 +41,34 @@ class LayerCalls:
     """
 
     def __init__(self, advance: Callable[[], None], follower: LayerFollower | None = None) -> None:
+        self._plain_advance = advance
         self._advance = advance
         self._follower = follower
+        self._is_timed = False
 
     @property
     def is_awaited(self) -> bool:
-        """Whether the follower takes the layers of this step one by one."""
-        return self._follower is not None and self._follower.is_following
+        """Whether the layers of this step are taken one by one, by the follower or a profile."""
+        return self._is_timed or (self._follower is not None and self._follower.is_following)
+
+    def profile(self, on_layer: Callable[[], None] | None, *, is_timed: bool = True) -> None:
+        """Also call `on_layer` for each layer, until this is called with None.
+
+        Args:
+            is_timed: Compute the layers one by one, so that each has a time of its own.
+        """
+        plain = self._plain_advance
+        self._is_timed = is_timed and on_layer is not None
+        if on_layer is None:
+            self._advance = plain
+            return
+        profiled = on_layer
+
+        def advance() -> None:
+            plain()
+            profiled()
+
+        self._advance = advance
 
     def __call__(self) -> None:
         """Take the next layer."""

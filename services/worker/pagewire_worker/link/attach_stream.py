@@ -29,6 +29,7 @@ from pagewire_worker.grammars.compiler import GrammarCompiler
 from pagewire_worker.grammars.link import answer_compile
 from pagewire_worker.link.adapter_link import answer_adapter
 from pagewire_worker.link.convert import audit_to_message, hello_to_message, roles_from_message
+from pagewire_worker.link.inspection_link import InspectionLink
 from pagewire_worker.link.load_link import (
     answer_digests,
     query_from_message,
@@ -36,6 +37,7 @@ from pagewire_worker.link.load_link import (
 )
 from pagewire_worker.link.metrics import StepMeter
 from pagewire_worker.link.sleep_link import SleepLink
+from pagewire_worker.link.weights_link import WeightsLink
 from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.offload.kv_offload import KvOffload
 from pagewire_worker.plan.roles import WorkerRole
@@ -61,7 +63,7 @@ class AttachStream:
         leaving: Set when the process is to end; the scheduler is then informed.
         drained: Set when the scheduler reports that no work is left.
         on_roles: Called with new roles of the worker.
-        sleep: What it says and hears of sleep; None for a worker that never sleeps.
+        sleep, weights, inspection: See SchedulerLink.
 
     Attributes:
         generation: Generation of the scheduler, from its welcome on.
@@ -82,8 +84,12 @@ class AttachStream:
         drained: asyncio.Event,
         on_roles: Callable[[tuple[WorkerRole, ...]], None],
         sleep: SleepLink | None = None,
+        weights: WeightsLink | None = None,
+        inspection: InspectionLink | None = None,
     ) -> None:
+        self._inspection = inspection
         self._sleep = sleep
+        self._weights = weights
         self._info = info
         self._model_runner = model_runner
         self._thread = thread
@@ -127,6 +133,8 @@ class AttachStream:
         )
         if self._sleep is not None:
             self._sleep.introduce(hello)
+        if self._weights is not None:
+            self._weights.introduce(hello)
         self._outbox.put(wire.AttachWorkerRequest(hello=hello))
         stub = worker_attach_pb2_grpc.WorkerAttachServiceStub(channel)
         call = self._call = stub.AttachWorker(self._outbox.drain())
@@ -184,6 +192,12 @@ class AttachStream:
             self._on_roles(roles_from_message(response.set_roles))
         elif kind in ("sleep", "wake") and self._sleep is not None:
             self._sleep.take(response)
+        elif kind == "update" and self._weights is not None:
+            self._weights.take(response.update)
+        elif kind == "check_weights" and self._weights is not None:
+            self._spawn(self._check_weights(self._weights, response.check_weights))
+        elif kind == "operator_query" and self._inspection is not None:
+            self._spawn(self._answer_operator(self._inspection, response.operator_query))
         elif kind == "drain":
             _logger.info("drained: nothing is left to do")
             self._drained.set()
@@ -273,6 +287,12 @@ class AttachStream:
 
     async def _compile(self, message: wire.CompileGrammar) -> None:
         self._put(await answer_compile(message, self._grammars))
+
+    async def _check_weights(self, weights: WeightsLink, query: wire.CheckWeights) -> None:
+        self._put(await weights.answer(query))
+
+    async def _answer_operator(self, inspection: InspectionLink, query: wire.OperatorQuery) -> None:
+        self._put(await inspection.answer(query))
 
     async def _load_adapter(self, message: wire.LoadAdapter) -> None:
         self._put(await answer_adapter(message, self._adapters, self._stores))

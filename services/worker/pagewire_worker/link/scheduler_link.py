@@ -26,7 +26,9 @@ from pagewire_shared.sleep.state import WorkerSleep
 from pagewire_worker.adapters.loader import AdapterLoader
 from pagewire_worker.grammars.compiler import GrammarCompiler
 from pagewire_worker.link.attach_stream import AttachStream
+from pagewire_worker.link.inspection_link import InspectionLink
 from pagewire_worker.link.sleep_link import SleepLink
+from pagewire_worker.link.weights_link import WeightsLink
 from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.offload.kv_offload import KvOffload
 from pagewire_worker.plan.roles import WorkerRole
@@ -53,6 +55,8 @@ class SchedulerLink:
         transfer: Loads blocks of other workers; None for no such loads.
         adapters: Loads adapters; without it all adapters are refused.
         sleep: What it says and hears of sleep; None for a worker that never sleeps.
+        weights: What it says and hears of its weights; None for weights that stay.
+        inspection: Answers operators; None to leave them without an answer.
     """
 
     def __init__(
@@ -68,8 +72,12 @@ class SchedulerLink:
         transfer: KvTransfer | None = None,
         adapters: AdapterLoader | None = None,
         sleep: SleepLink | None = None,
+        weights: WeightsLink | None = None,
+        inspection: InspectionLink | None = None,
     ) -> None:
+        self._inspection = inspection
         self._sleep = sleep
+        self._weights = weights
         self._stream: AttachStream | None = None
         self._adapters = adapters
         self._finder = SchedulerFinder(parse_schedulers(address, setting="--scheduler"))
@@ -156,6 +164,8 @@ class SchedulerLink:
                 drained=self._drained,
                 on_roles=self._take_roles,
                 sleep=self._sleep,
+                weights=self._weights,
+                inspection=self._inspection,
             )
             try:
                 await attach.run(channel, self._seen)

@@ -14,12 +14,14 @@ class SleepLink:
     """The sleep of one worker, for its attaches.
 
     Attributes:
+        can_sleep: Whether it takes orders to sleep; else it sleeps only while it loads weights.
         after_seconds: Time without work after which it wants to sleep; 0 for never.
         sleep: Returns where it is; None while it is awake.
         on_sleep: Called with an order to sleep, at most once in the life of a link.
         on_wake: Called with the parts to make anew.
     """
 
+    can_sleep: bool
     after_seconds: float
     sleep: Callable[[], WorkerSleep | None]
     on_sleep: Callable[[SleepOrder], None]
@@ -27,8 +29,8 @@ class SleepLink:
 
     def introduce(self, hello: wire.WorkerHello) -> None:
         """Add the sleep to a hello."""
-        hello.can_sleep = True
-        hello.sleep_after_ms = int(self.after_seconds * 1000)
+        hello.can_sleep = self.can_sleep
+        hello.sleep_after_ms = int(self.after_seconds * 1000) if self.can_sleep else 0
         sleep = self.sleep()
         if sleep is not None:
             hello.sleep.CopyFrom(sleep_to_message(sleep))

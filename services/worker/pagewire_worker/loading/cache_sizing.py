@@ -38,7 +38,8 @@ class CacheSettings:
         graph_bytes: Future size of captured graphs.
         sampling: How tokens are sampled; None for torch.
         is_len_fitted: A cache with room for a part of the longest sequence will do.
-        num_ranks: Processes that share the memory of a host between them.
+        num_ranks: Processes that have the asked bytes between them.
+        per_host: Those of them that share the memory of a host.
         agree: From the number of blocks that this rank has room for to that of all ranks.
     """
 
@@ -52,6 +53,7 @@ class CacheSettings:
     sampling: MostSampling | None = None
     is_len_fitted: bool = False
     num_ranks: int = 1
+    per_host: int = 1
     agree: Callable[[int], int] = int
 
 
@@ -108,10 +110,10 @@ def _budget(
     probe: MemoryProbe | None,
 ) -> CacheBudget:
     if probe is None:
-        free_bytes = free_memory_bytes() // settings.num_ranks
+        free_bytes = free_memory_bytes() // settings.per_host
         if settings.asked_bytes is not None:
             return asked_budget(settings.asked_bytes // settings.num_ranks, free_bytes)
-        return cpu_budget(free_bytes, settings.num_ranks)
+        return cpu_budget(free_bytes, settings.per_host)
     if settings.asked_bytes is not None:
         found = probe.in_use()
         return asked_budget(settings.asked_bytes, found.total - found.used)

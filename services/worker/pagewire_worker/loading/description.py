@@ -17,10 +17,14 @@ from pagewire_worker.loading.replica_shape import ReplicaShape
 from pagewire_worker.loading.speculation import most_drafts
 from pagewire_worker.loading.token_budget import StepTokens
 from pagewire_worker.plan.roles import parse_roles
+from pagewire_worker.runner.model_runner import ModelRunner
 
 TRANSPORTS = {
     "auto": (KvTransport.SHARED_MEMORY, KvTransport.GRPC),
+    "shared": (KvTransport.SHARED_MEMORY,),
     "grpc": (KvTransport.GRPC,),
+    "nixl": (KvTransport.NIXL, KvTransport.GRPC),
+    "mooncake": (KvTransport.MOONCAKE, KvTransport.GRPC),
     "off": (),
 }
 """Of --kv-transport, the better ones first."""
@@ -35,12 +39,12 @@ def describe(
     config: WorkerConfig,
     shape: ReplicaShape,
     model: LoadedReplicaModel,
-    backend: ModelBackend,
+    model_runner: ModelRunner,
     step_tokens: StepTokens,
     max_model_len: int,
 ) -> ReplicaInfo:
     """Return what a loaded replica reports to its scheduler, with an id of its own."""
-    cache = backend.kv_cache
+    backend, blocks = model_runner.backend, model_runner.blocks.memory
     return ReplicaInfo(
         worker_id=mint_id(),
         served_model_name=config.served_model_name or config.model,
@@ -53,8 +57,8 @@ def describe(
             config.quantization,
             is_exact=backend.is_exact,
         ),
-        cache_groups=tuple(cache.layout()),
-        num_blocks=cache.num_blocks,
+        cache_groups=tuple(blocks.layout()),
+        num_blocks=blocks.num_blocks,
         max_num_seqs=shape.max_num_seqs,
         max_num_batched_tokens=step_tokens.most,
         shared_step_tokens=step_tokens.shared,

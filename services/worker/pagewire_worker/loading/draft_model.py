@@ -124,6 +124,8 @@ def _own_settings(settings: LoadSettings, asked: SpeculationSettings, longest: i
         quantization=quantization,
         cache_dtype=None,
         adapters=None,
+        # One rank computes it, whatever the number of ranks.
+        sum_slices=1,
         on_progress=lambda fraction: None,
     )
 

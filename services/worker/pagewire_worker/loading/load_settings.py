@@ -36,6 +36,7 @@ def load_settings(
         seed=config.seed,
         cache_dtype=shape.cache_dtype,
         enforce_eager=config.enforce_eager,
+        sum_slices=config.sum_slices,
         adapters=_adapter_limits(config),
         on_progress=lambda fraction: on_progress(0.9 * fraction, "loading weights"),
     )

@@ -5,6 +5,7 @@ Every fault of a checkpoint or a setting is found here, before the first attach.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 
@@ -18,12 +19,13 @@ from pagewire_worker.backend.source import LoadedReplicaModel
 from pagewire_worker.batch.slots import SlotLimits, SlotTable
 from pagewire_worker.config import WorkerConfig
 from pagewire_worker.cpu_kernels.library import KernelPool
-from pagewire_worker.cpu_kernels.sampler import KernelSampler
+from pagewire_worker.extension.worker_extension import RankFacts
 from pagewire_worker.grammars.compiled import CompiledGrammars
 from pagewire_worker.grammars.compiler import GrammarCompiler
 from pagewire_worker.grammars.drafts import TableDrafts
 from pagewire_worker.grammars.table import GrammarTable
 from pagewire_worker.host.kept_facts import cache_folder
+from pagewire_worker.kv.block_memory import BlockMemory
 from pagewire_worker.kv.block_names import BlockNames
 from pagewire_worker.kv.block_observer import BlockObserver, BlockObservers
 from pagewire_worker.kv.cuda_copies import make_copies
@@ -40,6 +42,7 @@ from pagewire_worker.loading.load_settings import load_settings
 from pagewire_worker.loading.profile_run import LargestStep, MostSampling
 from pagewire_worker.loading.ranks import (
     RankedConfig,
+    block_memory,
     ended_on_error,
     load_model,
     opened_ranks,
@@ -52,35 +55,10 @@ from pagewire_worker.loading.warm_up import warm_up
 from pagewire_worker.offload.block_offloader import BlockOffloader
 from pagewire_worker.parallel.rank_group import RankGroup
 from pagewire_worker.runner.model_runner import ModelRunner
+from pagewire_worker.runner.sampler_choice import pick_sampler
 from pagewire_worker.runner.step_sampler import Sampler
-from pagewire_worker.sampling import sampler
 from pagewire_worker.speculation.speculator import Speculator
 from pagewire_worker.transfer.block_sharer import BlockSharer
-from pagewire_worker.triton_kernels.availability import why_no_kernels
-
-
-def pick_sampler(
-    device: torch.device,
-    capability: tuple[int, int] | None,
-    vocab_size: int,
-    pools: Mapping[str, KernelPool],
-) -> Sampler:
-    """Return kernels where the device runs them, ready to run; torch's ops elsewhere.
-
-    Args:
-        capability: Compute capability of the device; None for a CPU.
-        vocab_size: How many logits there are in a row.
-        pools: Threads of the kernels for CPUs that the model runs on, by instruction set.
-    """
-    if device.type == "cpu" and pools:
-        return KernelSampler(next(iter(pools.values())))
-    if capability is None or why_no_kernels(capability) is not None:
-        return sampler.sample
-    from pagewire_worker.cuda import sampler as kernels
-
-    kernels.warm_up(vocab_size, device)
-    return kernels.sample
-
 
 Progress = Callable[[float, str], None]
 """(fraction, what is being done)."""
@@ -90,16 +68,19 @@ def no_progress(fraction: float, detail: str) -> None:
     """Report no progress."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
     """A loaded model, ready to run plans; `offloader` is absent where blocks do not go to stores,
     `sharer` where they do not go to other workers, `expert_counts` where none are asked for,
-    `adapters` where it takes none, `speculator` without speculation, `group` with one rank."""
+    `adapters` where it takes none, `speculator` without speculation, `group` with one rank.
+    `layers` is called for each layer of its steps."""
 
     info: ReplicaInfo
     model_runner: ModelRunner
     grammars: GrammarCompiler
     copies: DeviceCopies
+    layers: LayerCalls
+    facts: RankFacts
     offloader: BlockOffloader | None = None
     sharer: BlockSharer | None = None
     expert_counts: ExpertCounts | None = None
@@ -155,14 +136,19 @@ def load_weights(
     config: WorkerConfig,
     shape: ReplicaShape,
     *,
+    group: RankGroup | None = None,
     on_progress: Progress = no_progress,
     on_layer: Callable[[], None] = lambda: None,
 ) -> LoadedWeights:
-    """Load the model of `shape`, and its draft model or head if it has one. Raises StartupError."""
+    """Load the model of `shape`, and its draft model or head if it has one. Raises StartupError.
+
+    Args:
+        group: Of the ranks that had the replica before, if there are any.
+    """
     config = without_blocks(config) if shape.model.is_encoder else config
-    with opened_ranks(config, shape) as ranked:
+    with opened_ranks(config, shape, group) as ranked:
         config, settings = ranked.config, load_settings(ranked.config, shape, on_progress)
-        model = load_model(shape, settings, ranked.group)
+        model = load_model(shape, settings, ranked, on_layer)
         draft = load_draft(config, shape, settings, on_layer) or load_head(config, shape, settings)
     on_progress(0.9, "allocating the KV cache")
     return LoadedWeights(ranked, shape, model, draft, settings.pools)
@@ -177,7 +163,7 @@ def make_replica(
     on_layer: Callable[[], None] = lambda: None,
 ) -> Replica:
     """Make cache, slots and backend of a model, and run one small batch. Raises StartupError."""
-    with ended_on_error(weights.ranked.group):
+    with ended_on_error(weights.ranked.group if earlier is None else None):
         return _make_replica(weights, earlier, on_progress, on_layer)
 
 
@@ -187,14 +173,14 @@ def _make_replica(
     on_progress: Progress,
     on_layer: Callable[[], None],
 ) -> Replica:
-    ranked, shape, model = weights.ranked, weights.shape, weights.model
-    config = ranked.config
+    config, shape, model = weights.ranked.config, weights.shape, weights.model
     slots, sampler, cache = _make_memory(weights, LayerCalls(on_layer), earlier)
     copies, names = make_copies(shape.device), BlockNames()
-    sharer = BlockSharer(cache, names, copies) if hands_out(config) else None
+    blocks = block_memory(weights.ranked, shape, cache)
+    sharer = BlockSharer(blocks, names, copies) if hands_out(config) else None
     watch = LayerCalls(on_layer, sharer)
     backend = model.captured(model.backend(cache, watch), shape.bounds, watch, on_layer)
-    offloader = _make_offloader(config, cache, copies)
+    offloader = _make_offloader(config, blocks, copies)
     grammars = make_grammars(shape.files, shape.model.vocab_size)
     step_tokens = _step_tokens(config, shape, backend, slots.limits.max_model_len, earlier)
     drafting = Drafting(slots, sampler, weights.draft, step_tokens.shared)
@@ -208,6 +194,7 @@ def _make_replica(
         grammars=grammars.table,
         observer=_observers(offloader, sharer, CopyOrder(copies)),
         names=names,
+        memory=blocks,
         copies=copies,
         sampler=sampler,
         slots=slots,
@@ -215,20 +202,20 @@ def _make_replica(
         adapters=model.adapters,
         speculator=speculator,
     )
-    on_progress(0.95, "warming up")
-    warm_up(model_runner, slots.limits, step_tokens.shared, is_encoder=shape.model.is_encoder)
-    on_progress(1.0, "loaded")
+    _warm_up(model_runner, slots.limits, step_tokens, shape, on_progress)
     return Replica(
-        info=describe(config, shape, model, backend, step_tokens, slots.limits.max_model_len),
+        info=describe(config, shape, model, model_runner, step_tokens, slots.limits.max_model_len),
         model_runner=model_runner,
         grammars=grammars.compiler,
         copies=copies,
+        layers=watch,
+        facts=_facts(config, shape),
         offloader=offloader,
         sharer=sharer,
         expert_counts=_count_experts(config, backend),
         adapters=_make_adapters(config, model.adapters, earlier),
         speculator=speculator,
-        group=ranked.group,
+        group=weights.ranked.group,
     )
 
 
@@ -254,16 +241,24 @@ def _make_memory(
     sampler = pick_sampler(
         shape.device, device_capability(shape.device), shape.model.vocab_size, weights.pools
     )
-    if earlier is not None:
+    agree = ranked.agree
+    if earlier is not None and ranked.group is not None:
+        agree = partial(_as_before, earlier.info.num_blocks)
+    elif earlier is not None:
         config = replace(config, kv_cache_memory=earlier.info.num_cache_bytes)
     settings = replace(
         cache_settings(config, shape, model),
         sampling=MostSampling(sampler, slots.tokens),
-        agree=ranked.agree,
+        agree=agree,
     )
     cache = encoder_cache(shape, config.block_size) or make_cache(model, settings, watch)
     slots.limits = _with_blocks(slots.limits, cache)
     return slots, sampler, cache
+
+
+def _as_before(known: int, num_blocks: int) -> int:
+    """Return the blocks that all ranks had."""
+    return known
 
 
 def _count_experts(config: WorkerConfig, backend: ModelBackend) -> ExpertCounts | None:
@@ -328,11 +323,11 @@ def _with_blocks(limits: SlotLimits, cache: KvCache) -> SlotLimits:
 
 
 def _make_offloader(
-    config: WorkerConfig, cache: KvCache, copies: DeviceCopies
+    config: WorkerConfig, blocks: BlockMemory, copies: DeviceCopies
 ) -> BlockOffloader | None:
     if config.kv_offload == "off":
         return None
-    return BlockOffloader(cache, is_writeback=config.kv_offload == "writeback", copies=copies)
+    return BlockOffloader(blocks, is_writeback=config.kv_offload == "writeback", copies=copies)
 
 
 def cache_settings(
@@ -350,7 +345,8 @@ def cache_settings(
         utilization=config.gpu_memory_utilization,
         graph_bytes=model.graph_bytes(shape.bounds),
         is_len_fitted=shape.is_len_fitted,
-        num_ranks=config.tensor_parallel_size,
+        num_ranks=config.num_ranks,
+        per_host=config.num_ranks // config.rank_hosts,
     )
 
 
@@ -376,3 +372,21 @@ def make_grammars(files: ModelFiles, vocab_size: int) -> GrammarParts:
     return GrammarParts(
         GrammarCompiler(files, vocab_size, compiled), GrammarTable(vocab_size, compiled)
     )
+
+
+def _warm_up(
+    model_runner: ModelRunner,
+    limits: SlotLimits,
+    step_tokens: StepTokens,
+    shape: ReplicaShape,
+    on_progress: Progress,
+) -> None:
+    on_progress(0.95, "warming up")
+    warm_up(model_runner, limits, step_tokens.shared, is_encoder=shape.model.is_encoder)
+    on_progress(1.0, "loaded")
+
+
+def _facts(config: WorkerConfig, shape: ReplicaShape) -> RankFacts:
+    """Return what an extension finds in rank 0."""
+    folder, ranks = shape.files.folder, config.num_ranks
+    return RankFacts.of(folder, shape.device, shape.dtype, rank=0, num_ranks=ranks)

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from pagewire_shared.errors import StartupError
+from pagewire_worker.adapters.table import AdapterStore, AdapterTable
+from pagewire_worker.adapters.targets import AdapterTargets
 from pagewire_worker.attention.registry import AUTO, make_attentions, pick_attention
 from pagewire_worker.backend.adapters import AdapterSlots
 from pagewire_worker.backend.attention import AttentionBackend, AttentionKind
@@ -21,18 +23,20 @@ from pagewire_worker.backend.source import (
     ModelSummary,
     Uncaptured,
 )
+from pagewire_worker.backend.stage_ends import StageEnds
 from pagewire_worker.checkpoint.dtypes import FP8, cache_name
 from pagewire_worker.checkpoint.load_format import open_weights
 from pagewire_worker.checkpoint.stored.cache_scales import StoredScales
 from pagewire_worker.checkpoint.stored.reader import StoredReader
 from pagewire_worker.checkpoint.weights import WeightReader
 from pagewire_worker.cpu_kernels.adapter_store import FusedAdapterStore
-from pagewire_worker.cpu_kernels.backend import FusedBackend, KernelRanks
+from pagewire_worker.cpu_kernels.backend import KernelRanks
 from pagewire_worker.cpu_kernels.decoder import load_decoder as load_fused_decoder
+from pagewire_worker.cpu_kernels.fused_model import FusedModel
+from pagewire_worker.cpu_kernels.input_slices import InputSlices
 from pagewire_worker.cpu_kernels.library import KernelPool
-from pagewire_worker.cpu_kernels.packed_layers import FusedDecoder
 from pagewire_worker.cpu_kernels.selection import choose_kernels
-from pagewire_worker.families.plan import LayerSpec, ModelPlan
+from pagewire_worker.families.plan import ModelPlan
 from pagewire_worker.kv.kv_cache import CacheShape, KvCache
 from pagewire_worker.kv.layer_watch import LayerWatch
 from pagewire_worker.kv.scaled_rows import SCALED
@@ -44,10 +48,12 @@ from pagewire_worker.models.decoder import load_decoder
 from pagewire_worker.models.forms import CheckpointForm
 from pagewire_worker.models.linear_choice import choose_linears
 from pagewire_worker.models.linear_loader import LinearLoader
+from pagewire_worker.models.load_parts import load_cache_scales
 from pagewire_worker.models.rank_parts import RankLayers
 from pagewire_worker.models.torch_backend import DecoderModel, TorchBackend
 from pagewire_worker.models.variants import TRITON, attention_names, find_variant
 from pagewire_worker.parallel.plan_shards import PlanShard, shard_plan
+from pagewire_worker.parallel.plan_stages import cut_stage
 from pagewire_worker.parallel.shard_reader import ShardReader
 from pagewire_worker.parallel.shared_collectives import SharedCollectives
 
@@ -166,39 +172,6 @@ class CudaModel(NativeModel):
 
 
 @dataclass(frozen=True, slots=True)
-class FusedModel(Uncaptured):
-    """A decoder with its weights packed for kernels."""
-
-    decoder: FusedDecoder
-    pool: KernelPool
-    classifier: ClassificationHead | None
-    store: FusedAdapterStore | None = None
-    table: AdapterSlots | None = None
-    ranks: KernelRanks | None = None
-
-    @property
-    def head(self) -> ClassificationHead | None:
-        """Its classification head."""
-        return self.classifier
-
-    @property
-    def adapters(self) -> AdapterSlots | None:
-        """Its adapter slots."""
-        return self.table
-
-    @property
-    def cache_shape(self) -> CacheShape:
-        """The shape of the KV cache per position."""
-        return self.decoder.plan.cache_shape
-
-    def backend(self, kv_cache: KvCache, on_layer: LayerWatch) -> ModelBackend:
-        """Return the decoder over `kv_cache`."""
-        return FusedBackend(
-            self.decoder, kv_cache, self.pool, on_layer, adapters=self.store, ranks=self.ranks
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class NativeSource:
     """A checkpoint whose config.json the native decoder computes."""
 
@@ -207,7 +180,11 @@ class NativeSource:
     form: CheckpointForm | None = None
     cache_scheme: str | None = None
     shard: PlanShard | None = None
-    """The part of one rank, whose plan is `plan`; None for a model that is not divided."""
+    """The part of one rank, whose plan is `plan`; None for matrices that are not divided."""
+    unread: tuple[str, ...] = ()
+    """Tensors that other stages read, as in PlanStage."""
+    whole: "NativeSource | None" = None
+    """What this is a part of; None for a whole model."""
 
     @property
     def summary(self) -> ModelSummary:
@@ -226,8 +203,12 @@ class NativeSource:
 
     def of_rank(self, topology: RankTopology) -> "NativeSource":
         """Return the part of one rank. Raises StartupError naming what cannot be divided."""
-        shard = shard_plan(self.plan, topology)
-        return replace(self, plan=shard.plan, shard=shard)
+        stage = cut_stage(self.plan, topology)
+        part = replace(self, plan=stage.plan, unread=stage.unread, whole=self)
+        if topology.tp_size == 1:
+            return part
+        shard = shard_plan(stage.plan, topology)
+        return replace(part, plan=shard.plan, shard=shard)
 
     def load(self, settings: LoadSettings) -> LoadedReplicaModel:
         """Read the weights. Raises StartupError naming the tensor at fault."""
@@ -258,9 +239,9 @@ class NativeSource:
         decoder = build(self.plan, weights, loader, settings.max_model_len, settings.device)
         if store is not None:
             decoder = AdaptedDecoder(decoder, store.step)
-        table = adapter_table(targets, settings, store, self.open_decoder)
+        table = self._adapter_table(targets, settings, store)
         head = self._load_head(reader)
-        scales = self._load_cache_scales(reader) if settings.cache_dtype == FP8 else ()
+        scales = load_cache_scales(self.plan, reader) if settings.cache_dtype == FP8 else ()
         reader.finish()
         if linears.codes is not None and isinstance(reader, StoredReader):
             loader.log()
@@ -322,25 +303,6 @@ class NativeSource:
         if reason is not None:
             raise StartupError(f"--kv-cache-dtype: {wanted} {reason}", field="kv_cache_dtype")
 
-    def _load_cache_scales(self, reader: WeightReader) -> Sequence[StoredScales]:
-        """Return the scales of the layers' caches; none where the checkpoint has none.
-
-        Raises StartupError if only some layers have them.
-        """
-        if not isinstance(reader, StoredReader) or self.plan.attention.latent is not None:
-            return ()
-        names = [_attention_of(layer) for layer in self.plan.layers]
-        found = {name: reader.cache_scales(name) for name in names}
-        scales = [one for one in found.values() if one is not None]
-        missing = next((name for name, one in found.items() if one is None), None)
-        if scales and missing is not None:
-            raise StartupError(
-                f"the checkpoint lacks the tensor {missing}.k_scale, other layers have it",
-                field="model",
-            )
-        _logger.info("the KV cache has %s", "scales of the checkpoint" if scales else "no scales")
-        return scales
-
     def _attention_name(self, settings: LoadSettings, capability: Capability | None) -> str:
         """Return the implementation of attention that is asked for, or for "auto" the fastest."""
         if settings.attention_backend != "auto":
@@ -362,21 +324,32 @@ class NativeSource:
             settings.dtype,
             settings.quantization,
             settings.max_model_len,
+            self._slices(settings),
         )
         head = self._load_head(reader)
         reader.finish()
         targets, limits = adapter_targets(self.plan, settings), settings.adapters
-        if targets is None or limits is None:
-            return FusedModel(decoder, pool, head, ranks=self._kernel_ranks(settings))
-        store = FusedAdapterStore(targets, limits)
-        table = adapter_table(targets, settings, store, self.open_decoder)
-        return FusedModel(decoder, pool, head, store, table)
+        store = None if targets is None or limits is None else FusedAdapterStore(targets, limits)
+        table = self._adapter_table(targets, settings, store)
+        ranks, ends = self._kernel_ranks(settings), StageEnds(settings.collectives)
+        return FusedModel(decoder, pool, head, store, table, ranks, ends)
+
+    def _adapter_table(
+        self, targets: AdapterTargets | None, settings: LoadSettings, store: AdapterStore | None
+    ) -> AdapterTable | None:
+        whole = self.whole or self
+        return adapter_table(targets, settings, store, whole.plan, self.shard, whole.open_decoder)
+
+    def _slices(self, settings: LoadSettings) -> InputSlices:
+        """Return the slices of sums that this rank has."""
+        total = settings.sum_slices
+        return InputSlices(total, max(1, total // settings.collectives.topology.tp_size))
 
     def _kernel_ranks(self, settings: LoadSettings) -> KernelRanks | None:
         collectives = settings.collectives
         if self.shard is None or not isinstance(collectives, SharedCollectives):
             return None
-        return KernelRanks(collectives.handle, self.shard.first_token)
+        return KernelRanks(collectives.handle, self.shard.first_token, collectives.topology)
 
     def _open(self, settings: LoadSettings) -> WeightReader:
         names = None if self.form is None else self.form.names
@@ -384,15 +357,11 @@ class NativeSource:
 
     def _decoder_weights(self, reader: WeightReader, settings: LoadSettings) -> WeightReader:
         weights = reader if self.form is None else self.form.decoder_weights(reader)
+        for name in self.unread:
+            weights.ignore(name)
         if self.shard is None:
             return weights
         return ShardReader(weights, self.shard, settings.device, settings.dtype)
 
     def _load_head(self, reader: WeightReader) -> ClassificationHead | None:
         return None if self.form is None else self.form.load_head(reader, self.plan.hidden_size)
-
-
-def _attention_of(layer: LayerSpec) -> str:
-    """Return the name of a layer's attention, such as "model.layers.0.self_attn"."""
-    name, _ = layer.attention.qkv.parts[0]
-    return name.rpartition(".")[0]

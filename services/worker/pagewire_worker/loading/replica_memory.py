@@ -4,6 +4,7 @@ Weights, KV cache and whatever else belongs to a replica exist for as long as th
 those that it hands the replica to, refer to them. Before `drop` all others must have let go.
 A wake makes the same replica again: the content of the checkpoint, the size of the cache and the
 steps are those of before, or the wake fails and may be tried again (docs/adr/0047-sleep.md).
+An update makes one with other weights, and else the same (docs/adr/0060-new-weights.md).
 """
 
 from collections.abc import Callable, Collection
@@ -12,7 +13,9 @@ from typing import Final
 
 from pagewire_shared.errors import PagewireError, StartupError, UnavailableError
 from pagewire_shared.sleep.state import ALL_TAGS, MemoryState, MemoryTag, SleepOrder, WorkerSleep
+from pagewire_shared.weights.version import STARTED, UpdateOrder
 from pagewire_worker.adapters.warm import WarmAdapters
+from pagewire_worker.checkpoint.dtypes import dtype_name
 from pagewire_worker.config import WorkerConfig
 from pagewire_worker.host.process_memory import give_back, resident_bytes
 from pagewire_worker.loading.loader import (
@@ -24,8 +27,15 @@ from pagewire_worker.loading.loader import (
     make_replica,
     no_progress,
 )
+from pagewire_worker.loading.ranks import drop_ranks
 from pagewire_worker.loading.replica import ReplicaInfo
-from pagewire_worker.loading.replica_shape import ReplicaShape, hashed_again, resolve_shape
+from pagewire_worker.loading.replica_shape import (
+    ReplicaShape,
+    config_of,
+    hashed_again,
+    resolve_shape,
+)
+from pagewire_worker.parallel.rank_group import RankGroup
 
 _OWN_FACTS: Final = {"worker_id", "kv_endpoints", "roles"}
 """Of a ReplicaInfo: what the process has, and no loaded replica."""
@@ -37,6 +47,11 @@ class ReplicaMemory:
     Args:
         config: The settings of the worker.
         on_layer: Called after each layer of each step, warm-up included.
+
+    Attributes:
+        started: The settings of the first load, with the type that it chose.
+        source: Where the weights are from.
+        failed_update: Serial and error of the newest update if it failed.
     """
 
     def __init__(
@@ -52,9 +67,13 @@ class ReplicaMemory:
         self._awake: frozenset[MemoryTag] = frozenset()
         self._replica: Replica | None = None
         self._weights: LoadedWeights | None = None
+        self._group: RankGroup | None = None
         self._shape: ReplicaShape | None = None
         self._info: ReplicaInfo | None = None
         self._warm: WarmAdapters | None = None
+        self.started = config
+        self.source = STARTED
+        self.failed_update: tuple[int, PagewireError] | None = None
 
     @property
     def sleep(self) -> WorkerSleep | None:
@@ -87,6 +106,8 @@ class ReplicaMemory:
                 field="enable_sleep_mode",
             )
         self._load_weights(self._shape, on_progress)
+        # Of other weights, too, whatever type they are published in.
+        self.started = replace(self._config, dtype=dtype_name(self._shape.dtype))
         return self._make(on_progress)
 
     def begin_sleep(self) -> None:
@@ -95,10 +116,14 @@ class ReplicaMemory:
         self._num_bytes_before = resident_bytes()
 
     def drop(self, order: SleepOrder) -> int:
-        """Drop the replica; return the bytes by which the process became smaller.
+        """Drop the replica; return the bytes by which the process, and those of its other ranks,
+        became smaller.
 
         Level 1 keeps what is known of the checkpoint, and the content of adapters. Level 2 keeps
         the identity only, which a wake compares.
+
+        Raises:
+            RankLostError: A rank is lost, or could not drop its part.
         """
         self._state = self._state.require_move(MemoryState.ASLEEP)
         self._level, self._wakes_on_request = order.level, order.wakes_on_request
@@ -114,6 +139,7 @@ class ReplicaMemory:
         self._weights = None
         give_back()
         self._num_bytes = max(0, self._num_bytes_before - resident_bytes())
+        self._num_bytes += drop_ranks(self._group)
         return self._num_bytes
 
     def begin_wake(self) -> None:
@@ -129,18 +155,16 @@ class ReplicaMemory:
             PagewireError: It cannot be made; the worker is asleep as before.
         """
         wanted = self._awake | frozenset(tags)
-        failure: PagewireError | None = None
         whole: Replica | None = None
-        try:
+
+        def load() -> None:
+            nonlocal whole
             if MemoryTag.WEIGHTS in wanted and self._weights is None:
                 self._load_again()
             if wanted == ALL_TAGS:
                 whole = self._make(self._advance)
-        except PagewireError as error:
-            failure = UnavailableError(f"the worker cannot wake: {error}", field=error.field)
-        except (OSError, MemoryError, RuntimeError, ValueError) as error:
-            failure = UnavailableError(f"the worker cannot wake: {error}")
-        # After the handlers: frames of the error would keep what was loaded.
+
+        failure = _failure_of(load, "the worker cannot wake")
         if failure is not None:
             self._fall_back(failure)
             raise failure
@@ -149,6 +173,45 @@ class ReplicaMemory:
             self._awake = wanted
             self._state = self._state.require_move(MemoryState.ASLEEP)
         return whole
+
+    def update(self, order: UpdateOrder) -> Replica:
+        """Make the replica with other weights, or with those of before if that fails.
+
+        `failed_update` says afterwards whether it failed.
+
+        Raises:
+            PagewireError: Neither can be made; the worker is asleep.
+        """
+        before = self._config
+        self._config = config_of(self.started, order.source)
+        self.failed_update = None
+        failure = _failure_of(lambda: self._load_other(order), "the weights cannot be loaded")
+        if failure is None:
+            self.source = order.source
+        else:
+            self.failed_update = order.source.serial, failure
+            self._config = before
+            self._weights = None
+            give_back()
+            self.wake(ALL_TAGS)
+        return self.replica
+
+    def _load_other(self, order: UpdateOrder) -> None:
+        assert self._info is not None
+        shape = resolve_shape(self._config)
+        if order.fingerprint and shape.fingerprint != order.fingerprint:
+            raise StartupError(
+                f"{self._config.model} is not what it was when it was checked", field="path"
+            )
+        self._load_weights(shape, self._advance)
+        known = self._info
+        self._info = replace(known, model_fingerprint=shape.fingerprint)
+        try:
+            self._make(self._advance)
+        except BaseException:
+            self._info = known
+            raise
+        self._shape, self._error = shape, None
 
     def _load_again(self) -> None:
         """Load the weights of the replica that there was; at level 2 the folder is found anew."""
@@ -163,8 +226,13 @@ class ReplicaMemory:
 
     def _load_weights(self, shape: ReplicaShape, on_progress: Progress) -> None:
         self._weights = load_weights(
-            self._config, shape, on_progress=on_progress, on_layer=self._on_layer
+            self._config,
+            shape,
+            group=self._group,
+            on_progress=on_progress,
+            on_layer=self._on_layer,
         )
+        self._group = self._weights.ranked.group
 
     def _make(self, on_progress: Progress) -> Replica:
         assert self._weights is not None
@@ -192,6 +260,19 @@ class ReplicaMemory:
         self._shape = self._shape if self._level == 1 else None
         give_back()
         self._state = self._state.require_move(MemoryState.ASLEEP)
+        drop_ranks(self._group)
+
+
+def _failure_of(call: Callable[[], None], what: str) -> UnavailableError | None:
+    """Return the error that `call` meets, None for none. Its frames, which would keep what was
+    loaded, are gone."""
+    try:
+        call()
+    except PagewireError as error:
+        return UnavailableError(f"{what}: {error}", field=error.field)
+    except (OSError, MemoryError, RuntimeError, ValueError) as error:
+        return UnavailableError(f"{what}: {error}")
+    return None
 
 
 def check_same(known: ReplicaInfo, found: ReplicaInfo, model: str) -> None:

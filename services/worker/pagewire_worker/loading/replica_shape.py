@@ -9,6 +9,7 @@ from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.model_files import ModelFiles, find_files, override_bytes
 from pagewire_shared.model_files.config import check_context
 from pagewire_shared.model_files.folder import check_place, check_weights
+from pagewire_shared.weights.version import WeightsSource
 from pagewire_worker.backend.backend import DecodeBounds
 from pagewire_worker.backend.source import ModelSource, ModelSummary
 from pagewire_worker.checkpoint.dtypes import pick_dtype
@@ -51,6 +52,23 @@ class ReplicaShape:
     def bounds(self) -> DecodeBounds:
         """Upper bounds of decodes."""
         return DecodeBounds(self.max_num_seqs, self.max_model_len)
+
+
+def config_of(config: WorkerConfig, source: WeightsSource) -> WorkerConfig:
+    """Return the settings with the weights of a source; `config` are those of the start.
+
+    Name and tokenizer stay: frontends know them.
+    """
+    if not source.path:
+        return config
+    return replace(
+        config,
+        model=source.path,
+        revision="",
+        served_model_name=config.served_model_name or config.model,
+        tokenizer=config.tokenizer or config.model,
+        tokenizer_revision=config.tokenizer_revision if config.tokenizer else config.revision,
+    )
 
 
 def resolve_shape(config: WorkerConfig, *, is_hashed: bool = True) -> ReplicaShape:

@@ -22,7 +22,7 @@ from pagewire_worker.backend.backend import GroupBatch, ModelBackend, StepBatch
 from pagewire_worker.host.cpu import processor_identity
 from pagewire_worker.host.kept_facts import KeptFacts
 
-SHARED_SECONDS, ALONE_SECONDS = 0.15, 0.5
+SHARED_SECONDS, ALONE_SECONDS = 0.1, 0.5
 LEAST_TOKENS = 64
 MOST_SHARED_TOKENS, MOST_ALONE_TOKENS = 512, 1024
 ROUNDED_TO = 32

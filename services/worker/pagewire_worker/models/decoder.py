@@ -12,6 +12,7 @@ from torch import Tensor
 from pagewire_worker.backend.attention import AttentionKind, StepAttention
 from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.backend.expert_counts import ExpertCounts
+from pagewire_worker.backend.stage_ends import WHOLE_MODEL, StageEnds
 from pagewire_worker.backend.state_tap import StateTap
 from pagewire_worker.checkpoint.weights import WeightReader
 from pagewire_worker.families.plan import (
@@ -143,7 +144,14 @@ class DecoderLayer:
 
 
 class Decoder:
-    """Maps token ids to the hidden states of the requested rows, and these to logits."""
+    """Maps token ids to the hidden states of the requested rows, and these to logits.
+
+    Args:
+        device, dtype: Of hidden states.
+        embed: None for a stage that is not the first.
+        norm, output: None for a stage that is not the last.
+        ends: The other stages.
+    """
 
     name = "torch"
     is_batch_invariant = False
@@ -152,16 +160,20 @@ class Decoder:
         self,
         *,
         plan: ModelPlan,
-        embedding: Tensor,
-        embed: Callable[[Tensor], Tensor],
+        device: torch.device,
+        dtype: torch.dtype,
+        embed: Callable[[Tensor], Tensor] | None,
         layers: Sequence[DecoderLayer],
-        norm: Norm,
-        output: Linear,
+        norm: Norm | None,
+        output: Linear | None,
+        ends: StageEnds = WHOLE_MODEL,
     ) -> None:
         self.plan = plan
-        self._device = embedding.device
+        self._device = device
+        self._dtype = dtype
+        self._ends = ends
         self._embed = embed
-        self._factor = embedding_factor(plan, embedding.dtype)
+        self._factor = embedding_factor(plan, dtype)
         self._layers = layers
         self._norm = norm
         self._output = output
@@ -181,11 +193,9 @@ class Decoder:
             attends: One per layer, prepared for the sequences of this step.
 
         Returns:
-            Hidden states after the last norm, [outputs, hidden].
+            Hidden states after the last norm, [outputs, hidden]; none of a stage before the last.
         """
-        hidden = self._embed(batch.token_ids)
-        if self._factor != 1.0:
-            hidden = hidden * self._factor
+        hidden = self._enter(batch)
         rotations = _rotations([layer.rotary for layer in self._layers], batch.positions)
         groups = batch.groups
         parts = zip(self._layers, caches, attends, rotations, strict=True)
@@ -196,6 +206,23 @@ class Decoder:
             inputs = LayerInputs(rotation, slot_mapping, cache, attend, batch.faults)
             hidden = layer(hidden, inputs)
             on_layer()
+        return self._leave(hidden, batch)
+
+    def _enter(self, batch: StepBatch) -> Tensor:
+        """Return the states that come into the first layer, [tokens, hidden]."""
+        if self._embed is None:
+            size = (len(batch.token_ids), self.plan.hidden_size)
+            hidden = torch.empty(size, dtype=self._dtype, device=self._device)
+            self._ends.take(hidden, batch.faults)
+            return hidden
+        hidden = self._embed(batch.token_ids)
+        return hidden if self._factor == 1.0 else hidden * self._factor
+
+    def _leave(self, hidden: Tensor, batch: StepBatch) -> Tensor:
+        """Return the result of a step, or pass on what the next stage makes it of."""
+        if self._norm is None:
+            self._ends.pass_on(hidden, batch.faults)
+            return hidden[:0]
         if self._tap.wants(len(self._layers)):
             self._tap.put(len(self._layers), self._norm(hidden))
         return self._norm(hidden.index_select(0, batch.output_rows))
@@ -220,6 +247,7 @@ class Decoder:
 
     def narrow_logits(self, hidden: Tensor) -> Tensor:
         """Return the logits in the type of the model."""
+        assert self._output is not None, "the last stage has the logits"
         return finish_logits(self.plan.logits, self._output(hidden))
 
 
@@ -237,24 +265,27 @@ def load_decoder(
     device: torch.device,
 ) -> Decoder:
     """Build the decoder from a checkpoint. Raises StartupError naming the tensor at fault."""
-    embedding = load_embedding(plan, weights)
+    ends, dtype = plan.ends, linears.dtype
+    embedding = load_embedding(plan, weights) if plan.reads_embedding else None
     tables = shared_tables(
         [layer.attention.rope for layer in plan.layers],
-        lambda rope: RotaryTable(rope, num_positions, device, embedding.dtype),
+        lambda rope: RotaryTable(rope, num_positions, device, dtype),
     )
     layers = [
         load_layer(plan, spec, weights, linears, table)
         for spec, table in zip(plan.layers, tables, strict=True)
     ]
-    norm = load_norm(plan.norm, weights)
-    output = linears.load_output(plan, embedding)
+    norm = load_norm(plan.norm, weights) if ends.is_last else None
+    output = linears.load_output(plan, embedding) if ends.is_last else None
     return Decoder(
         plan=plan,
-        embedding=embedding,
-        embed=linears.embedding(embedding),
+        device=device,
+        dtype=dtype,
+        embed=linears.embedding(embedding) if ends.is_first and embedding is not None else None,
         layers=layers,
         norm=norm,
         output=output,
+        ends=linears.ends,
     )
 
 

@@ -53,7 +53,7 @@ class Experts:
     """The weighted sum of the MLPs that a router chooses for each token.
 
     Args:
-        experts, shared: Map [tokens, hidden] to [tokens, hidden].
+        experts, shared: Map [tokens, hidden] to [tokens, hidden]; the experts that are here.
         choose: Called with the tokens of an expert before it is; None for nothing.
         finish: Makes the output of the weighted sum, of the type float32.
 
@@ -90,10 +90,13 @@ class Experts:
             self.counts += chosen.flatten().bincount(minlength=spec.num_experts)
         rows = x.new_zeros((*chosen.shape, x.shape[1]), dtype=torch.float32)
         for number in chosen.unique().tolist():
+            own = number - self._spec.first
+            if not 0 <= own < len(self._experts):
+                continue  # another rank computes it
             tokens, places = (chosen == number).nonzero(as_tuple=True)
             if self._choose is not None:
                 self._choose(tokens)
-            rows[tokens, places] = self._experts[number](x[tokens]).float()
+            rows[tokens, places] = self._experts[own](x[tokens]).float()
         total = (rows * weights[:, :, None]).sum(1)
         if self._shared is not None:
             gate = values[:, spec.num_experts :].sigmoid() if self._spec.has_shared_gate else 1.0

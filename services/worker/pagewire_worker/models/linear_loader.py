@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
+from pagewire_worker.backend.stage_ends import StageEnds
 from pagewire_worker.checkpoint.coded_matrix import CodedMatrix, merged
 from pagewire_worker.checkpoint.weights import Shape, WeightReader, stacked
 from pagewire_worker.families.plan import (
@@ -123,6 +125,16 @@ class LinearLoader:
         return replace(self._kind, name=f"{self._kind.name}+{codes.name}")
 
     @property
+    def ends(self) -> StageEnds:
+        """The neighbours of the stage whose layers these are."""
+        return StageEnds(self._ranks.collectives)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of values."""
+        return self._dtype
+
+    @property
     def adapters(self) -> TensorAdapterStore | None:
         """Adapters of the layers; None for none."""
         return self._adapters
@@ -158,8 +170,12 @@ class LinearLoader:
 
     def embedding(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
         """Return the embedding, [tokens] -> [tokens, hidden], of which `rows` are this rank's."""
-        base = self._ranks.embedding(rows)
-        return base if self._adapters is None else self._adapters.wrap_embedding(base)
+
+        def own(token_ids: Tensor) -> Tensor:
+            return functional.embedding(token_ids, rows)
+
+        adapted = own if self._adapters is None else self._adapters.wrap_embedding(own)
+        return self._ranks.embedding(adapted, len(rows))
 
     def load_sinks(self, spec: AttentionSpec) -> Tensor | None:
         """Load the sinks of attention, if it has any. Raises StartupError naming the tensor."""
@@ -195,14 +211,15 @@ class LinearLoader:
         """Load the tensors of a router. Raises StartupError naming the tensor at fault."""
         return load_router(spec, self._weights, self._device)
 
-    def load_output(self, plan: ModelPlan, embedding: Tensor) -> Linear:
-        """Load the matrix that gives the logits: the embedding itself if a model ties them."""
+    def load_output(self, plan: ModelPlan, embedding: Tensor | None) -> Linear:
+        """Load the matrix that gives the logits: `embedding` if a model ties them."""
         base = self._load_output(plan, embedding)
         return base if self._adapters is None else self._adapters.wrap_output(base)
 
-    def _load_output(self, plan: ModelPlan, embedding: Tensor) -> Linear:
+    def _load_output(self, plan: ModelPlan, embedding: Tensor | None) -> Linear:
         make, name = self._kind.output, plan.logits.name
         if name is None:
+            assert embedding is not None, "the last stage of a model that ties them reads it"
             return make(embedding, None)
         shapes = [(f"{name}.weight", (plan.vocab_size, plan.hidden_size))]
         codes = self._kind.codes

@@ -3,14 +3,26 @@
 linear_loader.py reads the linear layers.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from pagewire_shared.errors import StartupError
+from pagewire_worker.checkpoint.stored.cache_scales import StoredScales
+from pagewire_worker.checkpoint.stored.reader import StoredReader
 from pagewire_worker.checkpoint.weights import WeightReader
-from pagewire_worker.families.plan import AttentionSpec, ModelPlan, NormSpec, RouterSpec
+from pagewire_worker.families.plan import (
+    AttentionSpec,
+    LayerSpec,
+    ModelPlan,
+    NormSpec,
+    RouterSpec,
+)
+
+_logger = logging.getLogger(__name__)
 
 
 def in_order(rows: Tensor, order: Sequence[int] | None) -> Tensor:
@@ -132,3 +144,29 @@ def load_latent(spec: AttentionSpec, weights: WeightReader) -> LatentTensors:
     heads = stored.view(spec.num_heads, size, latent.rank)
     plain, value = heads.split((latent.plain_dim, latent.value_dim), dim=1)
     return LatentTensors(plain.transpose(1, 2).contiguous(), value.contiguous())
+
+
+def load_cache_scales(plan: ModelPlan, reader: WeightReader) -> Sequence[StoredScales]:
+    """Return the scales of the layers' caches; none where the checkpoint has none.
+
+    Raises StartupError if only some layers have them.
+    """
+    if not isinstance(reader, StoredReader) or plan.attention.latent is not None:
+        return ()
+    names = [_attention_of(layer) for layer in plan.layers]
+    found = {name: reader.cache_scales(name) for name in names}
+    scales = [one for one in found.values() if one is not None]
+    missing = next((name for name, one in found.items() if one is None), None)
+    if scales and missing is not None:
+        raise StartupError(
+            f"the checkpoint lacks the tensor {missing}.k_scale, other layers have it",
+            field="model",
+        )
+    _logger.info("the KV cache has %s", "scales of the checkpoint" if scales else "no scales")
+    return scales
+
+
+def _attention_of(layer: LayerSpec) -> str:
+    """Return the name of a layer's attention, such as "model.layers.0.self_attn"."""
+    name, _ = layer.attention.qkv.parts[0]
+    return name.rpartition(".")[0]

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from torch import Tensor
-from torch.nn import functional
 
 from pagewire_worker.backend.collectives import ALONE, Collectives
 from pagewire_worker.layers.linear import Linear
+
+Embedding = Callable[[Tensor], Tensor]
+"""[tokens] -> [tokens, hidden]."""
 
 
 class SummedLinear:
@@ -26,27 +28,31 @@ class SummedLinear:
 
 
 class VocabularyPart:
-    """An embedding of which this rank has the rows of some tokens.
+    """An embedding of which this rank has some tokens.
 
     Args:
-        rows: [tokens of this rank, hidden].
-        first_token: Of the first row.
+        own: Looks up [n] tokens by their places among those of this rank.
+        num_tokens: How many these are.
+        first_token: The first of them.
     """
 
-    __slots__ = ("_collectives", "_first", "_rows")
+    __slots__ = ("_collectives", "_first", "_num_tokens", "_own")
 
-    def __init__(self, rows: Tensor, first_token: int, collectives: Collectives) -> None:
-        self._rows = rows
+    def __init__(
+        self, own: Embedding, num_tokens: int, first_token: int, collectives: Collectives
+    ) -> None:
+        self._own = own
+        self._num_tokens = num_tokens
         self._first = first_token
         self._collectives = collectives
 
     def __call__(self, token_ids: Tensor) -> Tensor:
         """Map [tokens] to [tokens, hidden]."""
         places = token_ids - self._first
-        is_own = (places >= 0) & (places < len(self._rows))
-        found = functional.embedding(places.where(is_own, 0), self._rows)
-        # The other ranks add zeros, so the sum has the bits of the row.
-        return self._collectives.all_reduce(found.where(is_own.unsqueeze(1), 0))
+        is_own = (places >= 0) & (places < self._num_tokens)
+        found = self._own(places.where(is_own, 0))
+        # The other ranks add -0, so the sum has the bits of the row.
+        return self._collectives.all_reduce(found.where(is_own.unsqueeze(1), -0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +72,11 @@ class RankLayers:
             return part
         return SummedLinear(part, self.collectives)
 
-    def embedding(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return the embedding, [tokens] -> [tokens, hidden], of which `rows` are this rank's."""
+    def embedding(self, own: Embedding, num_tokens: int) -> Embedding:
+        """Return the embedding of which `own` has this rank's tokens, as in VocabularyPart."""
         if self.collectives.topology.tp_size == 1:
-            return lambda token_ids: functional.embedding(token_ids, rows)
-        return VocabularyPart(rows, self.first_token, self.collectives)
+            return own
+        return VocabularyPart(own, num_tokens, self.first_token, self.collectives)
 
 
 WHOLE: Final = RankLayers()

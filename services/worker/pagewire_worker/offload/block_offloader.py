@@ -1,8 +1,8 @@
 """Copies named blocks out of the pool at low priority, for the stores.
 
-Runs in the model thread, does no I/O and never waits. Blocks that cannot be copied at once stay, or
-are dropped and counted. At most NUM_STAGING buffers are in use. While all of them are, nothing is
-copied, so a slow store costs neither memory nor time.
+Runs in the model thread, does no I/O and never waits, but for ranks. Blocks that cannot be copied
+at once stay, or are dropped and counted. At most NUM_STAGING buffers are in use. While all of them
+are, nothing is copied, so a slow store costs neither memory nor time.
 """
 
 import logging
@@ -17,10 +17,11 @@ import numpy as np
 
 from pagewire_shared.steps.columns import Ints
 from pagewire_shared.steps.plan import NO_SLOT, StepPlan
-from pagewire_worker.kv.block_copy import copy_out, make_staging
+from pagewire_worker.backend.collectives import RankLostError
+from pagewire_worker.kv.block_copy import make_staging
+from pagewire_worker.kv.block_memory import BlockMemory
 from pagewire_worker.kv.block_observer import BlockObserver
 from pagewire_worker.kv.device_copies import DeviceCopies, ImmediateCopies
-from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.offload import metrics
 from pagewire_worker.offload.connector import BlockPlacement
 from pagewire_worker.offload.put_batch import PutBatch, PutOutlet
@@ -123,24 +124,24 @@ class BlockOffloader(BlockObserver):
 
     def __init__(
         self,
-        cache: KvCache,
+        memory: BlockMemory,
         *,
         is_writeback: bool = False,
         clock: Callable[[], float] = time.monotonic,
         copies: DeviceCopies | None = None,
     ) -> None:
-        self._cache = cache
+        self._memory = memory
         self._copies = ImmediateCopies() if copies is None else copies
         self._clock = clock
         self._unsent = UnsentBlocks(is_writeback=is_writeback)
         self._known = KnownNames()
         self._tenant_of: dict[int, str | None] = {}
-        is_device = cache.device.type != "cpu"
-        size = staging_size(cache.bytes_per_block, cache.num_blocks, is_device=is_device)
+        is_device = memory.device.type != "cpu"
+        size = staging_size(memory.bytes_per_block, memory.num_blocks, is_device=is_device)
         self._rows = size.num_blocks
-        num_bytes = size.num_blocks * cache.bytes_per_block
-        self._free = [make_staging(cache, num_bytes) for _ in range(size.num_buffers)]
-        self.load_staging = make_staging(cache, num_bytes)
+        num_bytes = size.num_blocks * memory.bytes_per_block
+        self._free = [make_staging(memory, num_bytes) for _ in range(size.num_buffers)]
+        self.load_staging = make_staging(memory, num_bytes)
         self._outlet: PutOutlet | None = None
         self._finished: deque[_FinishedPut] = deque()
         self._has_failed = False
@@ -234,12 +235,13 @@ class BlockOffloader(BlockObserver):
         staging = self._free.pop()
         blocks = [entry.block for entry in entries]
         try:
-            copied = self._copies.copy_out(blocks, lambda: copy_out(self._cache, blocks, staging))
-        except RuntimeError:
+            copied = self._copies.copy_out(blocks, lambda: self._memory.read(blocks, staging))
+        except (RuntimeError, RankLostError) as error:
             # An error of torch, such as no memory for a temporary: the blocks are not stored.
             self._free.append(staging)
             metrics.DROPPED_BLOCKS.labels("copy_failed").inc(len(entries))
-            if not self._has_failed:
+            # Rank 0 reports the end of its group.
+            if not self._has_failed and not isinstance(error, RankLostError):
                 self._has_failed = True
                 _logger.exception("cannot copy blocks out of the cache")
             return 0

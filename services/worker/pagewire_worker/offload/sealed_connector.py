@@ -7,16 +7,13 @@ not used: a block without its seal is a missing block.
 
 import asyncio
 import hmac
-import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from pathlib import Path
 from typing import Final, cast
 
 from blake3 import blake3
 
-from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.ids import short
 from pagewire_worker.offload import metrics
 from pagewire_worker.offload.connector import (
@@ -31,11 +28,8 @@ from pagewire_worker.offload.layout_convert import layout_to_message
 from pagewire_worker.offload.seal_log import SealLog
 
 NUM_SEAL_BYTES: Final = 16
-MAX_KEYS: Final = 4
-"""Of a file: the first one seals, and all of them open."""
 INLINE_BYTES: Final = 256 * 1024
 """Sealed in less time than another thread takes to start."""
-_KEY = re.compile(r"[0-9a-fA-F]{64}")
 _CONTEXT: Final = b"pagewire kv seal 1"
 
 
@@ -120,26 +114,3 @@ class SealedConnector:
     async def close(self) -> None:
         """Close the inner connector."""
         await self._inner.close()
-
-
-def read_keys(path: str) -> tuple[bytes, ...]:
-    """Return the keys in a file: 64 hexadecimal digits a line, `#` begins a comment.
-
-    Raises:
-        StartupError: The file cannot be read, or has another form; no key is shown.
-    """
-    try:
-        lines = [line.partition("#")[0].strip() for line in Path(path).read_text().splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
-        raise StartupError(
-            f"--kv-key-file: cannot read {path}: {reason}", field="kv_key_file"
-        ) from error
-    keys = [line for line in lines if line]
-    if not 1 <= len(keys) <= MAX_KEYS or not all(_KEY.fullmatch(key) for key in keys):
-        raise StartupError(
-            f"--kv-key-file: {path} has to hold 1 to {MAX_KEYS} keys, a line each, of 64"
-            " hexadecimal digits (`openssl rand -hex 32`)",
-            field="kv_key_file",
-        )
-    return tuple(bytes.fromhex(key) for key in keys)

@@ -1,1 +1,1 @@
-"""Tensor parallelism: several processes of one host compute one model."""
+"""Tensor and pipeline parallelism: several processes of one host compute one model."""

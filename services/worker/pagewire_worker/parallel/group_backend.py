@@ -5,16 +5,14 @@ cannot come to different views of a step. Before each part of a step rank 0 send
 is about to compute: small arrays on the host, which exist already.
 """
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
 
-from pagewire_worker.backend.adapters import AdapterRows
+from pagewire_worker.backend.adapters import AdapterRows, AdapterSlots
 from pagewire_worker.backend.backend import ModelBackend, StepBatch
-from pagewire_worker.backend.collectives import RankLostError
 from pagewire_worker.backend.expert_counts import CountsExperts, ExpertCounts, no_expert_counts
 from pagewire_worker.backend.head import ClassificationHead
 from pagewire_worker.backend.sampled_tokens import SampledTokens
@@ -22,18 +20,40 @@ from pagewire_worker.backend.source import LoadedReplicaModel, Uncaptured
 from pagewire_worker.backend.state_tap import StateTap, TapsStates, no_states
 from pagewire_worker.kv.kv_cache import CacheShape, KvCache
 from pagewire_worker.kv.layer_watch import LayerWatch
-from pagewire_worker.parallel.messages import RankCommand, encode, encode_batch
+from pagewire_worker.parallel.messages import (
+    RankCommand,
+    adapter_arrays,
+    encode,
+    encode_batch,
+)
 from pagewire_worker.parallel.rank_group import RankGroup
 from pagewire_worker.parallel.rank_model import RankModel, as_bits
 from pagewire_worker.sampling.sampler import likeliest
 
 
 class GroupBackend:
-    """Rank 0's model, and the other ranks' with it."""
+    """Rank 0's model, which is the last stage or a part of it, and the other ranks' with it.
 
-    def __init__(self, model: ModelBackend, group: RankGroup, num_tokens: int) -> None:
+    Args:
+        kernel_set: Names of the implementations in use, in all stages.
+        num_tokens: Tokens of the whole vocabulary.
+        has_slices: Whether sums have the same bits over any number of ranks.
+    """
+
+    def __init__(
+        self,
+        model: ModelBackend,
+        group: RankGroup,
+        kernel_set: str,
+        num_tokens: int,
+        *,
+        has_slices: bool = False,
+    ) -> None:
+        self._has_slices = has_slices
         self._model = model
         self._group = group
+        self._topology = group.collectives.topology
+        self._kernel_set = kernel_set
         self._rank = RankModel(model, group.collectives, num_tokens)
         model.kv_cache.on_copy = self._copy_elsewhere
 
@@ -44,9 +64,16 @@ class GroupBackend:
 
     @property
     def kernel_set(self) -> str:
-        """Names of the implementations in use; sums of another number of ranks have other bits."""
-        collectives = self._group.collectives
-        return f"{self._model.kernel_set},tp={collectives.topology.tp_size}:{collectives.name}"
+        """Names of the implementations in use.
+
+        Sums over another number of ranks have other bits, and those over whole experts, unless all
+        of them add up the same slices; stages change none.
+        """
+        size = self._topology.tp_size
+        if size == 1 or self._has_slices:
+            return self._kernel_set
+        experts = ",whole-experts" if self._topology.has_whole_experts else ""
+        return f"{self._kernel_set},tp={size}:{self._group.collectives.name}{experts}"
 
     @property
     def is_exact(self) -> bool:
@@ -61,20 +88,23 @@ class GroupBackend:
     def forward(self, batch: StepBatch) -> Tensor:
         """Run one step and return the hidden states, [outputs, hidden]. Raises RankLostError."""
         self._group.send(encode_batch(batch, self.kv_cache.block_size))
-        with self._in_step():
+        with self._group.together("a step"):
             hidden = self._rank.forward(batch)
             self._group.collectives.check()
         return hidden
 
     def logits(self, hidden: Tensor, adapters: AdapterRows | None = None) -> Tensor:
         """Return logits [rows, vocab] in float32. Raises RankLostError."""
-        assert adapters is None, "ranks take no adapters"
-        self._group.send(encode(RankCommand.LOGITS, [as_bits(hidden)]))
-        with self._in_step():
-            return self._rank.logits(hidden)
+        if self._topology.tp_size > 1:
+            arrays = [as_bits(hidden), *adapter_arrays(adapters)]
+            self._group.send(encode(RankCommand.LOGITS, arrays))
+        with self._group.together("a step"):
+            return self._rank.logits(hidden, adapters)
 
     def greedy(self, hidden: Tensor, adapters: AdapterRows | None = None) -> SampledTokens:
         """Return the most likely token per row of [rows, hidden], the lowest id of equal ones."""
+        if self._topology.tp_size == 1:
+            return self._model.greedy(hidden, adapters)
         return likeliest(self.logits(hidden, adapters))
 
     def tap(self, layers: Sequence[int]) -> StateTap:
@@ -96,18 +126,6 @@ class GroupBackend:
         pair = [np.asarray(one.numpy(), dtype=np.int64) for one in (sources, destinations)]
         self._group.send(encode(RankCommand.COPY_BLOCKS, pair))
 
-    @contextlib.contextmanager
-    def _in_step(self) -> Iterator[None]:
-        """End the group if rank 0 fails alone: the others wait within the step."""
-        try:
-            yield
-        except RankLostError:
-            raise self._group.reason() from None
-        except Exception as error:
-            message = f"rank 0 failed in a step: {type(error).__name__}: {error}"
-            self._group.end(0, message)
-            raise RankLostError(message) from error
-
 
 @dataclass(frozen=True, slots=True)
 class GroupModel(Uncaptured):
@@ -116,11 +134,18 @@ class GroupModel(Uncaptured):
     model: LoadedReplicaModel
     group: RankGroup
     num_tokens: int
+    has_slices: bool = False
+    slots: AdapterSlots | None = None
 
     @property
     def head(self) -> ClassificationHead | None:
         """Its classification head, which rank 0 computes."""
         return self.model.head
+
+    @property
+    def adapters(self) -> AdapterSlots | None:
+        """The adapter slots of all ranks."""
+        return self.slots
 
     @property
     def cache_shape(self) -> CacheShape:
@@ -129,5 +154,11 @@ class GroupModel(Uncaptured):
 
     def backend(self, kv_cache: KvCache, on_layer: LayerWatch) -> ModelBackend:
         """Return the model over `kv_cache`; the other ranks make caches of as many blocks."""
-        self.group.collective_rpc("open_cache", kwargs={"num_blocks": kv_cache.num_blocks})
-        return GroupBackend(self.model.backend(kv_cache, on_layer), self.group, self.num_tokens)
+        own = self.model.backend(kv_cache, on_layer)
+        kwargs = {"num_blocks": kv_cache.num_blocks}
+        _, *others = self.group.collective_rpc("open_cache", kwargs=kwargs)
+        # The name of what only some layers need is that of the model.
+        kernel_set = max((own.kernel_set, *others), key=len)
+        return GroupBackend(
+            own, self.group, kernel_set, self.num_tokens, has_slices=self.has_slices
+        )

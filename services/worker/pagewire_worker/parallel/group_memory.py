@@ -1,4 +1,4 @@
-"""Memory that the ranks of a group share.
+"""Memory that the ranks of a group on one host share.
 
 It has no name, so the system frees it with the last of their processes, however they end.
 """
@@ -6,14 +6,15 @@ It has no name, so the system frees it with the last of their processes, however
 import ctypes
 import mmap
 import os
-import tempfile
 from typing import Final
 
 from pagewire_shared.errors import StartupError
 from pagewire_worker.cpu_kernels.library import KernelsMissingError, load_library
+from pagewire_worker.parallel.memory_file import MemoryFile
 
 SLOT_BYTES: Final = 4 * 1024**2
-"""Of the part of one rank in a collective; longer ones go in pieces. A group of 2 takes 24 MiB."""
+"""Of the part of one rank in a collective; longer ones go in pieces. A group of 2 takes up to
+24 MiB, and one of two stages 72."""
 
 
 def group_library() -> ctypes.CDLL:
@@ -22,7 +23,8 @@ def group_library() -> ctypes.CDLL:
         return load_library()
     except KernelsMissingError as error:
         raise StartupError(
-            f"--tensor-parallel-size: ranks need the compiled kernels: {error}",
+            f"--tensor-parallel-size, --pipeline-parallel-size: ranks need the compiled kernels:"
+            f" {error}",
             field="tensor_parallel_size",
         ) from error
 
@@ -33,26 +35,37 @@ class GroupMemory:
     Args:
         size: Ranks of the group.
         fd: Of memory that another rank has made; None to make it.
+        num_stages: Of the model, which its ranks have between them.
 
     Attributes:
-        fd: To inherit to the processes of other ranks.
+        file: To inherit to the processes of other ranks of the host.
         address: Of its first byte.
     """
 
-    def __init__(self, size: int, fd: int | None = None, slot_bytes: int = SLOT_BYTES) -> None:
+    def __init__(
+        self,
+        size: int,
+        fd: int | None = None,
+        slot_bytes: int = SLOT_BYTES,
+        *,
+        num_stages: int = 1,
+    ) -> None:
         self.slot_bytes = slot_bytes
-        num_bytes = group_library().pw_group_bytes(size, slot_bytes)
-        self.fd = _new_file(num_bytes) if fd is None else fd
-        self._num_bytes = num_bytes
-        self.address = _map(self.fd, num_bytes)
+        num_bytes = group_library().pw_group_bytes(size, num_stages, slot_bytes)
+        self.file = (
+            MemoryFile.new("pagewire-ranks", num_bytes, slot_bytes)
+            if fd is None
+            else MemoryFile(fd, num_bytes, slot_bytes)
+        )
+        self.address = _map(self.file.fd, num_bytes)
 
     def close_file(self) -> None:
         """Close the file; this process and its children keep the memory."""
-        os.close(self.fd)
+        os.close(self.file.fd)
 
     def unmap(self) -> None:
         """Give the memory back; nothing may use it any more. Otherwise it lives as the process."""
-        _LIBC.munmap(ctypes.c_void_p(self.address), ctypes.c_size_t(self._num_bytes))
+        _LIBC.munmap(ctypes.c_void_p(self.address), ctypes.c_size_t(self.file.num_bytes))
 
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -70,18 +83,8 @@ def _map(fd: int, num_bytes: int) -> int:
     address: int | None = _LIBC.mmap(None, num_bytes, access, mmap.MAP_SHARED, fd, 0)
     if address is None or address == _FAILED:
         raise StartupError(
-            f"--tensor-parallel-size: no memory for ranks: {os.strerror(ctypes.get_errno())}",
+            "--tensor-parallel-size, --pipeline-parallel-size: no memory for ranks:"
+            f" {os.strerror(ctypes.get_errno())}",
             field="tensor_parallel_size",
         )
     return address
-
-
-def _new_file(num_bytes: int) -> int:
-    """Return a file of memory without a name."""
-    if hasattr(os, "memfd_create"):
-        fd = os.memfd_create("pagewire-ranks")
-    else:
-        with tempfile.TemporaryFile() as file:
-            fd = os.dup(file.fileno())
-    os.ftruncate(fd, num_bytes)
-    return fd

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from pagewire_worker.backend.adapters import NO_ADAPTER, AdapterRows
 from pagewire_worker.backend.attention import AttentionMetadata, Int64Array
 from pagewire_worker.backend.backend import GroupBatch, StepBatch
 
@@ -32,6 +33,10 @@ class RankCommand(IntEnum):
     """Copy blocks of the KV cache."""
     CALL = 3
     """Call a function by its name, and reply."""
+    READ_BLOCKS = 4
+    """Give this rank's part of some layers of blocks."""
+    WRITE_BLOCKS = 5
+    """Write this rank's part of some layers of blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,7 @@ class RankMessage:
 
 _HEADER = struct.Struct("<III")
 _ARRAY = struct.Struct("<II")
-_TYPES = (np.dtype(np.int64), np.dtype(np.int32), np.dtype(np.float32), np.dtype(np.int16))
+_TYPES = tuple(map(np.dtype, (np.int64, np.int32, np.float32, np.int16, np.uint8)))
 _ALIGNMENT = 8
 
 
@@ -83,7 +88,9 @@ def decode(message: bytes | bytearray) -> RankMessage:
 def encode_batch(batch: StepBatch, block_size: int) -> bytes:
     """Return the message of a step. Of block tables it has the entries that are read."""
     attention = batch.attention
-    flags = np.array([batch.is_decode, batch.faults is not None], dtype=np.int64)
+    adapters = adapter_arrays(batch.adapters)
+    facts = [batch.is_decode, batch.faults is not None, len(adapters)]
+    flags = np.array(facts, dtype=np.int64)
     longest = int(attention.seq_lens.max(initial=0))
     num_blocks = -(-longest // block_size)
     arrays: list[Array] = [
@@ -91,6 +98,7 @@ def encode_batch(batch: StepBatch, block_size: int) -> bytes:
         *(one.numpy() for one in (batch.token_ids, batch.positions, batch.output_rows)),
         attention.query_starts,
         attention.seq_lens,
+        *adapters,
     ]
     for group in batch.groups:
         arrays.append(group.slot_mapping.numpy())
@@ -101,7 +109,8 @@ def encode_batch(batch: StepBatch, block_size: int) -> bytes:
 def decode_batch(message: RankMessage) -> StepBatch:
     """Return the batch of a step."""
     flags, token_ids, positions, output_rows, query_starts, seq_lens, *tables = message.arrays
-    is_decode, has_faults = flags.tolist()
+    is_decode, has_faults, num_adapters = flags.tolist()
+    adapters, tables = tables[:num_adapters], tables[num_adapters:]
     groups = [
         GroupBatch(
             _tensor(slots), AttentionMetadata(query_starts, seq_lens, blocks.astype(np.int64))
@@ -117,7 +126,21 @@ def decode_batch(message: RankMessage) -> StepBatch:
         is_decode=bool(is_decode),
         faults=torch.zeros(len(token_ids), dtype=torch.int64) if has_faults else None,
         further_groups=tuple(groups[1:]),
+        adapters=adapter_rows(adapters),
     )
+
+
+def adapter_arrays(rows: AdapterRows | None) -> list[Array]:
+    """Return the arrays of a message for the adapters of rows: none for no adapter."""
+    return [] if rows is None else [rows.slots.numpy()]
+
+
+def adapter_rows(arrays: Sequence[Array]) -> AdapterRows | None:
+    """Return the adapters of `adapter_arrays`."""
+    if not arrays:
+        return None
+    (slots,) = arrays
+    return AdapterRows(_tensor(slots), tuple(np.unique(slots[slots != NO_ADAPTER]).tolist()))
 
 
 def _tensor(array: Int64Array) -> torch.Tensor:

@@ -2,11 +2,15 @@
 
 Heads and the values inside of MLPs and experts are divided: the matrices before them by their
 outputs, those behind them by their inputs, so that a layer sums twice over the ranks (Shoeybi et
-al., 2019). The vocabulary is divided, too. Every rank has all norms, routers and latents.
+al., 2019). With whole experts, ranks have some of them each (Lepikhin et al., 2020). The vocabulary
+is divided, too. Every rank has all norms, routers and latents.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
 
 from pagewire_shared.errors import StartupError
 from pagewire_worker.backend.collectives import RankTopology
@@ -38,6 +42,18 @@ class Cut:
     rows: tuple[tuple[int, int], ...]
     columns: tuple[int, int] | None = None
 
+    def rows_of(self, tensor: Tensor) -> Tensor:
+        """Return the part of the first dimension of `tensor`; a view where it is one range."""
+        parts = [tensor[first:last] for first, last in self.rows]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def columns_of(self, tensor: Tensor) -> Tensor:
+        """Return the part of the second dimension of `tensor`, with memory of its own."""
+        if self.columns is None:
+            return tensor
+        first, last = self.columns
+        return tensor[:, first:last].contiguous()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanShard:
@@ -46,7 +62,8 @@ class PlanShard:
     Attributes:
         plan: With the sizes of its part.
         cuts: By the names of tensors; those without one are read whole.
-        unread: Tensors that other ranks read.
+        unread: Tensors that other ranks read; with a dot at its end, a name stands for all that
+            begin with it.
         first_token: The first token of its part of the vocabulary.
         num_tokens: Tokens of the whole vocabulary.
     """
@@ -82,9 +99,22 @@ def shard_plan(plan: ModelPlan, topology: RankTopology) -> PlanShard:
     )
 
 
+def kv_heads_of(num_kv_heads: int, tp_rank: int, tp_size: int) -> range:
+    """Return the KV heads of a rank; ranks share one where there are fewer heads."""
+    first = tp_rank * num_kv_heads // tp_size
+    return range(first, first + max(1, num_kv_heads // tp_size))
+
+
+def experts_of(num_experts: int, tp_rank: int, tp_size: int) -> range:
+    """Return the experts of a rank with whole ones; kernels/exchange.h has the same formula."""
+    first, last = (rank * num_experts // tp_size for rank in (tp_rank, tp_rank + 1))
+    return range(first, last)
+
+
 class _Cutter:
     def __init__(self, topology: RankTopology) -> None:
         self._rank, self._size = topology.tp_rank, topology.tp_size
+        self._has_whole_experts = topology.has_whole_experts
         self.cuts: dict[str, Cut] = {}
         self.unread: set[str] = set()
 
@@ -100,9 +130,23 @@ class _Cutter:
         )
 
     def _experts(self, spec: ExpertsSpec) -> ExpertsSpec:
-        """Divide each expert; every rank chooses the same ones."""
+        """Divide the experts or each of them; every rank chooses the same ones."""
         shared = None if spec.shared is None else self._mlp(spec.shared)
+        if self._has_whole_experts:
+            return replace(self._own_experts(spec), shared=shared)
         return replace(spec, experts=tuple(map(self._mlp, spec.experts)), shared=shared)
+
+    def _own_experts(self, spec: ExpertsSpec) -> ExpertsSpec:
+        own = experts_of(len(spec.experts), self._rank, self._size)
+        if len(spec.experts) < self._size:
+            raise _refused(
+                f"num_experts ({len(spec.experts)}) are fewer than the {self._size} ranks",
+                "enable_expert_parallel",
+            )
+        for number, one in enumerate(spec.experts):
+            if number not in own:
+                self.unread |= {f"{name}." for name, _ in (*one.up.parts, *one.down.parts)}
+        return replace(spec, experts=spec.experts[own.start : own.stop], first=own.start)
 
     def _latent_attention(self, spec: AttentionSpec, latent: LatentSpec) -> AttentionSpec:
         """Divide the heads; every rank has the latents, the key of one head that all share."""
@@ -164,12 +208,10 @@ class _Cutter:
 
     def _kv_heads(self, spec: AttentionSpec) -> tuple[int, int]:
         """Return the range of a rank's KV heads; ranks share one where there are fewer heads."""
-        if spec.num_kv_heads >= self._size:
-            return self._part("num_key_value_heads", spec.num_kv_heads)
-        if self._size % spec.num_kv_heads:
+        if max(self._size, spec.num_kv_heads) % min(self._size, spec.num_kv_heads):
             raise self._indivisible("num_key_value_heads", spec.num_kv_heads)
-        first = self._rank * spec.num_kv_heads // self._size
-        return first, first + 1
+        heads = kv_heads_of(spec.num_kv_heads, self._rank, self._size)
+        return heads.start, heads.stop
 
     def _mlp(self, spec: MlpSpec) -> MlpSpec:
         first, last = self._part("intermediate_size", spec.size)
@@ -220,5 +262,5 @@ class _Cutter:
         return _refused(f"{name} ({size}) cannot be divided between {self._size} ranks")
 
 
-def _refused(reason: str) -> StartupError:
-    return StartupError(f"--tensor-parallel-size: {reason}", field="tensor_parallel_size")
+def _refused(reason: str, field: str = "tensor_parallel_size") -> StartupError:
+    return StartupError(f"--{field.replace('_', '-')}: {reason}", field=field)

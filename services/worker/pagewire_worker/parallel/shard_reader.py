@@ -53,7 +53,7 @@ class ShardReader:
         """Yield the part of one tensor in its stored type, until the end of the context."""
         cut = self._cuts.get(name)
         with self._weights.borrow(name, shape if cut is None else cut.shape) as tensor:
-            yield tensor if cut is None else _columns(cut, _rows(cut, tensor))
+            yield tensor if cut is None else cut.columns_of(cut.rows_of(tensor))
 
     @contextmanager
     def borrow_matrix(self, name: str, shape: Shape) -> Iterator[CodedMatrix | Tensor]:
@@ -65,7 +65,7 @@ class ShardReader:
             elif isinstance(found, CodedMatrix):
                 yield _coded_part(name, cut, found)
             else:
-                yield _columns(cut, _rows(cut, found))
+                yield cut.columns_of(cut.rows_of(found))
 
     def ignore(self, name: str) -> None:
         """Accept that `name` may be stored without being requested."""
@@ -76,21 +76,9 @@ class ShardReader:
         self._weights.finish()
 
 
-def _rows(cut: Cut, tensor: Tensor) -> Tensor:
-    parts = [tensor[first:last] for first, last in cut.rows]
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
-def _columns(cut: Cut, tensor: Tensor) -> Tensor:
-    if cut.columns is None:
-        return tensor
-    first, last = cut.columns
-    return tensor[:, first:last].contiguous()
-
-
 def _coded_part(name: str, cut: Cut, matrix: CodedMatrix) -> CodedMatrix:
     """Return the part of a matrix of codes. Raises StartupError if it would cut a group."""
-    matrix = matrix.select(lambda rows: _rows(cut, rows))
+    matrix = matrix.select(cut.rows_of)
     if cut.columns is None:
         return matrix
     reason = matrix.why_no_inputs(*cut.columns)

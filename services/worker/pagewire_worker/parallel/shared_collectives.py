@@ -1,10 +1,14 @@
-"""Collectives of processes of one host, through memory that they share.
+"""Collectives of the processes of a group, through memory that those of a host share.
 
-Sums are made in float32 and in the order of ranks, so their bits do not depend on who comes first.
+Other hosts get the same bytes over connections (cpu_kernels/kernels/hosts.cpp).
+
+Sums are made in float32 and by one tree over the ranks, so their bits do not depend on who comes
+first.
 cpu_kernels/kernels/group.cpp does the work: it also watches that the processes of ranks run.
 """
 
 import ctypes
+import os
 
 import torch
 from torch import Tensor
@@ -14,11 +18,11 @@ from pagewire_worker.backend.collectives import RankLostError, RankTopology
 from pagewire_worker.cpu_kernels.library import pointer
 from pagewire_worker.parallel.group_memory import GroupMemory, group_library
 
-NAME = "shared-memory"
+NAME = "shared-memory-2"
 
 
 class SharedCollectives:
-    """One rank's view of its group.
+    """One rank's view of its group: of the ranks of its stage, of the stages beside it, and of all.
 
     Args:
         timeout_ms: Most time that a collective waits for a rank whose process runs.
@@ -30,19 +34,39 @@ class SharedCollectives:
         self.topology = topology
         self._memory = memory
         self._library = group_library()
-        rank, size = topology.tp_rank, topology.tp_size
         self._group = self._library.pw_group_new(
-            memory.address, rank, size, memory.slot_bytes, timeout_ms
+            memory.address,
+            topology.rank,
+            topology.size,
+            topology.num_stages,
+            memory.slot_bytes,
+            timeout_ms,
         )
         if not self._group:
-            raise StartupError("--tensor-parallel-size: no thread can be started")
+            raise StartupError("no thread can be started for a rank")
+        self._stage = self._library.pw_group_stage(self._group)
+
+    def join_host(self, fd: int, ranks: range, peer: int) -> None:
+        """Reach the `ranks` of another host, before their first collective.
+
+        Args:
+            fd: A connected socket, which this object owns from now on.
+            peer: The rank whose words come by it: that of the same place in its host.
+
+        Raises:
+            StartupError: No thread can be started.
+        """
+        first, size = ranks.start, len(ranks)
+        if not self._library.pw_group_join_host(self._group, fd, first, size, peer):
+            os.close(fd)
+            raise StartupError("no thread can be started for a host of ranks")
 
     @property
     def handle(self) -> int:
-        """Address of the structure for the kernels (PwGroup)."""
+        """Address of the structure for the kernels (PwGroup), of the ranks of this stage."""
         assert self._group is not None, "the group is closed"
-        group: int = self._group
-        return group
+        stage: int = self._stage
+        return stage
 
     @property
     def lost(self) -> int | None:
@@ -66,24 +90,38 @@ class SharedCollectives:
         """Return the sum of `x` of all ranks."""
         total = x.float().contiguous()
         self._require(
-            self._library.pw_all_reduce(self._group, pointer(total), total.numel()),
+            self._library.pw_all_reduce(self._stage, pointer(total), total.numel()),
         )
         return total.to(x.dtype)
 
     def all_gather(self, x: Tensor, dim: int) -> Tensor:
         """Return `x` of all ranks, one behind the other along `dim`."""
+        return torch.cat(self._gathered(self._stage, self.topology.tp_size, x), dim)
+
+    def gather_all(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Return `x` of all ranks of all stages, by rank."""
+        return self._gathered(self._group, self.topology.size, x)
+
+    def _gathered(self, group: int | None, size: int, x: Tensor) -> tuple[Tensor, ...]:
         own = x.contiguous()
-        every = own.new_empty((self.topology.tp_size, *own.shape))
-        self._require(
-            self._library.pw_all_gather(self._group, pointer(own), own.nbytes, pointer(every))
-        )
-        return torch.cat(every.unbind(0), dim)
+        every = own.new_empty((size, *own.shape))
+        self._require(self._library.pw_all_gather(group, pointer(own), own.nbytes, pointer(every)))
+        return every.unbind(0)
 
     def broadcast(self, x: Tensor, root: int) -> Tensor:
         """Return `x` of the rank `root`."""
         own = x.contiguous()
-        self._require(self._library.pw_broadcast(self._group, pointer(own), own.nbytes, root))
+        self._require(self._library.pw_broadcast(self._stage, pointer(own), own.nbytes, root))
         return own
+
+    def pass_on(self, x: Tensor) -> None:
+        """Give `x` to the next stage; waits while that has several others of it to take."""
+        own = x.contiguous()
+        self._require(self._library.pw_pass_on(self._group, pointer(own), own.nbytes))
+
+    def take(self, x: Tensor) -> None:
+        """Fill `x`, which is contiguous, with what the stage before passes on."""
+        self._require(self._library.pw_take(self._group, pointer(x), x.nbytes))
 
     def send(self, message: bytes) -> None:
         """Send `message`, which is not empty, from rank 0 to all others. Raises RankLostError."""

@@ -35,6 +35,7 @@ from pagewire_worker.batch.slots import SlotLimits, SlotTable
 from pagewire_worker.grammars.bitmask_source import BitmaskSource, NoBitmasks
 from pagewire_worker.grammars.table import follow_grammars, forget_grammars
 from pagewire_worker.kv.block_holder import BlockHolder
+from pagewire_worker.kv.block_memory import BlockMemory, CacheBlocks
 from pagewire_worker.kv.block_names import BlockNames
 from pagewire_worker.kv.block_observer import BlockObserver
 from pagewire_worker.kv.device_copies import DeviceCopies, ImmediateCopies
@@ -50,6 +51,7 @@ from pagewire_worker.runner.results import (
     step_outputs,
 )
 from pagewire_worker.runner.step_in_flight import LaunchedStep, StepInFlight
+from pagewire_worker.runner.step_phases import NO_PHASES, StepPhases
 from pagewire_worker.runner.step_sampler import Sampler, WaitForMasks, sample_step
 from pagewire_worker.sampling.grammar_bitmask import NO_ROWS
 from pagewire_worker.sampling.sampler import sample
@@ -67,6 +69,7 @@ class ModelRunner:
         grammars: Says which tokens requests with a grammar may sample; without it they are refused.
         observer: Called when blocks get names and when they are written anew.
         names: Names of the blocks, which other components read; empty at first.
+        memory: The bytes of the blocks; those of the backend's cache by default.
         copies: How blocks come from the host and go there; at once by default.
         sampler: Chooses tokens where that takes more than the likeliest one.
         readback: Copies them to the host; by default as `device` needs it.
@@ -74,6 +77,9 @@ class ModelRunner:
         adapters: The adapter slots; without them sequences with an adapter are refused.
         slots: An empty table that was made before, with the same limits; one of its own by default.
         speculator: Guesses tokens of `slots`; None to guess none.
+
+    Attributes:
+        phases: Follows the steps while they are profiled.
     """
 
     def __init__(
@@ -87,6 +93,7 @@ class ModelRunner:
         grammars: BitmaskSource | None = None,
         observer: BlockObserver | None = None,
         names: BlockNames | None = None,
+        memory: BlockMemory | None = None,
         copies: DeviceCopies | None = None,
         sampler: Sampler = sample,
         readback: Readback | None = None,
@@ -95,6 +102,7 @@ class ModelRunner:
         adapters: AdapterSlots | None = None,
         speculator: Speculator | None = None,
     ) -> None:
+        self.phases: StepPhases = NO_PHASES
         self._adapters = adapters
         self._backend = backend
         self._max_num_batched_tokens = max_num_batched_tokens
@@ -103,7 +111,8 @@ class ModelRunner:
         self._names = BlockNames() if names is None else names
         self._observer = observer or BlockObserver()
         copies = ImmediateCopies() if copies is None else copies
-        self._blocks = BlockHolder(backend.kv_cache, self._names, self._observer, copies)
+        memory = CacheBlocks(backend.kv_cache) if memory is None else memory
+        self._blocks = BlockHolder(memory, self._names, self._observer, copies)
         self._grammars = NoBitmasks() if grammars is None else grammars
         self._steps_in_flight = steps_in_flight
         self._num_suspect_steps = 0
@@ -145,6 +154,12 @@ class ModelRunner:
             DeviceLostError: As of `collect`.
             RankLostError: A rank of its group is lost.
         """
+        self.phases.begin(plan)
+        in_flight = self._launch(plan)
+        self.phases.end()
+        return in_flight
+
+    def _launch(self, plan: StepPlan) -> StepInFlight:
         forget_grammars(self._grammars, plan, self._slots.limits.num_slots)
         self._observer.leave(plan.freed_slots)
         try:
@@ -174,6 +189,7 @@ class ModelRunner:
         """
         while in_flight.result is None:
             self._read_late(self._unread.popleft())
+        self.phases.end()
         return in_flight.result
 
     def drop_slots(self) -> None:
@@ -204,6 +220,7 @@ class ModelRunner:
         run = without_void_rows(self._slots, plan)
         if len(run.slots) == 0:
             return self._launch_void(plan)
+        self.phases.mark("prepare")
         step = prepare_step(self._slots, run, self._max_num_batched_tokens, self._draft_source)
         # From here on the plan is known to be good: only now may KV and names change.
         self._copy_blocks(plan)
@@ -213,6 +230,7 @@ class ModelRunner:
         started = time.perf_counter()
         hidden, wait_for_masks = self._forward(step)
         masks = AwaitedMasks(wait_for_masks, step.drafts)
+        self.phases.mark("sample")
         sampled = sample_step(self._backend, self._sampler, step, hidden, masks)
         self._slots.write_sampled(
             step.sampling_slots, step.sampled_positions, sampled.token_ids, step.sampled_there
@@ -256,6 +274,7 @@ class ModelRunner:
 
     def _forward(self, step: PreparedStep) -> tuple[Tensor, WaitForMasks]:
         """Return the hidden states, and how to get the masks of the rows that sample."""
+        self.phases.forward(step)
         slots = step.sampling_slots
         if len(slots) == 0:
             return self._backend.forward(step.batch), _no_masks
@@ -280,6 +299,7 @@ class ModelRunner:
 
     def _read(self, in_flight: StepInFlight) -> StepOutputs:
         """Wait for the device and set the result; return the outputs."""
+        self.phases.mark("result")
         plan, launched = in_flight.plan, in_flight.launched
         assert launched is not None
         ended, step, sampled = launched.wait(), launched.step, launched.copy.sampled

@@ -7,9 +7,12 @@ from typing import Any
 
 from pagewire_shared.kv.transport import KvTransport
 from pagewire_worker.config import WorkerConfig
+from pagewire_worker.inspection.worker_inspection import WorkerInspection
+from pagewire_worker.link.inspection_link import InspectionLink
 from pagewire_worker.link.metrics import show_replica
 from pagewire_worker.link.scheduler_link import SchedulerLink
 from pagewire_worker.link.sleep_link import SleepLink
+from pagewire_worker.link.weights_link import WeightsLink
 from pagewire_worker.loading.loader import Replica
 from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.offload.connector import KvConnector
@@ -31,7 +34,9 @@ class AwakeWorker:
     Args:
         info: Content of its hello.
         connector: Client of KV stores; None for none.
-        sleep: What the attaches say and hear of sleep; None for a worker that never sleeps.
+        inspection: Answers operators.
+        sleep: What the attaches say and hear of sleep.
+        weights: What they say and hear of weights.
     """
 
     def __init__(
@@ -43,16 +48,22 @@ class AwakeWorker:
         thread: ModelThread,
         ports: WorkerPorts,
         connector: KvConnector | None,
-        sleep: SleepLink | None,
+        inspection: WorkerInspection,
+        sleep: SleepLink,
+        weights: WeightsLink,
     ) -> None:
         self._replica = replica
         self._thread = thread
         self._ports = ports
         self._ends = contextlib.AsyncExitStack()
         _share_blocks(config, replica, thread, ports, self._ends)
+        if ports.engine is not None:
+            # Before the staging memory, which it lends.
+            self._ends.callback(ports.engine.close)
         ports.adapters.serve(replica.adapters)
         show_replica(info, ports.attached, replica.expert_counts, replica.speculator)
         self._offload = _make_offload(replica, thread, connector)
+        self._inspection = inspection
         self.link = SchedulerLink(
             address=config.scheduler,
             info=info,
@@ -61,9 +72,11 @@ class AwakeWorker:
             attached=ports.attached,
             grammars=replica.grammars,
             offload=self._offload,
-            transfer=_make_transfer(config, replica, thread, self._ends),
+            transfer=_make_transfer(config, replica, thread, ports, self._ends),
             adapters=replica.adapters,
             sleep=sleep,
+            weights=weights,
+            inspection=InspectionLink(info.worker_id, self._inspection),
         )
 
     def jobs(self) -> list[Coroutine[Any, Any, None]]:
@@ -80,12 +93,14 @@ class AwakeWorker:
     async def let_go(self) -> None:
         """Refuse new pulls, wait for open ones, and forget the replica everywhere."""
         self._ports.adapters.serve(None)
+        await self._inspection.profiler.let_go()
         await self._ports.transfer.finish(LAST_PULLS_SECONDS)
         await self._thread.submit(self._thread.drop_low_priority)
         await self.close()
 
     async def close(self) -> None:
         """Give back staging memory and connections."""
+        self._inspection.close()
         await self._ends.aclose()
 
 
@@ -114,12 +129,17 @@ def _share_blocks(
         worker_id=replica.info.worker_id,
         num_blocks=replica.info.num_blocks,
         seals=seals_of(config.kv_key_file, replica.info.layout),
+        engine=ports.engine,
     )
     ports.transfer.serve(source)
 
 
 def _make_transfer(
-    config: WorkerConfig, replica: Replica, thread: ModelThread, ends: contextlib.AsyncExitStack
+    config: WorkerConfig,
+    replica: Replica,
+    thread: ModelThread,
+    ports: WorkerPorts,
+    ends: contextlib.AsyncExitStack,
 ) -> KvTransfer | None:
     transports = replica.info.pull_transports
     if not transports:
@@ -131,6 +151,7 @@ def _make_transfer(
         num_blocks=replica.info.num_blocks,
         may_share_memory=KvTransport.SHARED_MEMORY in transports,
         seals=seals_of(config.kv_key_file, replica.info.layout),
+        engine=ports.engine,
     )
     ends.push_async_callback(transfer.close)
     return transfer

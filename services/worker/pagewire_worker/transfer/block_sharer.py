@@ -1,8 +1,9 @@
 """Copies blocks that other workers pull out of the pool, layer by layer during a step.
 
-Runs in the model thread, does no I/O and never waits. Layers without room are copied later; a
-copied layer is sent once its copy is done. The last layer of a block is copied only after its step
-has succeeded, so no worker gets whole blocks of a failed step.
+Runs in the model thread, does no I/O and never waits, but for ranks, whose blocks are copied
+between steps. Layers without room are copied later; a copied layer is sent once its copy is done.
+The last layer of a block is copied only after its step has succeeded, so no worker gets whole
+blocks of a failed step.
 """
 
 import logging
@@ -15,11 +16,12 @@ from torch import Tensor
 
 from pagewire_shared.kv.layers_convert import MAX_DATA_BYTES, LayerRange
 from pagewire_shared.steps.plan import StepPlan
+from pagewire_worker.backend.collectives import RankLostError
+from pagewire_worker.kv.block_memory import BlockMemory
 from pagewire_worker.kv.block_names import BlockNames
 from pagewire_worker.kv.block_observer import BlockObserver
 from pagewire_worker.kv.device_copies import DeviceCopies, ImmediateCopies
-from pagewire_worker.kv.kv_cache import KvCache
-from pagewire_worker.kv.layer_copy import block_index, bytes_per_layer, copy_layers_out
+from pagewire_worker.kv.layer_copy import block_index
 from pagewire_worker.transfer import metrics
 from pagewire_worker.transfer.outgoing_pull import OutgoingPull, Run, StagedLayers
 
@@ -38,13 +40,13 @@ class BlockSharer(BlockObserver):
     """
 
     def __init__(
-        self, cache: KvCache, names: BlockNames, copies: DeviceCopies | None = None
+        self, memory: BlockMemory, names: BlockNames, copies: DeviceCopies | None = None
     ) -> None:
-        self._cache = cache
+        self._memory = memory
         self._copies = ImmediateCopies() if copies is None else copies
         self._names = names
-        self._num_layers = len(cache.stored)
-        self._bytes_per_layer = bytes_per_layer(cache)
+        self._num_layers = memory.num_layers
+        self._bytes_per_layer = memory.bytes_per_block // memory.num_layers
         self._nudge: Callable[[], None] = lambda: None
         self._is_nudged = False
         self._inbox: deque[OutgoingPull] = deque()
@@ -79,7 +81,8 @@ class BlockSharer(BlockObserver):
         self._num_computed = 0
         for pull in self._pulls:
             self._add_valid(pull, len(pull.names))
-            self._add_planned(pull, planned)
+            if self._memory.is_read_in_steps:
+                self._add_planned(pull, planned)
 
     @property
     def is_following(self) -> bool:
@@ -90,10 +93,10 @@ class BlockSharer(BlockObserver):
         """Copy the layers of blocks that are whole with the layer that a step has just computed."""
         if not self._computing:
             return
-        first = self._cache.num_whole(self._num_computed)
+        first = self._memory.num_whole(self._num_computed)
         self._num_computed += 1
         # The last one not before the step has succeeded.
-        end = min(self._cache.num_whole(self._num_computed), self._num_layers - 1)
+        end = min(self._memory.num_whole(self._num_computed), self._num_layers - 1)
         for layer in range(first, end):
             self._copy_layer(layer)
 
@@ -155,7 +158,7 @@ class BlockSharer(BlockObserver):
         most = max(1, MAX_DATA_BYTES // self._bytes_per_layer)
         for begin in range(0, len(blocks), most):
             some = blocks[begin : begin + most]
-            run = Run(pull.end, len(some), index=block_index(self._cache, some))
+            run = Run(pull.end, len(some), index=block_index(self._memory, some))
             pull.runs.append(run)
             self._computing.append((pull, run))
 
@@ -172,7 +175,7 @@ class BlockSharer(BlockObserver):
     def _copy_some(self, pull: OutgoingPull) -> int:
         """Copy one piece of the first VALID blocks; return its bytes, 0 for none."""
         if not pull.runs:
-            self._add_valid(pull, max(1, MAX_DATA_BYTES // self._cache.bytes_per_block))
+            self._add_valid(pull, max(1, MAX_DATA_BYTES // self._memory.bytes_per_block))
         if not pull.runs or pull.is_closed:
             return 0
         head = pull.runs[0]
@@ -187,7 +190,7 @@ class BlockSharer(BlockObserver):
         head = pull.split_head(len(blocks))
         most = max(1, MAX_DATA_BYTES // (len(blocks) * self._bytes_per_layer))
         covered = LayerRange(head.first, len(blocks), head.next_layer, min(num_left, most))
-        if not self._stage(pull, covered, block_index(self._cache, blocks)):
+        if not self._stage(pull, covered, block_index(self._memory, blocks)):
             return 0
         head.next_layer += covered.num_layers
         if head.next_layer == self._num_layers:
@@ -205,14 +208,14 @@ class BlockSharer(BlockObserver):
             region = pull.region(piece)
             copied = self._copies.copy_out(
                 index.tolist(),
-                lambda: copy_layers_out(
-                    self._cache, index, covered.first_layer, covered.num_layers, region
+                lambda: self._memory.read_layers(
+                    index, covered.first_layer, covered.num_layers, region
                 ),
             )
-        except RuntimeError:
+        except (RuntimeError, RankLostError) as error:
             # An error of torch, such as no memory for a temporary: only this pull suffers.
             pull.give_back(piece)
-            if not self._has_failed:
+            if not self._has_failed and not isinstance(error, RankLostError):
                 self._has_failed = True
                 _logger.exception("cannot copy blocks out of the cache")
             return False

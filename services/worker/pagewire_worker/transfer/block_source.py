@@ -14,6 +14,7 @@ from pagewire_shared.errors import (
     UnavailableError,
     WireError,
 )
+from pagewire_shared.kv.transport import KvTransport
 from pagewire_worker.offload.connector import BlockLayout
 from pagewire_worker.transfer import metrics
 from pagewire_worker.transfer.block_sharer import BlockSharer
@@ -26,6 +27,7 @@ from pagewire_worker.transfer.pull_convert import (
 )
 from pagewire_worker.transfer.pull_stream import PullStream, Read, Write, label_of
 from pagewire_worker.transfer.staging import Staging
+from pagewire_worker.transfer_engines.engine import LentMemory, TransferEngine
 
 _logger = logging.getLogger(__name__)
 
@@ -42,6 +44,7 @@ class BlockSource:
     Args:
         layout, worker_id, num_blocks: Facts about this worker that a receiver must know.
         seals: Seal what is sent, where this worker has a key.
+        engine: The library by which receivers may read the staging memory; None for none.
     """
 
     def __init__(
@@ -53,8 +56,12 @@ class BlockSource:
         worker_id: bytes,
         num_blocks: int,
         seals: LayerSeals | None = None,
+        engine: TransferEngine | None = None,
     ) -> None:
         self._sharer = sharer
+        self._engine = engine
+        self._lent: LentMemory | None = None
+        self._lending = asyncio.Lock()
         self._staging = staging
         self._layout = layout
         self._worker_id = worker_id
@@ -108,8 +115,10 @@ class BlockSource:
             await asyncio.to_thread(self._staging.make)
         except StartupError as error:
             raise UnavailableError(f"no memory to send blocks from: {error}") from error
-        shared = self._staging.facts if request.use_shared_memory else None
-        await write(accepted_to_message(request.protocol, shared))
+        lent = await self._lend(request)
+        shared = self._staging.facts if request.use_shared_memory and lent is None else None
+        await write(accepted_to_message(request.protocol, shared, lent))
+        transport = KvTransport.GRPC if shared is None else KvTransport.SHARED_MEMORY
         loop, news = asyncio.get_running_loop(), asyncio.Event()
 
         def notify() -> None:
@@ -130,12 +139,27 @@ class BlockSource:
             read=read,
             write=write,
             news=news,
-            in_shared_memory=shared is not None,
+            transport=transport if lent is None else lent.transport,
             seconds=request.seconds,
             seals=self._seals,
         )
         self._sharer.add(pull)
         return stream
+
+    async def _lend(self, request: PullRequest) -> LentMemory | None:
+        """Return the staging memory as the receiver's library reaches it; None without it."""
+        engine = self._engine
+        if engine is None or request.engine is not engine.transport:
+            return None
+        async with self._lending:
+            if self._lent is None:
+                memory = self._staging.region(0, self._staging.num_bytes)
+                try:
+                    self._lent = await asyncio.to_thread(engine.lend, memory)
+                except UnavailableError as error:
+                    self._engine = None
+                    _logger.warning("%s; blocks are sent over gRPC", error.message)
+            return self._lent
 
     async def _read_open(self, read: Read) -> PullRequest:
         try:

@@ -25,13 +25,21 @@ from pagewire_shared.security.roles import LinkRole
 from pagewire_worker.offload.shared_arena import SharedArena, open_arena
 from pagewire_worker.transfer.incoming_layers import ArrivedLayers, IncomingLayers
 from pagewire_worker.transfer.layer_seals import LayerSeals
-from pagewire_worker.transfer.pull_client import PullClient
-from pagewire_worker.transfer.pull_convert import open_to_message, staging_from_message
+from pagewire_worker.transfer.pull_client import Memory, PullClient
+from pagewire_worker.transfer.pull_convert import (
+    lent_from_message,
+    open_to_message,
+    staging_from_message,
+)
+from pagewire_worker.transfer_engines.engine import LentMemory
+from pagewire_worker.transfer_engines.remote_memory import EngineReads, RemoteMemory
 
 _logger = logging.getLogger(__name__)
 
 _METHOD: Final = "/pagewire.worker.v1.KvTransferService/Pull"
 _MAX_LINKS: Final = 64
+READS_AGAIN_SECONDS: Final = 30.0
+"""Without a library after it has failed."""
 
 OnOpen = Callable[[PullClient, KvTransport], None]
 """Called with each accepted stream, before its first layers."""
@@ -45,6 +53,7 @@ class HolderLink:
             an instance.
         may_share_memory: Whether this worker may map its memory.
         seals: See PullClient.
+        reads: The library by which this worker may read its memory; None for none.
     """
 
     def __init__(
@@ -55,7 +64,12 @@ class HolderLink:
         *,
         may_share_memory: bool,
         seals: LayerSeals | None = None,
+        reads: EngineReads | None = None,
     ) -> None:
+        self._reads = reads
+        self._reads_from = 0.0
+        self._lent: RemoteMemory | None = None
+        self._reaching = asyncio.Lock()
         self._instance, self._address = split_instance(address)
         self._worker_id = worker_id
         self._layout = layout
@@ -102,6 +116,7 @@ class HolderLink:
     async def close(self) -> None:
         """Close the channel; its pulls end."""
         channel, self._channel = self._channel, None
+        self._forget_lent()
         if channel is not None:
             await channel.close()
 
@@ -112,8 +127,7 @@ class HolderLink:
         try:
             client, arena = await self._open(channel, names, end, incoming)
             try:
-                transport = KvTransport.GRPC if arena is None else KvTransport.SHARED_MEMORY
-                on_open(client, transport)
+                on_open(client, _transport_of(arena))
                 async with aclosing(client.layers(arena)) as layers:
                     async for one in layers:
                         yield one
@@ -121,6 +135,8 @@ class HolderLink:
                 client.cancel()
                 if arena is not None and (client.is_damaged or arena.is_doubtful):
                     self._arena_facts = None  # the file may have been replaced
+                    if isinstance(arena, RemoteMemory):
+                        self._leave_library(arena)
         except grpc.RpcError as rpc_error:
             raise await self._failed(channel, from_rpc_error(rpc_error)) from rpc_error
         except UnavailableError as error:
@@ -137,9 +153,16 @@ class HolderLink:
         names: Sequence[bytes],
         end: float,
         incoming: IncomingLayers,
-    ) -> tuple[PullClient, SharedArena | None]:
+    ) -> tuple[PullClient, Memory | None]:
         """Return an accepted stream, and the holder's memory if its layers lie there."""
         client, accepted = await self._ask(channel, names, end, incoming)
+        lent = lent_from_message(accepted, self._engine)
+        if lent is not None:
+            memory = await self._reach(lent)
+            if memory is not None:
+                return client, memory
+            client.cancel()
+            client, accepted = await self._ask(channel, names, end, incoming)
         facts = staging_from_message(accepted)
         if facts is None:
             return client, None
@@ -171,12 +194,48 @@ class HolderLink:
             worker_id=self._worker_id,
             seconds=seconds,
             use_shared_memory=self._may_share_memory,
+            engine=self._engine,
         )
         try:
             return client, await client.open(request, seconds)
         except BaseException:
             client.cancel()
             raise
+
+    @property
+    def _engine(self) -> KvTransport | None:
+        """The library to ask for; None for a while after it has failed."""
+        if self._reads is None or time.monotonic() < self._reads_from:
+            return None
+        return self._reads.engine.transport
+
+    async def _reach(self, lent: LentMemory) -> RemoteMemory | None:
+        """Return the memory that the holder lends; None if the library does not reach it."""
+        assert self._reads is not None, "a library was asked for"
+        async with self._reaching:
+            if self._lent is not None and self._lent.there == lent:
+                return self._lent
+            before, self._lent = self._lent, None
+            try:
+                self._lent = await self._reads.open(lent, before)
+            except UnavailableError as error:
+                self._reads_from = time.monotonic() + READS_AGAIN_SECONDS
+                _logger.warning("%s; blocks come over gRPC meanwhile", error.message)
+            return self._lent
+
+    def _leave_library(self, memory: RemoteMemory) -> None:
+        self._reads_from = time.monotonic() + READS_AGAIN_SECONDS
+        _logger.warning(
+            "%s could not be read by %s; blocks come over gRPC for %g s",
+            *(self._address, memory.there.transport.value, READS_AGAIN_SECONDS),
+        )
+        if self._lent is memory:
+            self._forget_lent()
+
+    def _forget_lent(self) -> None:
+        lent, self._lent = self._lent, None
+        if lent is not None:
+            lent.close()
 
     async def _shared(self, facts: ArenaFacts) -> SharedArena | None:
         if facts != self._arena_facts:
@@ -202,11 +261,19 @@ class HolderLink:
         return error
 
 
+def _transport_of(memory: Memory | None) -> KvTransport:
+    if memory is None:
+        return KvTransport.GRPC
+    if isinstance(memory, RemoteMemory):
+        return memory.there.transport
+    return KvTransport.SHARED_MEMORY
+
+
 class HolderLinks:
     """Links by address and worker; the least recently used idle ones are closed.
 
     Args:
-        layout, may_share_memory, seals: See HolderLink.
+        layout, may_share_memory, seals, reads: See HolderLink.
     """
 
     def __init__(
@@ -215,10 +282,12 @@ class HolderLinks:
         *,
         may_share_memory: bool,
         seals: LayerSeals | None = None,
+        reads: EngineReads | None = None,
     ) -> None:
         self._layout = layout
         self._may_share_memory = may_share_memory
         self._seals = seals
+        self._reads = reads
         self._links: OrderedDict[tuple[str, bytes], HolderLink] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -232,6 +301,7 @@ class HolderLinks:
                 self._layout,
                 may_share_memory=self._may_share_memory,
                 seals=self._seals,
+                reads=self._reads,
             )
         self._links.move_to_end(key)
         self._close_idle()

@@ -16,6 +16,8 @@ from pagewire_worker.transfer.block_digests import digests_of
 from pagewire_worker.transfer.holder_link import HolderLinks
 from pagewire_worker.transfer.layer_seals import LayerSeals
 from pagewire_worker.transfer.peer_load import PeerLoad
+from pagewire_worker.transfer_engines.engine import TransferEngine
+from pagewire_worker.transfer_engines.remote_memory import EngineReads
 
 MAX_LOADS: Final = 16
 """Each load may hold a window of messages, and has a job in the queue of the model thread."""
@@ -28,6 +30,7 @@ class KvTransfer:
         model_runner: Writes blocks, in `thread` only.
         may_share_memory: Whether blocks may come through memory of the same host.
         seals: Only layers with a seal by its keys are taken; None for all.
+        engine: The library by which blocks may come; None for none.
 
     Attributes:
         loads: Loads under way.
@@ -42,13 +45,17 @@ class KvTransfer:
         num_blocks: int,
         may_share_memory: bool,
         seals: LayerSeals | None = None,
+        engine: TransferEngine | None = None,
     ) -> None:
         self.loads: OpenLoads[PeerLoad] = OpenLoads(num_blocks, MAX_LOADS)
         self._model_runner = model_runner
         self._thread = thread
         self._layout = layout
         self._links = HolderLinks(
-            layout_to_message(layout), may_share_memory=may_share_memory, seals=seals
+            layout_to_message(layout),
+            may_share_memory=may_share_memory,
+            seals=seals,
+            reads=None if engine is None else EngineReads(engine),
         )
         self._one_query = asyncio.Lock()
 

@@ -13,10 +13,11 @@ from typing import Final
 from blake3 import blake3
 
 from pagewire_shared.kv.layers_convert import LayerRange, Part
+from pagewire_worker.host.key_file import read_keys
 from pagewire_worker.offload.connector import BlockLayout
 from pagewire_worker.offload.layout_convert import layout_to_message
 from pagewire_worker.offload.seal_log import SealLog
-from pagewire_worker.offload.sealed_connector import INLINE_BYTES, NUM_SEAL_BYTES, read_keys
+from pagewire_worker.offload.sealed_connector import INLINE_BYTES, NUM_SEAL_BYTES
 
 _CONTEXT: Final = b"pagewire kv layers 1"
 

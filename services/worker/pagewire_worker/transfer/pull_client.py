@@ -16,6 +16,7 @@ from pagewire_worker.offload.metrics import DAMAGED_BLOCKS
 from pagewire_worker.offload.shared_arena import SharedArena
 from pagewire_worker.transfer.incoming_layers import ArrivedLayers, IncomingLayers, names_of
 from pagewire_worker.transfer.layer_seals import LayerSeals
+from pagewire_worker.transfer_engines.remote_memory import RemoteMemory
 
 WINDOW_MESSAGES: Final = 8
 """Messages that are under way or wait to be written, of at most 1 MiB each, or of one layer."""
@@ -23,6 +24,7 @@ _EARLY: Final = WINDOW_MESSAGES // 2
 """Credits are granted in this number at once: a message costs more than one credit is worth."""
 
 Call = Any
+Memory = SharedArena | RemoteMemory
 
 
 class PullClient:
@@ -82,7 +84,7 @@ class PullClient:
         if self._num_ungranted >= _EARLY:
             self._has_ungranted.set()
 
-    async def layers(self, arena: SharedArena | None) -> AsyncGenerator[ArrivedLayers, None]:
+    async def layers(self, arena: Memory | None) -> AsyncGenerator[ArrivedLayers, None]:
         """Yield layers until all have come, or the holder has no more.
 
         Args:
@@ -125,14 +127,16 @@ class PullClient:
                 return  # reading reports why the stream has ended
 
     async def _payload(
-        self, message: KvLayersPiece, arena: SharedArena | None
+        self, message: KvLayersPiece, arena: Memory | None
     ) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
         if (message.offset is None) != (arena is None):
             raise WireError("layers: they lie elsewhere than was accepted", field="layers.offset")
         num_bytes = self._incoming.num_bytes(message.range)
         if num_bytes > MAX_DATA_BYTES and message.range.num_blocks * message.range.num_layers > 1:
             raise WireError(f"layers: {num_bytes} bytes in one message", field="layers.data")
-        if num_bytes > MAX_DATA_BYTES:
+        if isinstance(arena, RemoteMemory) and message.offset is not None:
+            payload = await arena.read(message.offset, num_bytes)
+        elif num_bytes > MAX_DATA_BYTES:
             payload = await asyncio.to_thread(_copied, message, arena, num_bytes)
         else:
             payload = _copied(message, arena, num_bytes)
@@ -163,10 +167,10 @@ class PullClient:
 
 
 def _copied(
-    message: KvLayersPiece, arena: SharedArena | None, num_bytes: int
+    message: KvLayersPiece, arena: Memory | None, num_bytes: int
 ) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
     """Return a copy of a payload: the verified bytes are the written ones. Raises WireError."""
-    if arena is not None and message.offset is not None:
+    if isinstance(arena, SharedArena) and message.offset is not None:
         return arena.copy(message.offset, num_bytes)
     if message.num_bytes != num_bytes:
         raise WireError(

@@ -9,8 +9,11 @@ from pagewire_shared.convert import agree_protocol, protocol_range
 from pagewire_shared.errors import PeerRefusedError, WireError
 from pagewire_shared.kv.arena import ArenaFacts
 from pagewire_shared.kv.arrays import pack_names, unpack_names
+from pagewire_shared.kv.transport import KvTransport
+from pagewire_shared.kv.transport_convert import transport_from_message, transport_to_message
 from pagewire_worker.offload.connector import BlockLayout
 from pagewire_worker.offload.layout_convert import layout_to_message
+from pagewire_worker.transfer_engines.engine import MAX_DESCRIPTION_BYTES, LentMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +25,14 @@ class PullRequest:
         names: 16 bytes each, in order of position, each once.
         seconds: How long the receiver will wait.
         use_shared_memory: Whether the receiver may map our memory.
+        engine: The library by which it asks to read our memory; None for none.
     """
 
     protocol: int
     names: Sequence[bytes]
     seconds: float
     use_shared_memory: bool
+    engine: KvTransport | None = None
 
 
 MAX_PULL_SECONDS = 600.0
@@ -56,6 +61,7 @@ def pull_from_message(
         names=_names(message.names, num_blocks),
         seconds=min(message.remaining_ms / 1000, MAX_PULL_SECONDS),
         use_shared_memory=message.use_shared_memory,
+        engine=transport_from_message(message.engine),
     )
 
 
@@ -97,6 +103,7 @@ def open_to_message(
     worker_id: bytes,
     seconds: float,
     use_shared_memory: bool,
+    engine: KvTransport | None = None,
 ) -> wire.PullRequest:
     """Return the first message of a receiver."""
     return wire.PullRequest(
@@ -107,12 +114,16 @@ def open_to_message(
             remaining_ms=max(1, int(seconds * 1000)),
             worker_id=worker_id,
             use_shared_memory=use_shared_memory,
+            engine=None if engine is None else transport_to_message(engine),
         )
     )
 
 
-def accepted_to_message(protocol: int, staging: ArenaFacts | None) -> wire.PullResponse:
-    """Return the answer to `open`, with `staging` if layers lie in memory that both map."""
+def accepted_to_message(
+    protocol: int, staging: ArenaFacts | None, lent: LentMemory | None = None
+) -> wire.PullResponse:
+    """Return the answer to `open`, with `staging` if layers lie in memory that both map, or with
+    `lent` if a library reads them."""
     facts = None
     if staging is not None:
         facts = wire.KvStaging(
@@ -122,7 +133,16 @@ def accepted_to_message(protocol: int, staging: ArenaFacts | None) -> wire.PullR
             inode=staging.inode,
             num_bytes=staging.num_bytes,
         )
-    return wire.PullResponse(accepted=wire.PullAccepted(protocol=protocol, staging=facts))
+    memory = None
+    if lent is not None:
+        memory = wire.KvLentMemory(
+            transport=transport_to_message(lent.transport),
+            description=lent.description,
+            address=lent.address,
+            num_bytes=lent.num_bytes,
+        )
+    accepted = wire.PullAccepted(protocol=protocol, staging=facts, lent=memory)
+    return wire.PullResponse(accepted=accepted)
 
 
 def staging_from_message(message: wire.PullAccepted) -> ArenaFacts | None:
@@ -136,6 +156,24 @@ def staging_from_message(message: wire.PullAccepted) -> ArenaFacts | None:
         inode=message.staging.inode,
         num_bytes=message.staging.num_bytes,
     )
+
+
+def lent_from_message(message: wire.PullAccepted, engine: KvTransport | None) -> LentMemory | None:
+    """Return the memory in which `engine` finds layers; None if they lie elsewhere.
+
+    Raises:
+        WireError: It is not described as this version knows it.
+    """
+    if not message.HasField("lent"):
+        return None
+    lent = message.lent
+    if engine is None or transport_from_message(lent.transport) is not engine:
+        raise WireError("lent: nobody asked for that library", field="lent.transport")
+    if len(lent.description) > MAX_DESCRIPTION_BYTES:
+        raise WireError(
+            f"lent: a description of {len(lent.description)} bytes", field="lent.description"
+        )
+    return LentMemory(engine, lent.description, lent.address, lent.num_bytes)
 
 
 def missing_to_message(names: list[bytes]) -> wire.PullResponse:

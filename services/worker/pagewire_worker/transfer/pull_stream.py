@@ -41,7 +41,7 @@ class PullStream:
     Args:
         wake: Called when a region is free again.
         news: Set when the pull has new pieces or is complete.
-        in_shared_memory: Whether the receiver reads `staging` itself.
+        transport: By all but gRPC the receiver reads `staging` itself.
         seconds: How long the receiver waits.
         seals: Seal what is sent, where this worker has a key.
 
@@ -58,7 +58,7 @@ class PullStream:
         read: Read,
         write: Write,
         news: asyncio.Event,
-        in_shared_memory: bool,
+        transport: KvTransport,
         seconds: float,
         seals: LayerSeals | None = None,
     ) -> None:
@@ -71,8 +71,7 @@ class PullStream:
         self._news = news
         self._seconds = seconds
         self._seals = seals
-        self._in_shared_memory = in_shared_memory
-        transport = KvTransport.SHARED_MEMORY if in_shared_memory else KvTransport.GRPC
+        self._stays = transport is not KvTransport.GRPC
         self._num_bytes = metrics.PULLED_BYTES.labels(transport.value)
         self._num_credits = 0
         self._has_credit = asyncio.Event()
@@ -158,7 +157,7 @@ class PullStream:
 
     def _fits(self, last: StagedLayers, piece: StagedLayers) -> bool:
         is_next = last.offset + last.num_bytes == piece.offset
-        return follows(last, piece) and (is_next or not self._in_shared_memory)
+        return follows(last, piece) and (is_next or not self._stays)
 
     async def _next_piece(self) -> StagedLayers | None:
         if self._ahead is not None:
@@ -189,7 +188,7 @@ class PullStream:
         else:
             checksum = layers_checksum(names, covered, parts)
         seal = b"" if self._seals is None else await self._seals.make(names, covered, parts)
-        if self._in_shared_memory:
+        if self._stays:
             message = KvLayersPiece(covered, checksum, offset=group[0].offset, seal=seal)
         else:
             message = KvLayersPiece(covered, checksum, parts, seal=seal)
@@ -197,7 +196,7 @@ class PullStream:
             self.outcome = "complete" if end == len(self._pull.names) else "gone"
         await self._write(message)
         self._num_bytes.inc(num_bytes)
-        if not self._in_shared_memory:
+        if not self._stays:
             self._give_back(1)
         self._note_complete(covered)
 
@@ -215,7 +214,7 @@ class PullStream:
     def _take_credit(self, credit: wire.PullCredit) -> None:
         if self._num_credits + credit.num_chunks > MAX_CREDITS:
             raise WireError(f"credit: more than {MAX_CREDITS}", field="credit.num_chunks")
-        if self._in_shared_memory and not self._is_first_credit:
+        if self._stays and not self._is_first_credit:
             if credit.num_chunks > len(self._held):
                 raise WireError(
                     "credit: more messages are given back than were sent",

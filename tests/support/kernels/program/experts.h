@@ -10,6 +10,7 @@ static PwOperation operation(int32_t kind, int32_t input, int32_t output) {
   o.input = input;
   o.output = output;
   o.factor = 1.0f;
+  o.num_slices = o.num_cuts = 1;
   return o;
 }
 
@@ -63,6 +64,7 @@ static Floats run_layer(PwPool* pool, int32_t type, int32_t kind, const std::vec
   model.norm = norm;
   model.embedding = embedding.linear;
   model.layers = &layer;
+  model.looks_up = model.has_end = 1;
   const int64_t count = (int64_t)tokens.size(), rows = count * NUM_CHOSEN;
   std::vector<int64_t> positions, starts = {0, count}, lengths = {count}, table((size_t)count, 0);
   for (int64_t i = 0; i < count; i++) positions.push_back(i);

@@ -168,6 +168,21 @@ def test_what_a_key_may_is_written_behind_it():
     assert hidden_key(f"{SECRET} admin streams=3") == f"{HASH} admin streams=3"
 
 
+def test_a_tenant_keeps_what_the_largest_of_its_keys_allows(tmp_path):
+    file = tmp_path / "keys"
+    file.write_text(
+        "a=key-one cache-bytes=1MiB\na=key-two cache-bytes=2MiB\nb=key-three cache-bytes=1MiB\n"
+        "b=key-four\n"
+    )
+    now = [0.0]
+    keys = ApiKeys([], file, clock=lambda: now[0])
+    bounds = [keys.cache_bytes_of(tenant) for tenant in ("a", "b", "c", None)]
+    assert bounds == [2 << 20, None, None, None]
+    file.write_text("a=key-one cache-bytes=0\n")
+    now[0] += 60
+    assert keys.cache_bytes_of("a") == 0
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -180,6 +195,8 @@ def test_what_a_key_may_is_written_behind_it():
         "rps=3",
         SECRET,
         "requests-per-minute=1e3",
+        "cache-bytes=much",
+        "cache-bytes=8388608TiB",
     ],
 )
 def test_what_is_not_known_behind_a_key_is_refused_without_showing_it(words):

@@ -19,6 +19,7 @@ from pagewire_frontend.http.field_notes import EXAMPLES, NOTES
 from pagewire_frontend.http.kept_streams.keyed_streams import KeyedStreams
 from pagewire_frontend.http.kept_streams.keys import LocalKeys
 from pagewire_frontend.http.kept_streams.local_streams import JournalLimits, LocalStreams
+from pagewire_frontend.http.kept_streams.recipes import RecipeStore
 from pagewire_frontend.http.openai.answer_schemas import ANSWERS
 from pagewire_frontend.http.openai.bodies import Bodies
 from pagewire_frontend.http.openai.information import GrpcPort
@@ -33,7 +34,6 @@ from pagewire_frontend.http.server.errors import (
     error_body,
     status_of,
 )
-from pagewire_frontend.scheduler.sleep_link import SleepCalls
 from pagewire_shared.errors import ERROR_CLASSES, InvalidRequestError
 from support.traffic.bad_bodies import MODELS, VALID
 
@@ -99,10 +99,9 @@ async def nothing() -> str:
 
 def described_app(*, are_keys_required):
     """Return the description of an application without parts behind it."""
-    responses = LocalResponses(
-        Nothing(), "00000000", StoreLimits(max_responses=1, max_bytes=1, max_seconds=1.0)
-    )
     kept = LocalStreams("00000000", JournalLimits(retention_seconds=1.0, max_bytes=1))
+    limits = StoreLimits(max_responses=1, max_bytes=1, max_seconds=1.0)
+    responses = LocalResponses(Nothing(), "00000000", limits, kept)
     inner = make_app(
         Nothing(),
         responses,
@@ -113,14 +112,14 @@ def described_app(*, are_keys_required):
         streams=Streams(
             kept,
             KeyedStreams(kept, kept, LocalKeys()),
-            GroupRecipes({}, kept, num_replicas=1),
+            GroupRecipes({}, kept, RecipeStore(1, 1.0), name="a", num_replicas=1),
         ),
         kept_streams=kept,
         grpc_port=GrpcPort(),
         adapters=AdapterCalls(
             AdapterRegistry(None, models=(), taken_names=()), AllowedPaths((), ())
         ),
-        sleep_calls=SleepCalls(Nothing()),
+        pool=Nothing(),
     )
     while not isinstance(inner, FastAPI):
         inner = inner._app

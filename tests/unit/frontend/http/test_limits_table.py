@@ -22,6 +22,7 @@ from pagewire_frontend.http.responses import schemas as responses_schemas
 from pagewire_frontend.http.server import bounded_protocol
 from pagewire_frontend.models.template_arguments import MAX_ARGUMENTS
 from pagewire_frontend.prompts import template_process
+from pagewire_frontend.weights import inbox
 from pagewire_kvstore.adapters.blob_keeper import MAX_BLOBS
 from pagewire_kvstore.config import KvStoreConfig
 from pagewire_scheduler.config import SchedulerConfig
@@ -40,6 +41,7 @@ from pagewire_shared.rpc import options as rpc_options
 from pagewire_shared.sampling import beam, checks, pooling, priority, structured_outputs
 from pagewire_shared.sampling.fields import FIELDS, SamplingField
 from pagewire_shared.sampling.params import SamplingParams, field_names
+from pagewire_shared.weights import version
 from pagewire_worker.config import WorkerConfig
 from pagewire_worker.grammars import mask_credit, mask_jobs
 
@@ -143,6 +145,7 @@ NUMBERS: dict[str, list[float]] = {
     "parameters of a tool": [],
     "requests per minute of an API key": [],
     "tokens per minute of an API key": [],
+    "KV cache of a tenant in each worker, without what running sequences hold": [],
     "grammar of forced or strict calls": [structured_outputs.MAX_GRAMMAR_BYTES],
     "prompt": [schemas.MAX_PROMPTS],
     "input of embeddings": [embedding.MAX_INPUTS],
@@ -167,6 +170,12 @@ NUMBERS: dict[str, list[float]] = {
     ],
     "adapters that wait to be written to a KV store": [store_client.MAX_WAITING],
     "calls to sleep and to wake that wait for workers": [sleep_desk.MAX_CALLS],
+    "version of new weights": [version.MAX_LABEL],
+    "path of new weights": [version.MAX_PATH],
+    "new weights that are sent": [
+        inbox.MAX_TENSORS,
+        default(FrontendConfig, "weights_dir_bytes"),
+    ],
     "weights of an adapter": [MAX_WEIGHT_BYTES],
     "header of these weights": [
         AdapterBounds().max_header_bytes,

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from pagewire_frontend.http.kept_streams.local_streams import JournalLimits, LocalStreams
+from pagewire_frontend.http.kept_streams.pins import Pins
 from pagewire_frontend.http.responses.items import input_message
 from pagewire_frontend.http.responses.local import LocalResponses
 from pagewire_frontend.http.responses.pending_response import PendingResponse
@@ -38,17 +40,18 @@ def pending() -> Any:
     model = SimpleNamespace(name="tiny", shown_name="tiny", tokenizer=tokenizer)
     return PendingResponse(
         response_id=NAME,
-        created_at=0,
+        pins=Pins(bytes(32), 0),
         request=SimpleNamespace(model=model, tenant=None),  # type: ignore[arg-type]
         new_reader=PlainReader,
         echo={},
-        input_items=[input_message("user", "hi")],
+        input_items=[input_message("user", "hi", "msg_1")],
     )
 
 
 async def test_a_response_can_be_built_on_as_soon_as_its_client_knows_its_end():
     limits = StoreLimits(max_responses=1, max_bytes=10000, max_seconds=1.0)
-    responses = LocalResponses(OneAnswer(), "0123abcd", limits)  # type: ignore[arg-type]
+    streams = LocalStreams("0123abcd", JournalLimits(retention_seconds=1.0, max_bytes=2**20))
+    responses = LocalResponses(OneAnswer(), "0123abcd", limits, streams)  # type: ignore[arg-type]
     run = await responses.open(pending())
     with pytest.raises(InvalidRequestError):
         await responses.conversation(NAME, None)

@@ -1,5 +1,6 @@
 """Recipes of streams: what is drawn for an answer, and the bounds of what a frontend keeps."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,14 @@ from pagewire_frontend.group.membership import parse_membership
 from pagewire_frontend.group.recipe_convert import recipe_from_message, recipe_to_message
 from pagewire_frontend.http.kept_streams.ids import mint_stream_id
 from pagewire_frontend.http.kept_streams.pins import Pins, draw_pins
-from pagewire_frontend.http.kept_streams.recipes import RECIPE_BYTES, Recipe, RecipeStore
+from pagewire_frontend.http.kept_streams.recipes import (
+    PACKED_INLINE,
+    RECIPE_BYTES,
+    Recipe,
+    RecipeStore,
+    packed_aside,
+    unpacked_aside,
+)
 from pagewire_shared.errors import InvalidRequestError
 
 
@@ -56,6 +64,23 @@ def test_a_recipe_is_the_same_behind_the_wire():
     message.secret = b"short"
     with pytest.raises(InvalidRequestError, match="secret"):
         recipe_from_message(message)
+
+
+@pytest.mark.parametrize(("num_bytes", "num_jobs"), [(PACKED_INLINE, 0), (PACKED_INLINE + 1, 2)])
+async def test_large_bodies_are_packed_and_made_whole_in_threads(num_bytes, num_jobs, monkeypatch):
+    jobs, to_thread = [], asyncio.to_thread
+
+    def noted(job):
+        jobs.append(job)
+        return to_thread(job)
+
+    monkeypatch.setattr(asyncio, "to_thread", noted)
+    whole = recipe(num_bytes=num_bytes)
+    packed = await packed_aside(whole)
+    # A few hundred bytes now: what they become again counts.
+    assert len(packed.body) < 1000
+    assert await unpacked_aside(packed) == whole
+    assert len(jobs) == num_jobs
 
 
 def test_a_tenant_has_half_and_the_oldest_go_first():

@@ -2,6 +2,7 @@
 
 import pytest
 
+from pagewire_frontend.http.kept_streams.pins import Pins
 from pagewire_frontend.http.responses import ids, items
 from pagewire_frontend.http.responses.input import input_items
 from pagewire_frontend.http.responses.kept import page
@@ -10,13 +11,15 @@ from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.identity.frontend_tag import mint_tag
 from support.oracles.response_shapes import check_kept_item
 
+PINS = Pins(bytes(32), 0)
+
 
 def call(number, arguments="{}", **rest):
-    return items.function_call(f"c{number}", f"f{number}", arguments, **rest)
+    return items.function_call(f"c{number}", f"f{number}", arguments, f"fc_{number}", **rest)
 
 
 def test_a_text_is_a_message():
-    [item] = input_items("hi", Shapes())
+    [item] = input_items("hi", Shapes(PINS))
     check_kept_item(item)
     assert items.turns([item], "Be.") == [
         {"role": "system", "content": "Be."},
@@ -47,7 +50,7 @@ def test_every_form_of_input_is_kept_in_the_published_shape():
             "output": [{"type": "input_text", "text": "g"}],
         },
     ]
-    found = input_items(given, Shapes())
+    found = input_items(given, Shapes(PINS))
     for item in found:
         check_kept_item(item)
     assert [found[3]["id"], found[4]["id"]] == ["msg_1", "rs_1"]
@@ -68,9 +71,9 @@ def test_every_form_of_input_is_kept_in_the_published_shape():
 
 def test_one_turn_of_the_assistant_is_several_items():
     said = [
-        items.reasoning("Hm, "),
-        items.reasoning("so."),
-        items.output_message([items.text_part("Well.")]),
+        items.reasoning("Hm, ", "rs_1"),
+        items.reasoning("so.", "rs_2"),
+        items.output_message([items.text_part("Well.")], "msg_1"),
         call(1),
         call(2, '{"a": []}'),
     ]
@@ -78,24 +81,26 @@ def test_one_turn_of_the_assistant_is_several_items():
     assert (turn["content"], turn["reasoning_content"]) == ("Well.", "Hm, so.")
     assert [made["id"] for made in turn["tool_calls"]] == ["c1", "c2"]
     # What comes after calls is a turn of its own, whose thoughts are its own.
-    more = items.turns([*said, items.reasoning("Aha."), items.output_message([])])
+    more = items.turns([*said, items.reasoning("Aha.", "rs_3"), items.output_message([], "msg_2")])
     assert [turn.get("reasoning_content") for turn in more] == ["Hm, so.", "Aha."]
 
 
 def test_thoughts_without_text_say_nothing():
-    [turn] = items.turns([items.reasoning(None), items.output_message([items.text_part("x")])])
+    [turn] = items.turns(
+        [items.reasoning(None, "rs_1"), items.output_message([items.text_part("x")], "msg_1")]
+    )
     assert "reasoning_content" not in turn
 
 
 def test_arguments_that_are_no_object_name_their_place():
     with pytest.raises(InvalidRequestError, match=r"input\.1"):
-        items.turns([items.input_message("user", "x"), call(1, "[]")])
+        items.turns([items.input_message("user", "x", "msg_1"), call(1, "[]")])
 
 
 def test_half_a_call_is_nothing_to_build_on():
     assert not items.is_whole(call(1, status="incomplete"))
     assert items.is_whole(call(1))
-    assert items.is_whole(items.output_message([], status="incomplete"))
+    assert items.is_whole(items.output_message([], "msg_1", status="incomplete"))
 
 
 def test_names_tell_the_process():

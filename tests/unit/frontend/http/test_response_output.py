@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from pagewire_frontend.http.kept_streams.pins import Pins
 from pagewire_frontend.http.responses.output import Output
 from pagewire_frontend.http.responses.run import TextLogprobs
 from pagewire_frontend.message.pieces import MessagePieces, ToolCallDelta
@@ -36,7 +37,7 @@ def shown(output):
 
 
 def test_items_in_the_order_in_which_they_begin():
-    output = Output()
+    output = Output(Pins(bytes(32), 0))
     events = []
     for pieces in (
         thought("Hm"),
@@ -63,7 +64,7 @@ def test_items_in_the_order_in_which_they_begin():
 
 
 def test_the_pieces_of_one_push_come_in_order():
-    output = Output()
+    output = Output(Pins(bytes(32), 0))
     deltas = (ToolCallDelta(0, "{}", "c0", "f"), ToolCallDelta(1, "{}", "c1", "g"))
     output.push(MessagePieces("a", "b", deltas))
     output.finish("completed")
@@ -77,14 +78,14 @@ def test_the_pieces_of_one_push_come_in_order():
 
 @pytest.mark.parametrize("text", ["", " \n"])
 def test_an_output_is_at_least_one_message(text):
-    output = Output()
+    output = Output(Pins(bytes(32), 0))
     assert output.push(content(text)) == []
     output.finish("completed")
     assert shown(output) == [("message", text, "completed")]
 
 
 def test_blank_text_is_kept_where_it_belongs():
-    output = Output()
+    output = Output(Pins(bytes(32), 0))
     output.push(content("a"))
     output.push(content("  "))
     output.push(content("b"))
@@ -94,7 +95,7 @@ def test_blank_text_is_kept_where_it_belongs():
 
 
 def test_events_do_not_change_after_they_were_told():
-    output = Output()
+    output = Output(Pins(bytes(32), 0))
     events = output.push(content("a"), [{"token": "a"}])
     before = repr(events)
     output.push(content("b"), [{"token": "b"}])

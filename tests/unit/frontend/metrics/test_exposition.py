@@ -2,12 +2,13 @@
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.parser import text_string_to_metric_families
 
 from pagewire_frontend.group.exposition import GREATEST, summed
 from pagewire_frontend.group.metrics import MISSING, PROCESSES, GroupMetrics
 from pagewire_frontend.metrics import load as load_gauges
+from pagewire_frontend.metrics.formats import families_in, written
 from pagewire_shared.errors import UnavailableError
+from pagewire_shared.process.metrics_format import is_open_asked
 
 ODD = 'a "b" \\ c\nd'
 
@@ -28,7 +29,7 @@ def exposition(requests, *, endpoint="/v1/x", waits=(), open_requests=0.0, start
 def samples(text):
     return {
         (sample.name, *sample.labels.values()): sample.value
-        for family in text_string_to_metric_families(text)
+        for family in families_in(text)
         for sample in family.samples
     }
 
@@ -49,7 +50,7 @@ def test_counters_gauges_and_buckets_are_added():
 
 def test_types_and_help_stay():
     text = summed([exposition(1), exposition(1)], {})
-    kinds = {f.name: (f.type, f.documentation) for f in text_string_to_metric_families(text)}
+    kinds = {f.name: (f.type, f.documentation) for f in families_in(text)}
     assert kinds == {
         "t_requests": ("counter", "Requests"),
         "t_wait_seconds": ("histogram", "Wait"),
@@ -111,7 +112,7 @@ class Answering:
     def __init__(self, text):
         self._text = text
 
-    async def metrics(self):
+    async def metrics(self, is_open):
         if self._text is None:
             raise UnavailableError("frontend b of this group does not answer")
         return self._text
@@ -119,11 +120,60 @@ class Answering:
 
 async def test_who_does_not_answer_is_counted():
     peers = [Answering(exposition(2)), Answering(None), Answering(exposition(5))]
-    found = samples(await GroupMetrics(lambda: exposition(1), peers).exposition())
+    found = samples(await GroupMetrics(lambda _: exposition(1), peers).exposition())
     assert found["t_requests_total", "/v1/x"] == 8
     assert (found[PROCESSES,], found[MISSING,]) == (3, 1)
 
 
 async def test_one_alone_is_a_group_of_one():
-    found = samples(await GroupMetrics(lambda: exposition(1), []).exposition())
+    found = samples(await GroupMetrics(lambda _: exposition(1), []).exposition())
     assert (found[PROCESSES,], found[MISSING,]) == (1, 0)
+
+
+def observed(trace, seconds, *, is_open=True):
+    """A process whose histogram names a trace."""
+    registry = CollectorRegistry()
+    waits = Histogram("t_wait_seconds", "Waits", ["model"], registry=registry, buckets=[1.0, 2.0])
+    for _ in range(2):
+        waits.labels("m:x").observe(seconds, {"trace_id": trace})
+    Counter("vllm:t_tokens", "Tokens", registry=registry).inc()
+    return written(registry, is_open=is_open)
+
+
+def exemplars(text):
+    return {
+        (sample.name, sample.labels.get("le")): (sample.exemplar.labels, sample.exemplar.value)
+        for family in families_in(text)
+        for sample in family.samples
+        if sample.exemplar is not None
+    }
+
+
+def test_open_metrics_have_the_newest_exemplar_of_each_bucket():
+    older = observed("a", 0.5)
+    newer = observed("b", 0.75)
+    # A peer of an older version answers in the other format.
+    plain = observed("c", 1.5, is_open=False)
+    text = summed([older, newer, plain], {"t_processes": ("Processes", 3)}, is_open=True)
+    assert exemplars(text) == {("t_wait_seconds_bucket", "1.0"): ({"trace_id": "b"}, 0.75)}
+    found = samples(text)
+    assert found == samples(summed([older, newer, plain], {"t_processes": ("Processes", 3)}))
+    assert found["t_wait_seconds_bucket", "2.0", "m:x"] == 6
+    assert "\nvllm:t_tokens_total 3.0\n" in text
+
+
+@pytest.mark.parametrize(
+    ("accept", "is_open"),
+    [
+        ("", False),
+        ("*/*", False),
+        ("text/plain", False),
+        ("application/openmetrics-text", True),
+        ("application/openmetrics-text;version=1.0.0;q=0.8,text/plain;q=0.5,*/*;q=0.1", True),
+        ("application/openmetrics-text;q=0.2,text/plain;version=0.0.4;q=0.5", False),
+        ("application/openmetrics-text;q=0", False),
+        ("application/openmetrics-text;q=x", False),
+    ],
+)
+def test_who_prefers_open_metrics_gets_them(accept, is_open):
+    assert is_open_asked(accept) is is_open

@@ -19,6 +19,8 @@ CELL = CellTimeline(
     transfer_seconds=0.0025,
     transfer_bytes=7,
     transport="grpc",
+    queue_waits={"capacity": 0.001},
+    paused_seconds=0.25,
     num_preemptions=1,
     num_migrations=2,
     num_recoveries=4,
@@ -38,6 +40,8 @@ def test_within_an_epoch_the_newest_counts_and_epochs_add_up() -> None:
         prefill_seconds=2.0,
         transfer_seconds=3.0,
         transfer_bytes=4,
+        queue_waits={"adapter": 0.75, "capacity": 0.25},
+        paused_seconds=0.5,
         num_preemptions=5,
         num_migrations=6,
         num_recoveries=1,
@@ -49,6 +53,8 @@ def test_within_an_epoch_the_newest_counts_and_epochs_add_up() -> None:
     assert total is not None
     seconds = (total.queue_seconds, total.prefill_seconds, total.transfer_seconds)
     assert seconds == pytest.approx((2.001, 4.0100004, 6.0025))
+    assert total.queue_waits == pytest.approx({"capacity": 0.501, "adapter": 1.5})
+    assert total.paused_seconds == 1.25
     assert total.transfer_bytes == 15
     assert (total.num_preemptions, total.num_migrations) == (11, 14)
     assert total.num_recoveries == 6
@@ -70,6 +76,8 @@ def test_durations_are_milliseconds_with_three_digits() -> None:
             {
                 "tokenize_ms": 0.5,
                 "queue_ms": 1.0,
+                "queue_ms_by_reason": {"capacity": 1.0},
+                "paused_ms": 250.0,
                 "prefill_ms": 10.0,
                 "transfer_ms": 2.5,
                 "decode_ms": 1500.0,

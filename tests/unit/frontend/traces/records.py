@@ -11,7 +11,9 @@ CELL = CellTimeline(
     transport="shared_memory",
     cached_tiers={"worker": 16},
 )
-CHOICE = ChoiceRecord(cell=CELL, first_at=15.0, last_at=18.0, num_tokens=7, reason="stop")
+CHOICE = ChoiceRecord(
+    cell=CELL, first_at=15.0, last_at=18.0, longest_gap=0.5, num_tokens=7, reason="stop"
+)
 RECORD = RequestRecord(
     request_id=bytes(range(16)),
     label=None,

@@ -1,6 +1,6 @@
 """The KV stores in `pagewire admin topology`."""
 
-from pagewire.cli.topology import describe_topology
+from pagewire.cli.operators.topology import describe_topology
 from pagewire.client.topology_client import CellTopology, StoreFacts
 
 

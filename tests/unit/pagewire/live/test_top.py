@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from pagewire.cli.live import top
-from pagewire.cli.live.overview import CellOverview, WorkerOverview
+from pagewire.cli.live.overview import CellOverview, TierOverview, WorkerOverview
 from pagewire.client.admin_client import FrontendReport, PoolReport
-from pagewire.client.topology_client import SchedulerFacts, WorkerFacts
+from pagewire.client.topology_client import ModelFacts, SchedulerFacts, WorkerFacts
 from pagewire_shared.errors import UnavailableError
 
 FACTS = WorkerFacts(
@@ -41,13 +41,38 @@ CELL = CellOverview(
         WorkerOverview(replace(FACTS, worker="cd" * 16, memory="asleep"), None),
         WorkerOverview(replace(FACTS, worker="ef" * 16, is_draining=True), POOL),
     ),
+    tiers=(
+        TierOverview(tier="worker", store="", num_blocks=33, share=0.33),
+        TierOverview(tier="disk", store="s:8300", num_blocks=7, share=None, fault="full"),
+    ),
+    models=(
+        ModelFacts(
+            model="tiny",
+            num_queried_tokens=640,
+            found_tokens={"device": 400, "memory": 112, "disk": 0},
+            num_lost_workers=2,
+            num_requeued_sequences=3,
+            num_preemptions=4,
+        ),
+    ),
     frontends=(FrontendReport("99" * 16, 4, 4),),
     problems=("leaked_block in scheduler: block 3",),
 )
 
 
 def test_a_cell_as_text() -> None:
-    head, columns, first, second, third, frontend, problem = top.describe(CELL).splitlines()
+    lines = top.describe(replace(CELL, num_resumed=5)).splitlines()
+    head, columns, first, second, third, *tiers, found, survived, resumed, frontend, problem = lines
+    assert [line.split() for line in tiers] == [
+        ["KV", "tier", "store", "blocks", "full"],
+        ["worker", "-", "33", "33%"],
+        ["disk", "s:8300", "7", "-", "full"],
+    ]
+    assert found.strip() == (
+        "tiny: 512 of 640 prompt tokens found in caches (80%): 400 in device, 112 in memory"
+    )
+    assert survived.strip() == "tiny: 2 workers lost, 3 sequences went on elsewhere, 4 preempted"
+    assert resumed.strip() == "5 requests went on after a scheduler was lost"
     assert head == "scheduler, generation 5: 9 requests, 3 sequences running, 7 waiting"
     assert columns.split()[:4] == ["worker", "model", "roles", "memory"]
     assert first.split()[3:] == ["awake", "3", "7", "64", "11", "22", "89", "2"]

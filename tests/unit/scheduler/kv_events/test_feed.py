@@ -12,6 +12,7 @@ from pagewire_scheduler.kv_events import store_feed
 from pagewire_scheduler.kv_events.events_config import KvEventsConfig
 from pagewire_scheduler.kv_events.feed import KvEventFeed, worker_name
 from pagewire_scheduler.kv_events.store_feed import StoreFeed, store_instance
+from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.ids import BlockName
 from support.kv_events.busy_cell import BusyCell
 
@@ -20,6 +21,8 @@ CONFIG = KvEventsConfig(enable_kv_cache_events=True, max_queue_size=3, stores=Fa
 
 class Recorder:
     """In place of the publisher: nothing takes the batches."""
+
+    has_failed = False
 
     def __init__(self, config, queue):
         self.queue = queue
@@ -202,3 +205,41 @@ def test_without_a_publisher_nothing_is_kept():
     feed = KvEventFeed.__new__(KvEventFeed)
     feed.publisher = None
     assert feed._put(store_instance(0, "t", "a"), [])
+
+
+async def test_a_publisher_that_failed_is_replaced_and_all_is_said_again(cell, monkeypatch):
+    for _ in range(4):
+        cell.turn()
+    failed = cell.feed.publisher
+    failed.has_failed = True
+    cell.feed.flush()
+    assert cell.feed.publisher is not failed
+    batches = taken(cell)
+    assert {batch.instance.rank for batch in batches} == {0, 1}
+    for batch in batches:
+        worker_id = bytes([batch.instance.rank + 1]) * 16
+        cache = cell.core.workers[worker_id].pool.cache
+        assert kinds(batch)[0] == "cleared"
+        assert {change.content.name for change in batch.changes[1:]} == set(cache.blocks)
+    # One that fails at once is not started again and again.
+    again = cell.feed.publisher
+    again.has_failed = True
+    cell.feed.flush()
+    assert cell.feed.publisher is again
+    # What cannot be opened is tried again.
+    refusals = []
+
+    def refuse(config, queue):
+        refusals.append(queue)
+        raise StartupError("taken", field="kv_events_config")
+
+    monkeypatch.setattr(feed_module, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(feed_module, "KvEventPublisher", refuse)
+    cell.feed._again_at = 0.0
+    cell.feed.flush()
+    cell.feed.flush()
+    assert len(refusals) == 2
+    monkeypatch.setattr(feed_module, "KvEventPublisher", Recorder)
+    cell.feed.flush()
+    assert not cell.feed.publisher.has_failed
+    assert taken(cell)

@@ -301,3 +301,21 @@ def test_a_key_file_that_cannot_be_used_is_named(tmp_path, name, said):
     with pytest.raises(StartupError, match=said):
         KvEventPublisher(config, queue)
     queue.release()
+
+
+def test_one_that_fails_says_so_and_leaves_its_endpoints(scene, monkeypatch):
+    made = scene()
+
+    def fail(*_):
+        raise ValueError("planted")
+
+    monkeypatch.setattr(made.publisher._writer, "events", fail, raising=True)
+    made.put(batch(stored(1)))
+    deadline = time.monotonic() + 5
+    while not made.publisher.has_failed and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert made.publisher.has_failed
+    made.publisher.close()
+    other = KvEventPublisher(made.config, BatchQueue(10))
+    assert other.publisher_id != made.publisher.publisher_id
+    other.close()

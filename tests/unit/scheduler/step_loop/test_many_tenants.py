@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 from unit.scheduler.cell import Cell, submission
 
+from pagewire_scheduler.core.data.queue_reasons import WaitClock
 from pagewire_scheduler.core.data.settings import CoreSettings
 from pagewire_scheduler.core.queueing.tenant_queue import TenantLedger, TenantQueue
 from pagewire_scheduler.core.state.queue_sums import QueueSums
@@ -38,7 +39,7 @@ def by_a_walk(queue: TenantQueue, ledger: TenantLedger) -> Iterator[Sequence]:
 def test_the_order_is_that_of_a_walk_over_all(seed: int) -> None:
     dice = random.Random(seed)
     ledger = TenantLedger({"t1": 2.0, "t2": 0.5})
-    queues = [TenantQueue(ledger, QueueSums()) for _ in range(2)]
+    queues = [TenantQueue(ledger, QueueSums(), WaitClock(lambda: 0.0, None)) for _ in range(2)]
     waiting: list[tuple[TenantQueue, Sequence]] = []
     for number in range(500):
         kind = dice.random()
@@ -62,7 +63,7 @@ def test_the_order_is_that_of_a_walk_over_all(seed: int) -> None:
 
 def test_who_is_first_is_found_without_a_look_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = TenantLedger({})
-    queue = TenantQueue(ledger, QueueSums())
+    queue = TenantQueue(ledger, QueueSums(), WaitClock(lambda: 0.0, None))
     for number in range(NUM_TENANTS):
         queue.push(sequence_of(number, f"tenant {number}"))
     num_looks = 0

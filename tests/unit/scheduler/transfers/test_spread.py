@@ -206,7 +206,7 @@ def test_the_topology_shows_the_stores_and_what_they_have() -> None:
         (OTHER, True, 3),
         (THIRD, False, 0),
     ]
-    message = cell_topology(topology, 3)
+    message = cell_topology(topology, 3, {})
     assert message.kvstore_copies == 2
     assert [(one.address, one.is_up, one.num_blocks) for one in message.stores] == [
         (STORE, True, 0),

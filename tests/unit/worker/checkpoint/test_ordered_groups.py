@@ -48,7 +48,7 @@ def kinds_of(driver: Driver) -> list[int]:
     found = []
     for layer in backend.decoder.layers:
         assert isinstance(layer.mlp, FusedMlp)
-        for linear in (*layer.qkv, layer.output, layer.mlp.up, layer.mlp.down):
+        for linear in layer.linears:
             assert (linear.order is not None) == (linear.storage.kind == abi.CODES4)
             found.append(linear.storage.kind)
     return found

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from pagewire_shared.errors import DeadlineError, UnavailableError
-from pagewire_worker.connectors.blocking_calls import BlockingCalls
+from pagewire_worker.offload.blocking_calls import BlockingCalls
 
 
 async def test_a_result_and_an_error_come_back() -> None:

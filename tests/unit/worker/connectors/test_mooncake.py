@@ -11,9 +11,9 @@ import pytest
 
 from pagewire_shared.errors import DeadlineError, PagewireError, UnavailableError
 from pagewire_worker.connectors import mooncake
-from pagewire_worker.connectors.blocking_calls import MAX_CALLS
 from pagewire_worker.connectors.mooncake import BUFFER_BYTES, MooncakeConnector
 from pagewire_worker.connectors.mooncake_settings import MooncakeSettings
+from pagewire_worker.offload.blocking_calls import MAX_CALLS
 from pagewire_worker.offload.connector import OutgoingBlock
 from support.fakes.damaged_entries import CORRUPTIONS, LAYOUT, Block, random_block
 from support.fakes.outside_blocks import found, put

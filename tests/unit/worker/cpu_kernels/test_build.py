@@ -20,6 +20,7 @@ UNITS = {
         "interface.cpp",
         "pool.cpp",
         "group.cpp",
+        "hosts.cpp",
         "largest.cpp",
         "x86.cpp",
         "avx2.cpp",

@@ -11,8 +11,8 @@ from pagewire_worker.cpu_kernels.sampler import KernelSampler
 from pagewire_worker.cuda import backend as choice
 from pagewire_worker.cuda import sampler as kernels
 from pagewire_worker.cuda.backend import CudaBackend
-from pagewire_worker.loading.loader import pick_sampler
 from pagewire_worker.loading.native_source import CudaModel
+from pagewire_worker.runner.sampler_choice import pick_sampler
 from pagewire_worker.sampling import sampler
 from pagewire_worker.triton_kernels import availability as triton_choice
 from pagewire_worker.triton_kernels.availability import check_triton

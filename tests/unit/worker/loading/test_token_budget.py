@@ -26,11 +26,10 @@ FILE = "step_seconds.json"
     [
         (1, 64, 64),
         (320.1, 64, 160),
-        (640.1, 96, 320),
-        (853.3, 96, 416),
-        (853.4, 128, 416),
-        (2000, 288, 992),
-        (3500, 512, 1024),
+        (959.9, 64, 448),
+        (960.1, 96, 480),
+        (2000, 192, 992),
+        (5200, 512, 1024),
         (1e9, 512, 1024),
     ],
 )
@@ -86,7 +85,7 @@ def budget_of(backend: TimedBackend, tmp_path: Path) -> Callable[..., int]:
 def test_the_measurement_is_a_prompt_in_the_first_blocks(
     backend: TimedBackend, budget_of: Callable[..., int]
 ) -> None:
-    assert budget_of(0.5, 0.125) == 128
+    assert budget_of(0.5, 0.125) == 96
     for batch in backend.batches:
         assert batch.positions.tolist() == batch.slot_mapping.tolist() == list(range(128))
         assert batch.attention.block_tables.tolist() == [list(range(8))]
@@ -107,18 +106,18 @@ def test_weights_that_are_stored_otherwise_are_measured_anew(
     for model, seconds in (("one int8", 0.0625), ("one none", 0.125), ("two none", 0.25)):
         backend.seconds = [seconds]
         budgets.append(calibrated_budget(backend, model, 2048, tmp_path).shared)
-    assert budgets == [288, 128, 64]
+    assert budgets == [192, 96, 64]
 
 
 def test_a_quick_measurement_is_repeated_and_the_best_one_counts(
     backend: TimedBackend, budget_of: Callable[..., int]
 ) -> None:
-    assert budget_of(0.125) == 128
+    assert budget_of(0.125) == 96
     # Somebody else has the cores now.
-    assert budget_of(0.1875) == 128
+    assert budget_of(0.1875) == 96
     assert len(backend.batches) == 2
-    assert budget_of(0.0625) == 288
-    assert budget_of(0.125) == 288
+    assert budget_of(0.0625) == 192
+    assert budget_of(0.125) == 192
 
 
 def test_a_slow_measurement_is_made_once(
@@ -136,7 +135,7 @@ def test_another_model_is_measured_anew(
     budget_of(0.25)
     for name, value in (("kernel_set", "others"), ("embedding_size", 128)):
         setattr(backend, name, value)
-        assert budget_of(0.125) == 128
+        assert budget_of(0.125) == 96
     assert len(json.loads((tmp_path / "cache" / FILE).read_text())) == 3
 
 
@@ -150,7 +149,7 @@ def test_a_file_of_no_use_is_measured_over(
     file = tmp_path / "cache" / FILE
     (key,) = json.loads(file.read_text())
     file.write_text(content.replace("KEY", key))
-    assert budget_of(0.125) == 128
+    assert budget_of(0.125) == 96
     assert json.loads(file.read_text()) == {key: 0.125 / 128}
 
 
@@ -159,7 +158,7 @@ def test_bytes_that_are_no_text_are_measured_over(
 ) -> None:
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / FILE).write_bytes(b"\xff\xfe\x00")
-    assert budget_of(0.125) == 128
+    assert budget_of(0.125) == 96
 
 
 def test_where_nothing_can_be_written_it_is_measured_each_time(
@@ -168,7 +167,7 @@ def test_where_nothing_can_be_written_it_is_measured_each_time(
     # A file where the folder would be stops root as well.
     (tmp_path / "cache").write_text("")
     assert budget_of(0.25) == 64
-    assert budget_of(0.125) == 128
+    assert budget_of(0.125) == 96
     assert (tmp_path / "cache").read_text() == ""
 
 
@@ -183,7 +182,7 @@ def test_a_user_without_a_home_is_measured_each_time(
     monkeypatch.setattr("pwd.getpwuid", nobody)
     for name in ("XDG_CACHE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
-    for seconds, budget in ((0.25, 64), (0.125, 128)):
+    for seconds, budget in ((0.25, 64), (0.125, 96)):
         backend.seconds = [seconds]
         assert calibrated_budget(backend, MODEL, 2048, cache_folder()).shared == budget
 

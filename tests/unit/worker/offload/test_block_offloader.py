@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from pagewire_shared.steps.plan import NO_SLOT, StepPlan
+from pagewire_worker.kv.block_memory import CacheBlocks
 from pagewire_worker.kv.kv_cache import CacheShape, KvCache
 from pagewire_worker.offload import block_offloader, metrics
 from pagewire_worker.offload.block_offloader import NUM_STAGING, BlockOffloader, KnownNames
@@ -58,7 +59,7 @@ def outlet():
 @pytest.fixture
 def make(cache, outlet):
     def build(**settings):
-        made = BlockOffloader(cache, **settings)
+        made = BlockOffloader(CacheBlocks(cache), **settings)
         made.connect(outlet)
         return made
 

@@ -5,13 +5,13 @@ from contextlib import aclosing
 import pytest
 
 from pagewire_shared.errors import StartupError
+from pagewire_worker.host.key_file import read_keys
 from pagewire_worker.kv.kv_cache import CacheGroup
 from pagewire_worker.offload.connector import BlockLayout, LoadedBlock, OutgoingBlock
 from pagewire_worker.offload.sealed_connector import (
     INLINE_BYTES,
     NUM_SEAL_BYTES,
     SealedConnector,
-    read_keys,
 )
 from support.processes.forged_blocks import FORGERS, KEY, OLD_KEY, Recorder
 

@@ -21,7 +21,7 @@ from support.processes.processes import children_of
 
 def test_a_task_is_read_as_it_was_written() -> None:
     config = WorkerConfig(model="m", tensor_parallel_size=2, roles=("prefill", "decode"))
-    task = RankTask(config=config, rank=1, size=2, fd=7, slot_bytes=64, parent=12)
+    task = RankTask(config=config, rank=1, fd=7, link=8, slot_bytes=64, stacks_fd=9, parent=12)
     assert RankTask.decode(task.encode()) == task
 
 

@@ -71,6 +71,13 @@ def test_codes_are_cut_between_groups() -> None:
         assert torch.equal(part.dense(), whole.dense()[2:4, 32:])
 
 
+def test_a_scale_of_a_whole_row_is_that_of_each_part() -> None:
+    codes = torch.arange(8 * 64).view(8, 64).to(torch.int8)
+    whole = CodedMatrix(codes=codes, table=None, scales=torch.rand(8, 1), offsets=torch.rand(8, 1))
+    assert whole.why_no_inputs(16, 32) is None
+    assert torch.equal(whole.inputs(16, 32).dense(), whole.dense()[:, 16:32])
+
+
 def test_small_scales_are_cut_between_their_factors() -> None:
     numbers, factors = torch.arange(16, dtype=torch.int8).view(2, 8), torch.rand(2, 2).half()
     scales = FactoredScales(numbers, factors, numbers + 1, factors)
@@ -86,7 +93,7 @@ def test_small_scales_are_cut_between_their_factors() -> None:
 @pytest.mark.parametrize(
     ("columns", "order", "message"),
     [
-        ((0, 16), None, "its groups of 32 inputs do not end between ranks"),
+        ((0, 16), None, "its groups of 32 inputs would be cut"),
         ((0, 32), torch.arange(64), "the order of its inputs"),
     ],
 )

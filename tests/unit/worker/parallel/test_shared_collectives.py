@@ -21,14 +21,19 @@ SLOT_BYTES = 128
 """So few that most calls go in pieces."""
 
 
-def view(memory: GroupMemory, rank: int, size: int, timeout_ms: int = 5000) -> SharedCollectives:
-    return SharedCollectives(memory, RankTopology(rank, size), timeout_ms)
+def view(
+    memory: GroupMemory, rank: int, size: int, timeout_ms: int = 5000, num_stages: int = 1
+) -> SharedCollectives:
+    topology = RankTopology.of(rank, size // num_stages, num_stages)
+    return SharedCollectives(memory, topology, timeout_ms)
 
 
-def together(size: int, act: Callable[[SharedCollectives], Any], **changes: Any) -> list[Any]:
+def together(
+    size: int, act: Callable[[SharedCollectives], Any], *, num_stages: int = 1, **changes: Any
+) -> list[Any]:
     """Return the results of `act` in each rank, each in a thread."""
-    memory = GroupMemory(size, slot_bytes=SLOT_BYTES)
-    ranks = [view(memory, rank, size, **changes) for rank in range(size)]
+    memory = GroupMemory(size, slot_bytes=SLOT_BYTES, num_stages=num_stages)
+    ranks = [view(memory, rank, size, num_stages=num_stages, **changes) for rank in range(size)]
     results: list[Any] = [None] * size
 
     def run(rank: int) -> None:
@@ -49,14 +54,20 @@ def together(size: int, act: Callable[[SharedCollectives], Any], **changes: Any)
     return results
 
 
-@pytest.mark.parametrize("size", [2, 3, 4])
+def tree_sum(parts: list[torch.Tensor]) -> torch.Tensor:
+    """Return the sum of neighbours, of neighbours of these, and so on; a last one waits."""
+    while len(parts) > 1:
+        pairs = [sum(parts[i : i + 2], torch.tensor(-0.0)) for i in range(0, len(parts), 2)]
+        parts = pairs
+    return parts[0]
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 7, 8])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_sums_are_in_the_order_of_ranks(size: int, dtype: torch.dtype) -> None:
+def test_sums_are_of_pairs_of_ranks(size: int, dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(4)
-    parts = [torch.randn(5, 33, generator=generator).to(dtype) * 10**rank for rank in range(size)]
-    expected = parts[0].float()
-    for part in parts[1:]:
-        expected = expected + part.float()
+    parts = [torch.randn(5, 33, generator=generator).to(dtype) * 3**rank for rank in range(size)]
+    expected = tree_sum([part.float() for part in parts])
 
     def act(rank: SharedCollectives) -> list[torch.Tensor]:
         place = rank.topology.tp_rank
@@ -93,6 +104,64 @@ def test_messages_of_any_size_arrive_in_order() -> None:
         return messages
 
     assert together(3, act) == [messages] * 3
+
+
+def test_states_go_from_stage_to_stage() -> None:
+    """Of three stages of two ranks, each works on what it has while the next ones are behind."""
+    generator = torch.Generator().manual_seed(4)
+    steps = [torch.randn(size, 33, generator=generator).bfloat16() for size in (1, 7, 3, 20, 2, 9)]
+
+    def act(rank: SharedCollectives) -> list[torch.Tensor]:
+        place, kept = rank.topology, []
+        for step in steps:
+            states = torch.zeros_like(step)
+            if place.is_first:
+                states.copy_(step * (1 + place.tp_rank))
+            else:
+                rank.take(states)
+                time.sleep(0.002)
+            kept.append(rank.all_reduce(states.clone()))
+            if not place.is_last:
+                rank.pass_on(states)
+        return kept
+
+    for rank, kept in enumerate(together(6, act, num_stages=3)):
+        for step, found in zip(steps, kept, strict=True):
+            # Each rank has passed on its own, and sums are of the two ranks of a stage.
+            assert torch.equal(found, (step.float() + (step * 2).float()).bfloat16()), rank
+
+
+def test_all_ranks_of_all_stages_reply() -> None:
+    """Also after stages have had different numbers of collectives."""
+
+    def act(rank: SharedCollectives) -> tuple[list[int], bytes]:
+        for _ in range(3 * rank.topology.stage):
+            rank.all_reduce(torch.ones(5))
+        replies = rank.gather_all(torch.tensor([10 * rank.topology.rank]))
+        if rank.topology.rank == 0:
+            rank.send(b"step")
+        message = b"step" if rank.topology.rank == 0 else bytes(rank.receive())
+        return [int(one) for one in replies], message
+
+    assert together(4, act, num_stages=2) == [([0, 10, 20, 30], b"step")] * 4
+
+
+def test_a_rank_of_another_stage_ends_waits_for_states() -> None:
+    """A stage computes as long as it takes: only the end of a rank ends the wait for it."""
+
+    def act(rank: SharedCollectives) -> object:
+        if not rank.topology.is_first:
+            return rank.take(torch.zeros(4))
+        time.sleep(0.3)
+        if rank.topology.tp_rank == 0:
+            return None
+        # The other one of its stage does not come.
+        return rank.all_reduce(torch.ones(4))
+
+    found = together(4, act, num_stages=2, timeout_ms=100)
+    assert found[2] is None
+    messages = [str(found[rank]) for rank in (0, 1, 3)]
+    assert messages == ["rank 2 of the group is lost"] * 3
 
 
 def test_a_rank_that_does_not_come_is_named() -> None:

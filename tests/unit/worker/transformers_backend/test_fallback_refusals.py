@@ -178,7 +178,7 @@ def test_an_unexpected_tensor(gpt2):
 def test_truncated_weights(gpt2):
     path = gpt2 / "model.safetensors"
     path.write_bytes(path.read_bytes()[:1000])
-    assert fails(gpt2) == f"{path} is truncated or no safetensors file"
+    assert fails(gpt2).startswith(f"{path} is truncated or no safetensors file: ")
 
 
 def test_pickles_are_not_read(gpt2):

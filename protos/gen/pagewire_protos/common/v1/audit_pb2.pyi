@@ -89,16 +89,18 @@ class WorkerAudit(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., num_slots: _Optional[int] = ..., num_blocks_in_tables: _Optional[int] = ..., num_named_blocks: _Optional[int] = ..., num_steps_queued: _Optional[int] = ..., findings: _Optional[_Iterable[_Union[AuditFinding, _Mapping]]] = ...) -> None: ...
 
 class FrontendAudit(_message.Message):
-    __slots__ = ("frontend", "num_open_streams", "num_handles", "findings")
+    __slots__ = ("frontend", "num_open_streams", "num_handles", "findings", "num_resumed")
     FRONTEND_FIELD_NUMBER: _ClassVar[int]
     NUM_OPEN_STREAMS_FIELD_NUMBER: _ClassVar[int]
     NUM_HANDLES_FIELD_NUMBER: _ClassVar[int]
     FINDINGS_FIELD_NUMBER: _ClassVar[int]
+    NUM_RESUMED_FIELD_NUMBER: _ClassVar[int]
     frontend: str
     num_open_streams: int
     num_handles: int
     findings: _containers.RepeatedCompositeFieldContainer[AuditFinding]
-    def __init__(self, frontend: _Optional[str] = ..., num_open_streams: _Optional[int] = ..., num_handles: _Optional[int] = ..., findings: _Optional[_Iterable[_Union[AuditFinding, _Mapping]]] = ...) -> None: ...
+    num_resumed: int
+    def __init__(self, frontend: _Optional[str] = ..., num_open_streams: _Optional[int] = ..., num_handles: _Optional[int] = ..., findings: _Optional[_Iterable[_Union[AuditFinding, _Mapping]]] = ..., num_resumed: _Optional[int] = ...) -> None: ...
 
 class AuditReport(_message.Message):
     __slots__ = ("generation", "scheduler", "workers", "frontends", "findings")

@@ -20,6 +20,8 @@ class KvTransport(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     KV_TRANSPORT_UNSPECIFIED: _ClassVar[KvTransport]
     KV_TRANSPORT_GRPC: _ClassVar[KvTransport]
     KV_TRANSPORT_SHARED_MEMORY: _ClassVar[KvTransport]
+    KV_TRANSPORT_NIXL: _ClassVar[KvTransport]
+    KV_TRANSPORT_MOONCAKE: _ClassVar[KvTransport]
 CACHE_KIND_UNSPECIFIED: CacheKind
 CACHE_KIND_FULL: CacheKind
 CACHE_KIND_SLIDING: CacheKind
@@ -28,6 +30,8 @@ CACHE_KIND_STATE: CacheKind
 KV_TRANSPORT_UNSPECIFIED: KvTransport
 KV_TRANSPORT_GRPC: KvTransport
 KV_TRANSPORT_SHARED_MEMORY: KvTransport
+KV_TRANSPORT_NIXL: KvTransport
+KV_TRANSPORT_MOONCAKE: KvTransport
 
 class ProtocolRange(_message.Message):
     __slots__ = ("min", "max")

@@ -26,7 +26,7 @@ from pagewire_protos.common.v1 import layout_pb2 as pagewire_dot_common_dot_v1_d
 from pagewire_protos.common.v1 import usage_pb2 as pagewire_dot_common_dot_v1_dot_usage__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!pagewire/common/v1/timeline.proto\x12\x12pagewire.common.v1\x1a\x1fpagewire/common/v1/layout.proto\x1a\x1epagewire/common/v1/usage.proto\"\xc3\x02\n\x0e\x43hoiceTimeline\x12\x10\n\x08queue_us\x18\x01 \x01(\x04\x12\x12\n\nprefill_us\x18\x02 \x01(\x04\x12\x13\n\x0btransfer_us\x18\x03 \x01(\x04\x12\x16\n\x0etransfer_bytes\x18\x04 \x01(\x04\x12\x37\n\ttransport\x18\x05 \x01(\x0e\x32\x1f.pagewire.common.v1.KvTransportH\x00\x88\x01\x01\x12\x17\n\x0fnum_preemptions\x18\x06 \x01(\r\x12\x16\n\x0enum_migrations\x18\x07 \x01(\r\x12\x15\n\ris_handed_off\x18\x08 \x01(\x08\x12\x37\n\rcached_tokens\x18\t \x03(\x0b\x32 .pagewire.common.v1.CachedTokens\x12\x16\n\x0enum_recoveries\x18\n \x01(\rB\x0c\n\n_transportB6\n\x15\x61i.pagewire.common.v1P\x01Z\x1bpagewire/common/v1;commonv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!pagewire/common/v1/timeline.proto\x12\x12pagewire.common.v1\x1a\x1fpagewire/common/v1/layout.proto\x1a\x1epagewire/common/v1/usage.proto\"\xbf\x03\n\x0e\x43hoiceTimeline\x12\x10\n\x08queue_us\x18\x01 \x01(\x04\x12\x12\n\nprefill_us\x18\x02 \x01(\x04\x12\x13\n\x0btransfer_us\x18\x03 \x01(\x04\x12\x16\n\x0etransfer_bytes\x18\x04 \x01(\x04\x12\x37\n\ttransport\x18\x05 \x01(\x0e\x32\x1f.pagewire.common.v1.KvTransportH\x00\x88\x01\x01\x12\x17\n\x0fnum_preemptions\x18\x06 \x01(\r\x12\x16\n\x0enum_migrations\x18\x07 \x01(\r\x12\x15\n\ris_handed_off\x18\x08 \x01(\x08\x12\x37\n\rcached_tokens\x18\t \x03(\x0b\x32 .pagewire.common.v1.CachedTokens\x12\x16\n\x0enum_recoveries\x18\n \x01(\r\x12\x32\n\x0bqueue_waits\x18\x0b \x03(\x0b\x32\x1d.pagewire.common.v1.QueueWait\x12\x11\n\tpaused_us\x18\x0c \x01(\x04\x12\x33\n\x07moments\x18\r \x03(\x0b\x32\".pagewire.common.v1.TimelineMomentB\x0c\n\n_transport\"\xa0\x03\n\x0eTimelineMoment\x12,\n\x04kind\x18\x01 \x01(\x0e\x32\x1e.pagewire.common.v1.MomentKind\x12\x11\n\toffset_us\x18\x02 \x01(\x04\x12\x11\n\tlength_us\x18\x03 \x01(\x04\x12\x11\n\tworker_id\x18\x04 \x01(\x0c\x12\x12\n\nnum_tokens\x18\x05 \x01(\r\x12\x11\n\tnum_bytes\x18\x06 \x01(\x04\x12\x12\n\nnum_blocks\x18\x07 \x01(\r\x12\x37\n\ttransport\x18\x08 \x01(\x0e\x32\x1f.pagewire.common.v1.KvTransportH\x00\x88\x01\x01\x12\x18\n\x10source_worker_id\x18\t \x01(\x0c\x12.\n\x06stores\x18\n \x03(\x0b\x32\x1e.pagewire.common.v1.StoreShare\x12,\n\x05tiers\x18\x0b \x03(\x0b\x32\x1d.pagewire.common.v1.TierShare\x12-\n\x05\x63\x61use\x18\x0c \x01(\x0e\x32\x1e.pagewire.common.v1.PauseCauseB\x0c\n\n_transport\"C\n\nStoreShare\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x11\n\tlength_us\x18\x02 \x01(\x04\x12\x11\n\tnum_bytes\x18\x03 \x01(\x04\"-\n\tTierShare\x12\x0c\n\x04tier\x18\x01 \x01(\t\x12\x12\n\nnum_blocks\x18\x02 \x01(\r\"M\n\tQueueWait\x12/\n\x06reason\x18\x01 \x01(\x0e\x32\x1f.pagewire.common.v1.QueueReason\x12\x0f\n\x07wait_us\x18\x02 \x01(\x04*\x87\x01\n\nMomentKind\x12\x1b\n\x17MOMENT_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13MOMENT_KIND_PREFILL\x10\x01\x12\x14\n\x10MOMENT_KIND_LOAD\x10\x02\x12\x15\n\x11MOMENT_KIND_PAUSE\x10\x03\x12\x16\n\x12MOMENT_KIND_DECODE\x10\x04*x\n\nPauseCause\x12\x1b\n\x17PAUSE_CAUSE_UNSPECIFIED\x10\x00\x12\x1b\n\x17PAUSE_CAUSE_WORKER_LOST\x10\x01\x12\x19\n\x15PAUSE_CAUSE_PREEMPTED\x10\x02\x12\x15\n\x11PAUSE_CAUSE_MOVED\x10\x03*\xf4\x01\n\x0bQueueReason\x12\x1c\n\x18QUEUE_REASON_UNSPECIFIED\x10\x00\x12\x19\n\x15QUEUE_REASON_CAPACITY\x10\x01\x12\x17\n\x13QUEUE_REASON_WORKER\x10\x02\x12\x16\n\x12QUEUE_REASON_SLEEP\x10\x03\x12\x18\n\x14QUEUE_REASON_TENANTS\x10\x04\x12\x15\n\x11QUEUE_REASON_STEP\x10\x05\x12\x18\n\x14QUEUE_REASON_ADAPTER\x10\x06\x12\x18\n\x14QUEUE_REASON_GRAMMAR\x10\x07\x12\x16\n\x12QUEUE_REASON_TRIAL\x10\x08\x42\x36\n\x15\x61i.pagewire.common.v1P\x01Z\x1bpagewire/common/v1;commonv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,6 +34,20 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pagewire_protos.common.v1.t
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\025ai.pagewire.common.v1P\001Z\033pagewire/common/v1;commonv1'
+  _globals['_MOMENTKIND']._serialized_start=1187
+  _globals['_MOMENTKIND']._serialized_end=1322
+  _globals['_PAUSECAUSE']._serialized_start=1324
+  _globals['_PAUSECAUSE']._serialized_end=1444
+  _globals['_QUEUEREASON']._serialized_start=1447
+  _globals['_QUEUEREASON']._serialized_end=1691
   _globals['_CHOICETIMELINE']._serialized_start=123
-  _globals['_CHOICETIMELINE']._serialized_end=446
+  _globals['_CHOICETIMELINE']._serialized_end=570
+  _globals['_TIMELINEMOMENT']._serialized_start=573
+  _globals['_TIMELINEMOMENT']._serialized_end=989
+  _globals['_STORESHARE']._serialized_start=991
+  _globals['_STORESHARE']._serialized_end=1058
+  _globals['_TIERSHARE']._serialized_start=1060
+  _globals['_TIERSHARE']._serialized_end=1105
+  _globals['_QUEUEWAIT']._serialized_start=1107
+  _globals['_QUEUEWAIT']._serialized_end=1184
 # @@protoc_insertion_point(module_scope)

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"pagewire/frontend/v1/explain.proto\x12\x14pagewire.frontend.v1\"!\n\x0e\x45xplainRequest\x12\x0f\n\x07request\x18\x01 \x01(\t\"\xaa\x01\n\x0f\x45xplainResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05label\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12\x0f\n\x07seconds\x18\x04 \x01(\x01\x12\x0f\n\x07summary\x18\x05 \x01(\t\x12\r\n\x05notes\x18\x06 \x03(\t\x12\x34\n\x06stages\x18\x07 \x03(\x0b\x32$.pagewire.frontend.v1.ExplainedStage\"^\n\x0e\x45xplainedStage\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x62\x65gan\x18\x02 \x01(\x01\x12\x0f\n\x07seconds\x18\x03 \x01(\x01\x12\x13\n\x06\x63hoice\x18\x04 \x01(\rH\x00\x88\x01\x01\x42\t\n\x07_choice2h\n\x0e\x45xplainService\x12V\n\x07\x45xplain\x12$.pagewire.frontend.v1.ExplainRequest\x1a%.pagewire.frontend.v1.ExplainResponseB<\n\x17\x61i.pagewire.frontend.v1P\x01Z\x1fpagewire/frontend/v1;frontendv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"pagewire/frontend/v1/explain.proto\x12\x14pagewire.frontend.v1\"!\n\x0e\x45xplainRequest\x12\x0f\n\x07request\x18\x01 \x01(\t\"\xa9\x02\n\x0f\x45xplainResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05label\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12\x0f\n\x07seconds\x18\x04 \x01(\x01\x12\x0f\n\x07summary\x18\x05 \x01(\t\x12\r\n\x05notes\x18\x06 \x03(\t\x12\x34\n\x06stages\x18\x07 \x03(\x0b\x32$.pagewire.frontend.v1.ExplainedStage\x12\x34\n\x05\x63\x61use\x18\x08 \x01(\x0b\x32%.pagewire.frontend.v1.ExplainedReason\x12\x36\n\x07reasons\x18\t \x03(\x0b\x32%.pagewire.frontend.v1.ExplainedReason\x12\x0f\n\x07outcome\x18\n \x01(\t\"_\n\x0f\x45xplainedReason\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07seconds\x18\x02 \x01(\x01\x12\r\n\x05share\x18\x03 \x01(\x01\x12\x13\n\x06\x63hoice\x18\x04 \x01(\rH\x00\x88\x01\x01\x42\t\n\x07_choice\"^\n\x0e\x45xplainedStage\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x62\x65gan\x18\x02 \x01(\x01\x12\x0f\n\x07seconds\x18\x03 \x01(\x01\x12\x13\n\x06\x63hoice\x18\x04 \x01(\rH\x00\x88\x01\x01\x42\t\n\x07_choice2h\n\x0e\x45xplainService\x12V\n\x07\x45xplain\x12$.pagewire.frontend.v1.ExplainRequest\x1a%.pagewire.frontend.v1.ExplainResponseB<\n\x17\x61i.pagewire.frontend.v1P\x01Z\x1fpagewire/frontend/v1;frontendv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,9 +35,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EXPLAINREQUEST']._serialized_start=60
   _globals['_EXPLAINREQUEST']._serialized_end=93
   _globals['_EXPLAINRESPONSE']._serialized_start=96
-  _globals['_EXPLAINRESPONSE']._serialized_end=266
-  _globals['_EXPLAINEDSTAGE']._serialized_start=268
-  _globals['_EXPLAINEDSTAGE']._serialized_end=362
-  _globals['_EXPLAINSERVICE']._serialized_start=364
-  _globals['_EXPLAINSERVICE']._serialized_end=468
+  _globals['_EXPLAINRESPONSE']._serialized_end=393
+  _globals['_EXPLAINEDREASON']._serialized_start=395
+  _globals['_EXPLAINEDREASON']._serialized_end=490
+  _globals['_EXPLAINEDSTAGE']._serialized_start=492
+  _globals['_EXPLAINEDSTAGE']._serialized_end=586
+  _globals['_EXPLAINSERVICE']._serialized_start=588
+  _globals['_EXPLAINSERVICE']._serialized_end=692
 # @@protoc_insertion_point(module_scope)

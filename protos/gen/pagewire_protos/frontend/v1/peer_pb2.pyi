@@ -142,7 +142,7 @@ class ClaimKeyResponse(_message.Message):
     def __init__(self, stream_id: _Optional[str] = ..., digest: _Optional[bytes] = ...) -> None: ...
 
 class KeepRecipeRequest(_message.Message):
-    __slots__ = ("stream_id", "tenant", "key_digest", "path", "body", "secret", "created", "digest", "numerics", "cached_tokens")
+    __slots__ = ("stream_id", "tenant", "key_digest", "path", "body", "secret", "created", "digest", "numerics", "cached_tokens", "maker_name")
     STREAM_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     KEY_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -153,6 +153,7 @@ class KeepRecipeRequest(_message.Message):
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     NUMERICS_FIELD_NUMBER: _ClassVar[int]
     CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MAKER_NAME_FIELD_NUMBER: _ClassVar[int]
     stream_id: str
     tenant: str
     key_digest: bytes
@@ -163,7 +164,8 @@ class KeepRecipeRequest(_message.Message):
     digest: bytes
     numerics: bytes
     cached_tokens: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, stream_id: _Optional[str] = ..., tenant: _Optional[str] = ..., key_digest: _Optional[bytes] = ..., path: _Optional[str] = ..., body: _Optional[bytes] = ..., secret: _Optional[bytes] = ..., created: _Optional[int] = ..., digest: _Optional[bytes] = ..., numerics: _Optional[bytes] = ..., cached_tokens: _Optional[_Iterable[int]] = ...) -> None: ...
+    maker_name: str
+    def __init__(self, stream_id: _Optional[str] = ..., tenant: _Optional[str] = ..., key_digest: _Optional[bytes] = ..., path: _Optional[str] = ..., body: _Optional[bytes] = ..., secret: _Optional[bytes] = ..., created: _Optional[int] = ..., digest: _Optional[bytes] = ..., numerics: _Optional[bytes] = ..., cached_tokens: _Optional[_Iterable[int]] = ..., maker_name: _Optional[str] = ...) -> None: ...
 
 class KeepRecipeResponse(_message.Message):
     __slots__ = ()
@@ -184,10 +186,12 @@ class NoteUsageResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class RenewRecipesRequest(_message.Message):
-    __slots__ = ("stream_ids",)
+    __slots__ = ("stream_ids", "started_name")
     STREAM_IDS_FIELD_NUMBER: _ClassVar[int]
+    STARTED_NAME_FIELD_NUMBER: _ClassVar[int]
     stream_ids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, stream_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+    started_name: str
+    def __init__(self, stream_ids: _Optional[_Iterable[str]] = ..., started_name: _Optional[str] = ...) -> None: ...
 
 class RenewRecipesResponse(_message.Message):
     __slots__ = ()
@@ -206,8 +210,10 @@ class ExplainOwnResponse(_message.Message):
     def __init__(self, explanation: _Optional[_Union[_explain_pb2.ExplainResponse, _Mapping]] = ...) -> None: ...
 
 class GetMetricsRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("is_open_metrics",)
+    IS_OPEN_METRICS_FIELD_NUMBER: _ClassVar[int]
+    is_open_metrics: bool
+    def __init__(self, is_open_metrics: bool = ...) -> None: ...
 
 class GetMetricsResponse(_message.Message):
     __slots__ = ("exposition",)

@@ -1,4 +1,5 @@
 from pagewire_protos.common.v1 import layout_pb2 as _layout_pb2
+from pagewire_protos.common.v1 import stacks_pb2 as _stacks_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -288,3 +289,13 @@ class BlocksRemoved(_message.Message):
 class BlocksCleared(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class GetStacksRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetStacksResponse(_message.Message):
+    __slots__ = ("stacks",)
+    STACKS_FIELD_NUMBER: _ClassVar[int]
+    stacks: _stacks_pb2.ProcessStacks
+    def __init__(self, stacks: _Optional[_Union[_stacks_pb2.ProcessStacks, _Mapping]] = ...) -> None: ...

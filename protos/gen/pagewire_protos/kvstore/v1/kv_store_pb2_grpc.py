@@ -80,6 +80,11 @@ class KvStoreServiceStub(object):
                 request_serializer=pagewire_dot_kvstore_dot_v1_dot_kv__store__pb2.WatchBlocksRequest.SerializeToString,
                 response_deserializer=pagewire_dot_kvstore_dot_v1_dot_kv__store__pb2.WatchBlocksResponse.FromString,
                 _registered_method=True)
+        self.GetStacks = channel.unary_unary(
+                '/pagewire.kvstore.v1.KvStoreService/GetStacks',
+                request_serializer=pagewire_dot_kvstore_dot_v1_dot_kv__store__pb2.GetStacksRequest.SerializeToString,
+                response_deserializer=pagewire_dot_kvstore_dot_v1_dot_kv__store__pb2.GetStacksResponse.FromString,
+                _registered_method=True)
 
 
 class KvStoreServiceServicer(object):
@@ -150,6 +155,13 @@ class KvStoreServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetStacks(self, request, context):
+        """Says where the code of the store is, for operators.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_KvStoreServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -197,6 +209,11 @@ def add_KvStoreServiceServicer_to_server(servicer, server):
                     servicer.WatchBlocks,
                     request_deserializer=pagewire_dot_kvstore_dot_v1_dot_kv__store__pb2.WatchBlocksRequest.FromString,
                     response_serializer=pagewire_dot_kvstore_dot_v1_dot_kv__store__pb2.WatchBlocksResponse.SerializeToString,
+            ),
+            'GetStacks': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetStacks,
+                    request_deserializer=pagewire_dot_kvstore_dot_v1_dot_kv__store__pb2.GetStacksRequest.FromString,
+                    response_serializer=pagewire_dot_kvstore_dot_v1_dot_kv__store__pb2.GetStacksResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -443,6 +460,33 @@ class KvStoreService(object):
             '/pagewire.kvstore.v1.KvStoreService/WatchBlocks',
             pagewire_dot_kvstore_dot_v1_dot_kv__store__pb2.WatchBlocksRequest.SerializeToString,
             pagewire_dot_kvstore_dot_v1_dot_kv__store__pb2.WatchBlocksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetStacks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pagewire.kvstore.v1.KvStoreService/GetStacks',
+            pagewire_dot_kvstore_dot_v1_dot_kv__store__pb2.GetStacksRequest.SerializeToString,
+            pagewire_dot_kvstore_dot_v1_dot_kv__store__pb2.GetStacksResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -36,6 +36,8 @@ class KvStoreServiceStub:
     """Fill, hits and misses per tier."""
     WatchBlocks: _aio.UnaryStreamMultiCallable[_kv_store_pb2.WatchBlocksRequest, _kv_store_pb2.WatchBlocksResponse]
     """What was stored and removed, in order, from a sequence number on."""
+    GetStacks: _aio.UnaryUnaryMultiCallable[_kv_store_pb2.GetStacksRequest, _kv_store_pb2.GetStacksResponse]
+    """Says where the code of the store is, for operators."""
 
 class KvStoreServiceServicer(metaclass=_abc_1.ABCMeta):
     """Content-addressed KV blocks, outliving the workers that computed them."""
@@ -113,5 +115,13 @@ class KvStoreServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_kv_store_pb2.WatchBlocksRequest, _kv_store_pb2.WatchBlocksResponse],
     ) -> _abc.AsyncIterator[_kv_store_pb2.WatchBlocksResponse]:
         """What was stored and removed, in order, from a sequence number on."""
+
+    @_abc_1.abstractmethod
+    def GetStacks(
+        self,
+        request: _kv_store_pb2.GetStacksRequest,
+        context: _aio.ServicerContext[_kv_store_pb2.GetStacksRequest, _kv_store_pb2.GetStacksResponse],
+    ) -> _abc.Awaitable[_kv_store_pb2.GetStacksResponse]:
+        """Says where the code of the store is, for operators."""
 
 def add_KvStoreServiceServicer_to_server(servicer: KvStoreServiceServicer, server: _aio.Server) -> None: ...

@@ -1,6 +1,8 @@
 from pagewire_protos.common.v1 import audit_pb2 as _audit_pb2
 from pagewire_protos.common.v1 import layout_pb2 as _layout_pb2
 from pagewire_protos.common.v1 import sleep_pb2 as _sleep_pb2
+from pagewire_protos.common.v1 import stacks_pb2 as _stacks_pb2
+from pagewire_protos.common.v1 import weights_pb2 as _weights_pb2
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as _worker_attach_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -71,7 +73,7 @@ class TopologyResponse(_message.Message):
     def __init__(self, cells: _Optional[_Iterable[_Union[CellTopology, _Mapping]]] = ...) -> None: ...
 
 class CellTopology(_message.Message):
-    __slots__ = ("generation", "handoff", "workers", "pairs", "warnings", "stores", "kvstore_copies", "schedulers")
+    __slots__ = ("generation", "handoff", "workers", "pairs", "warnings", "stores", "kvstore_copies", "schedulers", "models")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     HANDOFF_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
@@ -80,6 +82,7 @@ class CellTopology(_message.Message):
     STORES_FIELD_NUMBER: _ClassVar[int]
     KVSTORE_COPIES_FIELD_NUMBER: _ClassVar[int]
     SCHEDULERS_FIELD_NUMBER: _ClassVar[int]
+    MODELS_FIELD_NUMBER: _ClassVar[int]
     generation: int
     handoff: str
     workers: _containers.RepeatedCompositeFieldContainer[WorkerTopology]
@@ -88,7 +91,8 @@ class CellTopology(_message.Message):
     stores: _containers.RepeatedCompositeFieldContainer[StoreTopology]
     kvstore_copies: int
     schedulers: _containers.RepeatedCompositeFieldContainer[SchedulerTopology]
-    def __init__(self, generation: _Optional[int] = ..., handoff: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerTopology, _Mapping]]] = ..., pairs: _Optional[_Iterable[_Union[PairTopology, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., stores: _Optional[_Iterable[_Union[StoreTopology, _Mapping]]] = ..., kvstore_copies: _Optional[int] = ..., schedulers: _Optional[_Iterable[_Union[SchedulerTopology, _Mapping]]] = ...) -> None: ...
+    models: _containers.RepeatedCompositeFieldContainer[ModelTopology]
+    def __init__(self, generation: _Optional[int] = ..., handoff: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerTopology, _Mapping]]] = ..., pairs: _Optional[_Iterable[_Union[PairTopology, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., stores: _Optional[_Iterable[_Union[StoreTopology, _Mapping]]] = ..., kvstore_copies: _Optional[int] = ..., schedulers: _Optional[_Iterable[_Union[SchedulerTopology, _Mapping]]] = ..., models: _Optional[_Iterable[_Union[ModelTopology, _Mapping]]] = ...) -> None: ...
 
 class SchedulerTopology(_message.Message):
     __slots__ = ("address", "state")
@@ -99,17 +103,56 @@ class SchedulerTopology(_message.Message):
     def __init__(self, address: _Optional[str] = ..., state: _Optional[_Union[SchedulerState, str]] = ...) -> None: ...
 
 class StoreTopology(_message.Message):
-    __slots__ = ("address", "is_up", "num_blocks")
+    __slots__ = ("address", "is_up", "num_blocks", "tiers")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     IS_UP_FIELD_NUMBER: _ClassVar[int]
     NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    TIERS_FIELD_NUMBER: _ClassVar[int]
     address: str
     is_up: bool
     num_blocks: int
-    def __init__(self, address: _Optional[str] = ..., is_up: bool = ..., num_blocks: _Optional[int] = ...) -> None: ...
+    tiers: _containers.RepeatedCompositeFieldContainer[StoreTier]
+    def __init__(self, address: _Optional[str] = ..., is_up: bool = ..., num_blocks: _Optional[int] = ..., tiers: _Optional[_Iterable[_Union[StoreTier, _Mapping]]] = ...) -> None: ...
+
+class StoreTier(_message.Message):
+    __slots__ = ("tier", "num_blocks", "used_bytes", "capacity_bytes", "fault")
+    TIER_FIELD_NUMBER: _ClassVar[int]
+    NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    USED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    tier: str
+    num_blocks: int
+    used_bytes: int
+    capacity_bytes: int
+    fault: str
+    def __init__(self, tier: _Optional[str] = ..., num_blocks: _Optional[int] = ..., used_bytes: _Optional[int] = ..., capacity_bytes: _Optional[int] = ..., fault: _Optional[str] = ...) -> None: ...
+
+class ModelTopology(_message.Message):
+    __slots__ = ("model", "num_queried_tokens", "found_tokens", "num_lost_workers", "num_requeued_sequences", "num_preemptions")
+    class FoundTokensEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    NUM_QUERIED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    FOUND_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_LOST_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    NUM_REQUEUED_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    NUM_PREEMPTIONS_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    num_queried_tokens: int
+    found_tokens: _containers.ScalarMap[str, int]
+    num_lost_workers: int
+    num_requeued_sequences: int
+    num_preemptions: int
+    def __init__(self, model: _Optional[str] = ..., num_queried_tokens: _Optional[int] = ..., found_tokens: _Optional[_Mapping[str, int]] = ..., num_lost_workers: _Optional[int] = ..., num_requeued_sequences: _Optional[int] = ..., num_preemptions: _Optional[int] = ...) -> None: ...
 
 class WorkerTopology(_message.Message):
-    __slots__ = ("worker", "model", "roles", "is_draining", "kv_endpoint", "kv_transports", "layout", "num_running", "num_waiting", "max_num_seqs", "sleep")
+    __slots__ = ("worker", "model", "roles", "is_draining", "kv_endpoint", "kv_transports", "layout", "num_running", "num_waiting", "max_num_seqs", "sleep", "weights")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     ROLES_FIELD_NUMBER: _ClassVar[int]
@@ -121,6 +164,7 @@ class WorkerTopology(_message.Message):
     NUM_WAITING_FIELD_NUMBER: _ClassVar[int]
     MAX_NUM_SEQS_FIELD_NUMBER: _ClassVar[int]
     SLEEP_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     worker: str
     model: str
     roles: _containers.RepeatedScalarFieldContainer[_worker_attach_pb2.WorkerRole]
@@ -132,7 +176,8 @@ class WorkerTopology(_message.Message):
     num_waiting: int
     max_num_seqs: int
     sleep: _sleep_pb2.WorkerSleep
-    def __init__(self, worker: _Optional[str] = ..., model: _Optional[str] = ..., roles: _Optional[_Iterable[_Union[_worker_attach_pb2.WorkerRole, str]]] = ..., is_draining: bool = ..., kv_endpoint: _Optional[str] = ..., kv_transports: _Optional[_Iterable[_Union[_layout_pb2.KvTransport, str]]] = ..., layout: _Optional[str] = ..., num_running: _Optional[int] = ..., num_waiting: _Optional[int] = ..., max_num_seqs: _Optional[int] = ..., sleep: _Optional[_Union[_sleep_pb2.WorkerSleep, _Mapping]] = ...) -> None: ...
+    weights: _weights_pb2.WeightsVersion
+    def __init__(self, worker: _Optional[str] = ..., model: _Optional[str] = ..., roles: _Optional[_Iterable[_Union[_worker_attach_pb2.WorkerRole, str]]] = ..., is_draining: bool = ..., kv_endpoint: _Optional[str] = ..., kv_transports: _Optional[_Iterable[_Union[_layout_pb2.KvTransport, str]]] = ..., layout: _Optional[str] = ..., num_running: _Optional[int] = ..., num_waiting: _Optional[int] = ..., max_num_seqs: _Optional[int] = ..., sleep: _Optional[_Union[_sleep_pb2.WorkerSleep, _Mapping]] = ..., weights: _Optional[_Union[_weights_pb2.WeightsVersion, _Mapping]] = ...) -> None: ...
 
 class PairTopology(_message.Message):
     __slots__ = ("prefill", "decode", "refusal", "transport", "bytes_per_second", "num_transfers", "num_failures")
@@ -231,3 +276,141 @@ class WakeUpResponse(_message.Message):
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     workers: _containers.RepeatedCompositeFieldContainer[WorkerTopology]
     def __init__(self, workers: _Optional[_Iterable[_Union[WorkerTopology, _Mapping]]] = ...) -> None: ...
+
+class UpdateWeightsRequest(_message.Message):
+    __slots__ = ("path", "version", "mode", "model", "timeout_ms")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    version: str
+    mode: _weights_pb2.UpdateMode
+    model: str
+    timeout_ms: int
+    def __init__(self, path: _Optional[str] = ..., version: _Optional[str] = ..., mode: _Optional[_Union[_weights_pb2.UpdateMode, str]] = ..., model: _Optional[str] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class UpdateWeightsResponse(_message.Message):
+    __slots__ = ("workers",)
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerTopology]
+    def __init__(self, workers: _Optional[_Iterable[_Union[WorkerTopology, _Mapping]]] = ...) -> None: ...
+
+class StreamWeightsResponse(_message.Message):
+    __slots__ = ("workers",)
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerTopology]
+    def __init__(self, workers: _Optional[_Iterable[_Union[WorkerTopology, _Mapping]]] = ...) -> None: ...
+
+class StreamWeightsRequest(_message.Message):
+    __slots__ = ("begin", "bucket", "end")
+    BEGIN_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    begin: UpdateWeightsRequest
+    bucket: TensorBucket
+    end: TensorsEnd
+    def __init__(self, begin: _Optional[_Union[UpdateWeightsRequest, _Mapping]] = ..., bucket: _Optional[_Union[TensorBucket, _Mapping]] = ..., end: _Optional[_Union[TensorsEnd, _Mapping]] = ...) -> None: ...
+
+class TensorBucket(_message.Message):
+    __slots__ = ("tensors", "data")
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    tensors: _containers.RepeatedCompositeFieldContainer[TensorHead]
+    data: bytes
+    def __init__(self, tensors: _Optional[_Iterable[_Union[TensorHead, _Mapping]]] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class TensorHead(_message.Message):
+    __slots__ = ("name", "dtype", "shape")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    dtype: str
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[str] = ..., dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class TensorsEnd(_message.Message):
+    __slots__ = ("num_tensors",)
+    NUM_TENSORS_FIELD_NUMBER: _ClassVar[int]
+    num_tensors: int
+    def __init__(self, num_tensors: _Optional[int] = ...) -> None: ...
+
+class StartProfileRequest(_message.Message):
+    __slots__ = ("worker", "model", "num_steps", "timeout_ms")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    NUM_STEPS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    model: str
+    num_steps: int
+    timeout_ms: int
+    def __init__(self, worker: _Optional[str] = ..., model: _Optional[str] = ..., num_steps: _Optional[int] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class StartProfileResponse(_message.Message):
+    __slots__ = ("workers",)
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    workers: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, workers: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ReadProfileRequest(_message.Message):
+    __slots__ = ("worker", "ends_profile")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    ENDS_PROFILE_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    ends_profile: bool
+    def __init__(self, worker: _Optional[str] = ..., ends_profile: bool = ...) -> None: ...
+
+class ReadProfileResponse(_message.Message):
+    __slots__ = ("data",)
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    def __init__(self, data: _Optional[bytes] = ...) -> None: ...
+
+class StacksRequest(_message.Message):
+    __slots__ = ("target", "timeout_ms")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    target: str
+    timeout_ms: int
+    def __init__(self, target: _Optional[str] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class StacksResponse(_message.Message):
+    __slots__ = ("processes",)
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    processes: _containers.RepeatedCompositeFieldContainer[_stacks_pb2.ProcessStacks]
+    def __init__(self, processes: _Optional[_Iterable[_Union[_stacks_pb2.ProcessStacks, _Mapping]]] = ...) -> None: ...
+
+class CollectiveRpcRequest(_message.Message):
+    __slots__ = ("method", "args_json", "kwargs_json", "timeout_ms", "worker", "model", "unique_reply_rank")
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    ARGS_JSON_FIELD_NUMBER: _ClassVar[int]
+    KWARGS_JSON_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    UNIQUE_REPLY_RANK_FIELD_NUMBER: _ClassVar[int]
+    method: str
+    args_json: str
+    kwargs_json: str
+    timeout_ms: int
+    worker: str
+    model: str
+    unique_reply_rank: int
+    def __init__(self, method: _Optional[str] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., timeout_ms: _Optional[int] = ..., worker: _Optional[str] = ..., model: _Optional[str] = ..., unique_reply_rank: _Optional[int] = ...) -> None: ...
+
+class CollectiveRpcResponse(_message.Message):
+    __slots__ = ("workers",)
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerResults]
+    def __init__(self, workers: _Optional[_Iterable[_Union[WorkerResults, _Mapping]]] = ...) -> None: ...
+
+class WorkerResults(_message.Message):
+    __slots__ = ("worker", "results_json")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_JSON_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    results_json: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, worker: _Optional[str] = ..., results_json: _Optional[_Iterable[str]] = ...) -> None: ...

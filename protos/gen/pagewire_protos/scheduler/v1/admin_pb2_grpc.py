@@ -71,6 +71,36 @@ class AdminServiceStub(object):
                 request_serializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.WakeUpRequest.SerializeToString,
                 response_deserializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.WakeUpResponse.FromString,
                 _registered_method=True)
+        self.UpdateWeights = channel.unary_unary(
+                '/pagewire.scheduler.v1.AdminService/UpdateWeights',
+                request_serializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.UpdateWeightsRequest.SerializeToString,
+                response_deserializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.UpdateWeightsResponse.FromString,
+                _registered_method=True)
+        self.StreamWeights = channel.stream_unary(
+                '/pagewire.scheduler.v1.AdminService/StreamWeights',
+                request_serializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.StreamWeightsRequest.SerializeToString,
+                response_deserializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.StreamWeightsResponse.FromString,
+                _registered_method=True)
+        self.StartProfile = channel.unary_unary(
+                '/pagewire.scheduler.v1.AdminService/StartProfile',
+                request_serializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.StartProfileRequest.SerializeToString,
+                response_deserializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.StartProfileResponse.FromString,
+                _registered_method=True)
+        self.ReadProfile = channel.unary_stream(
+                '/pagewire.scheduler.v1.AdminService/ReadProfile',
+                request_serializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.ReadProfileRequest.SerializeToString,
+                response_deserializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.ReadProfileResponse.FromString,
+                _registered_method=True)
+        self.Stacks = channel.unary_unary(
+                '/pagewire.scheduler.v1.AdminService/Stacks',
+                request_serializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.StacksRequest.SerializeToString,
+                response_deserializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.StacksResponse.FromString,
+                _registered_method=True)
+        self.CollectiveRpc = channel.unary_unary(
+                '/pagewire.scheduler.v1.AdminService/CollectiveRpc',
+                request_serializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.CollectiveRpcRequest.SerializeToString,
+                response_deserializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.CollectiveRpcResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer(object):
@@ -132,6 +162,51 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def UpdateWeights(self, request, context):
+        """Gives all workers of a model the weights of a folder, and returns when they serve them.
+        An update that fails changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StreamWeights(self, request_iterator, context):
+        """The same with tensors in place of a folder. Frontends with --weights-dir take them; nothing
+        changes before the last message has come.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StartProfile(self, request, context):
+        """Begins to profile workers: where the time of their next steps goes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadProfile(self, request, context):
+        """Waits until the profile of a worker has ended, and sends its trace.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Stacks(self, request, context):
+        """Says where the code of every process is: its threads and its asyncio tasks.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CollectiveRpc(self, request, context):
+        """Calls a method of the extension of workers, in all their ranks. Only workers with
+        --worker-extension-cls have one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -169,6 +244,36 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.WakeUp,
                     request_deserializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.WakeUpRequest.FromString,
                     response_serializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.WakeUpResponse.SerializeToString,
+            ),
+            'UpdateWeights': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateWeights,
+                    request_deserializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.UpdateWeightsRequest.FromString,
+                    response_serializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.UpdateWeightsResponse.SerializeToString,
+            ),
+            'StreamWeights': grpc.stream_unary_rpc_method_handler(
+                    servicer.StreamWeights,
+                    request_deserializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.StreamWeightsRequest.FromString,
+                    response_serializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.StreamWeightsResponse.SerializeToString,
+            ),
+            'StartProfile': grpc.unary_unary_rpc_method_handler(
+                    servicer.StartProfile,
+                    request_deserializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.StartProfileRequest.FromString,
+                    response_serializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.StartProfileResponse.SerializeToString,
+            ),
+            'ReadProfile': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadProfile,
+                    request_deserializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.ReadProfileRequest.FromString,
+                    response_serializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.ReadProfileResponse.SerializeToString,
+            ),
+            'Stacks': grpc.unary_unary_rpc_method_handler(
+                    servicer.Stacks,
+                    request_deserializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.StacksRequest.FromString,
+                    response_serializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.StacksResponse.SerializeToString,
+            ),
+            'CollectiveRpc': grpc.unary_unary_rpc_method_handler(
+                    servicer.CollectiveRpc,
+                    request_deserializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.CollectiveRpcRequest.FromString,
+                    response_serializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.CollectiveRpcResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -362,6 +467,168 @@ class AdminService(object):
             '/pagewire.scheduler.v1.AdminService/WakeUp',
             pagewire_dot_scheduler_dot_v1_dot_admin__pb2.WakeUpRequest.SerializeToString,
             pagewire_dot_scheduler_dot_v1_dot_admin__pb2.WakeUpResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateWeights(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pagewire.scheduler.v1.AdminService/UpdateWeights',
+            pagewire_dot_scheduler_dot_v1_dot_admin__pb2.UpdateWeightsRequest.SerializeToString,
+            pagewire_dot_scheduler_dot_v1_dot_admin__pb2.UpdateWeightsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StreamWeights(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/pagewire.scheduler.v1.AdminService/StreamWeights',
+            pagewire_dot_scheduler_dot_v1_dot_admin__pb2.StreamWeightsRequest.SerializeToString,
+            pagewire_dot_scheduler_dot_v1_dot_admin__pb2.StreamWeightsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StartProfile(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pagewire.scheduler.v1.AdminService/StartProfile',
+            pagewire_dot_scheduler_dot_v1_dot_admin__pb2.StartProfileRequest.SerializeToString,
+            pagewire_dot_scheduler_dot_v1_dot_admin__pb2.StartProfileResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadProfile(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/pagewire.scheduler.v1.AdminService/ReadProfile',
+            pagewire_dot_scheduler_dot_v1_dot_admin__pb2.ReadProfileRequest.SerializeToString,
+            pagewire_dot_scheduler_dot_v1_dot_admin__pb2.ReadProfileResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Stacks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pagewire.scheduler.v1.AdminService/Stacks',
+            pagewire_dot_scheduler_dot_v1_dot_admin__pb2.StacksRequest.SerializeToString,
+            pagewire_dot_scheduler_dot_v1_dot_admin__pb2.StacksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CollectiveRpc(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pagewire.scheduler.v1.AdminService/CollectiveRpc',
+            pagewire_dot_scheduler_dot_v1_dot_admin__pb2.CollectiveRpcRequest.SerializeToString,
+            pagewire_dot_scheduler_dot_v1_dot_admin__pb2.CollectiveRpcResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -42,6 +42,24 @@ class AdminServiceStub:
     """
     WakeUp: _aio.UnaryUnaryMultiCallable[_admin_pb2.WakeUpRequest, _admin_pb2.WakeUpResponse]
     """Lets workers make their memory anew, and returns when they have."""
+    UpdateWeights: _aio.UnaryUnaryMultiCallable[_admin_pb2.UpdateWeightsRequest, _admin_pb2.UpdateWeightsResponse]
+    """Gives all workers of a model the weights of a folder, and returns when they serve them.
+    An update that fails changes nothing.
+    """
+    StreamWeights: _aio.StreamUnaryMultiCallable[_admin_pb2.StreamWeightsRequest, _admin_pb2.StreamWeightsResponse]
+    """The same with tensors in place of a folder. Frontends with --weights-dir take them; nothing
+    changes before the last message has come.
+    """
+    StartProfile: _aio.UnaryUnaryMultiCallable[_admin_pb2.StartProfileRequest, _admin_pb2.StartProfileResponse]
+    """Begins to profile workers: where the time of their next steps goes."""
+    ReadProfile: _aio.UnaryStreamMultiCallable[_admin_pb2.ReadProfileRequest, _admin_pb2.ReadProfileResponse]
+    """Waits until the profile of a worker has ended, and sends its trace."""
+    Stacks: _aio.UnaryUnaryMultiCallable[_admin_pb2.StacksRequest, _admin_pb2.StacksResponse]
+    """Says where the code of every process is: its threads and its asyncio tasks."""
+    CollectiveRpc: _aio.UnaryUnaryMultiCallable[_admin_pb2.CollectiveRpcRequest, _admin_pb2.CollectiveRpcResponse]
+    """Calls a method of the extension of workers, in all their ranks. Only workers with
+    --worker-extension-cls have one.
+    """
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     """What operators ask of a cell. Served by the scheduler, and by every frontend
@@ -113,5 +131,59 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_admin_pb2.WakeUpRequest, _admin_pb2.WakeUpResponse],
     ) -> _abc.Awaitable[_admin_pb2.WakeUpResponse]:
         """Lets workers make their memory anew, and returns when they have."""
+
+    @_abc_1.abstractmethod
+    def UpdateWeights(
+        self,
+        request: _admin_pb2.UpdateWeightsRequest,
+        context: _aio.ServicerContext[_admin_pb2.UpdateWeightsRequest, _admin_pb2.UpdateWeightsResponse],
+    ) -> _abc.Awaitable[_admin_pb2.UpdateWeightsResponse]:
+        """Gives all workers of a model the weights of a folder, and returns when they serve them.
+        An update that fails changes nothing.
+        """
+
+    @_abc_1.abstractmethod
+    def StreamWeights(
+        self,
+        request_iterator: _abc.AsyncIterator[_admin_pb2.StreamWeightsRequest],
+        context: _aio.ServicerContext[_admin_pb2.StreamWeightsRequest, _admin_pb2.StreamWeightsResponse],
+    ) -> _abc.Awaitable[_admin_pb2.StreamWeightsResponse]:
+        """The same with tensors in place of a folder. Frontends with --weights-dir take them; nothing
+        changes before the last message has come.
+        """
+
+    @_abc_1.abstractmethod
+    def StartProfile(
+        self,
+        request: _admin_pb2.StartProfileRequest,
+        context: _aio.ServicerContext[_admin_pb2.StartProfileRequest, _admin_pb2.StartProfileResponse],
+    ) -> _abc.Awaitable[_admin_pb2.StartProfileResponse]:
+        """Begins to profile workers: where the time of their next steps goes."""
+
+    @_abc_1.abstractmethod
+    def ReadProfile(
+        self,
+        request: _admin_pb2.ReadProfileRequest,
+        context: _aio.ServicerContext[_admin_pb2.ReadProfileRequest, _admin_pb2.ReadProfileResponse],
+    ) -> _abc.AsyncIterator[_admin_pb2.ReadProfileResponse]:
+        """Waits until the profile of a worker has ended, and sends its trace."""
+
+    @_abc_1.abstractmethod
+    def Stacks(
+        self,
+        request: _admin_pb2.StacksRequest,
+        context: _aio.ServicerContext[_admin_pb2.StacksRequest, _admin_pb2.StacksResponse],
+    ) -> _abc.Awaitable[_admin_pb2.StacksResponse]:
+        """Says where the code of every process is: its threads and its asyncio tasks."""
+
+    @_abc_1.abstractmethod
+    def CollectiveRpc(
+        self,
+        request: _admin_pb2.CollectiveRpcRequest,
+        context: _aio.ServicerContext[_admin_pb2.CollectiveRpcRequest, _admin_pb2.CollectiveRpcResponse],
+    ) -> _abc.Awaitable[_admin_pb2.CollectiveRpcResponse]:
+        """Calls a method of the extension of workers, in all their ranks. Only workers with
+        --worker-extension-cls have one.
+        """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _aio.Server) -> None: ...

@@ -28,13 +28,16 @@ from pagewire_protos.common.v1 import error_pb2 as pagewire_dot_common_dot_v1_do
 from pagewire_protos.common.v1 import layout_pb2 as pagewire_dot_common_dot_v1_dot_layout__pb2
 from pagewire_protos.common.v1 import pooling_pb2 as pagewire_dot_common_dot_v1_dot_pooling__pb2
 from pagewire_protos.common.v1 import sampling_pb2 as pagewire_dot_common_dot_v1_dot_sampling__pb2
+from pagewire_protos.common.v1 import stacks_pb2 as pagewire_dot_common_dot_v1_dot_stacks__pb2
 from pagewire_protos.common.v1 import timeline_pb2 as pagewire_dot_common_dot_v1_dot_timeline__pb2
 from pagewire_protos.common.v1 import usage_pb2 as pagewire_dot_common_dot_v1_dot_usage__pb2
+from pagewire_protos.common.v1 import weights_pb2 as pagewire_dot_common_dot_v1_dot_weights__pb2
+from pagewire_protos.common.v1 import worker_query_pb2 as pagewire_dot_common_dot_v1_dot_worker__query__pb2
 from pagewire_protos.scheduler.v1 import admin_pb2 as pagewire_dot_scheduler_dot_v1_dot_admin__pb2
 from pagewire_protos.scheduler.v1 import cell_metrics_pb2 as pagewire_dot_scheduler_dot_v1_dot_cell__metrics__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+pagewire/scheduler/v1/frontend_attach.proto\x12\x15pagewire.scheduler.v1\x1a\'pagewire/common/v1/adapter_shapes.proto\x1a\x1epagewire/common/v1/audit.proto\x1a\x1epagewire/common/v1/error.proto\x1a\x1fpagewire/common/v1/layout.proto\x1a pagewire/common/v1/pooling.proto\x1a!pagewire/common/v1/sampling.proto\x1a!pagewire/common/v1/timeline.proto\x1a\x1epagewire/common/v1/usage.proto\x1a!pagewire/scheduler/v1/admin.proto\x1a(pagewire/scheduler/v1/cell_metrics.proto\"\xa9\x04\n\x15\x41ttachFrontendRequest\x12\x35\n\x05hello\x18\x01 \x01(\x0b\x32$.pagewire.scheduler.v1.FrontendHelloH\x00\x12/\n\x06submit\x18\x02 \x01(\x0b\x32\x1d.pagewire.scheduler.v1.SubmitH\x00\x12-\n\x05\x61\x62ort\x18\x03 \x01(\x0b\x32\x1c.pagewire.scheduler.v1.AbortH\x00\x12\x38\n\x0b\x61udit_query\x18\x04 \x01(\x0b\x32!.pagewire.scheduler.v1.AuditQueryH\x00\x12@\n\x0b\x61udit_reply\x18\x05 \x01(\x0b\x32).pagewire.scheduler.v1.FrontendAuditReplyH\x00\x12\x35\n\theartbeat\x18\x06 \x01(\x0b\x32 .pagewire.scheduler.v1.HeartbeatH\x00\x12J\n\x12reset_prefix_cache\x18\x07 \x01(\x0b\x32,.pagewire.scheduler.v1.ResetPrefixCacheQueryH\x00\x12\x38\n\x0b\x61\x64min_query\x18\x08 \x01(\x0b\x32!.pagewire.scheduler.v1.AdminQueryH\x00\x12\x35\n\x07submits\x18\t \x01(\x0b\x32\".pagewire.scheduler.v1.SubmitBatchH\x00\x42\t\n\x07message\"\x97\x07\n\x16\x41ttachFrontendResponse\x12\x31\n\x07welcome\x18\x01 \x01(\x0b\x32\x1e.pagewire.scheduler.v1.WelcomeH\x00\x12<\n\rserved_models\x18\x02 \x01(\x0b\x32#.pagewire.scheduler.v1.ServedModelsH\x00\x12\x33\n\x06tokens\x18\x03 \x01(\x0b\x32!.pagewire.scheduler.v1.TokenBatchH\x00\x12:\n\x08\x66inished\x18\x04 \x01(\x0b\x32&.pagewire.scheduler.v1.FinishedChoicesH\x00\x12\x33\n\x08rejected\x18\x05 \x01(\x0b\x32\x1f.pagewire.scheduler.v1.RejectedH\x00\x12\x38\n\x0b\x61udit_query\x18\x06 \x01(\x0b\x32!.pagewire.scheduler.v1.AuditQueryH\x00\x12:\n\x0c\x61udit_answer\x18\x07 \x01(\x0b\x32\".pagewire.scheduler.v1.AuditAnswerH\x00\x12\x35\n\theartbeat\x18\x08 \x01(\x0b\x32 .pagewire.scheduler.v1.HeartbeatH\x00\x12K\n\x12prefix_cache_reset\x18\t \x01(\x0b\x32-.pagewire.scheduler.v1.ResetPrefixCacheAnswerH\x00\x12\x44\n\x0fprompt_logprobs\x18\n \x01(\x0b\x32).pagewire.scheduler.v1.PromptLogprobBatchH\x00\x12\x35\n\x07vectors\x18\x0b \x01(\x0b\x32\".pagewire.scheduler.v1.VectorBatchH\x00\x12\x39\n\ttimelines\x18\x0c \x01(\x0b\x32$.pagewire.scheduler.v1.TimelineBatchH\x00\x12:\n\x0c\x61\x64min_answer\x18\r \x01(\x0b\x32\".pagewire.scheduler.v1.AdminAnswerH\x00\x12:\n\x0c\x63\x65ll_metrics\x18\x0e \x01(\x0b\x32\".pagewire.scheduler.v1.CellMetricsH\x00\x12\x31\n\x07\x66\x61iling\x18\x0f \x01(\x0b\x32\x1e.pagewire.scheduler.v1.FailingH\x00\x42\t\n\x07message\"\x9d\x02\n\rFrontendHello\x12\x33\n\x08protocol\x18\x01 \x01(\x0b\x32!.pagewire.common.v1.ProtocolRange\x12\x13\n\x0b\x66rontend_id\x18\x02 \x01(\x0c\x12\x1a\n\x12highest_generation\x18\x03 \x01(\x04\x12\x34\n\x06models\x18\x04 \x03(\x0b\x32$.pagewire.scheduler.v1.FrontendModel\x12\x1c\n\x0fheld_generation\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x30\n\x04held\x18\x06 \x03(\x0b\x32\".pagewire.scheduler.v1.HeldRequest\x12\x0c\n\x04\x63\x65ll\x18\x07 \x01(\tB\x12\n\x10_held_generation\"<\n\rFrontendModel\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1d\n\x15tokenizer_fingerprint\x18\x02 \x01(\x0c\"X\n\x0bHeldRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\x0c\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x0e\n\x06handle\x18\x03 \x01(\r\x12\x16\n\x0enext_positions\x18\x04 \x01(\x0c\"\x92\x01\n\x07Welcome\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12\x17\n\x0fresumed_handles\x18\x03 \x01(\x0c\x12:\n\rserved_models\x18\x04 \x01(\x0b\x32#.pagewire.scheduler.v1.ServedModels\x12\x0c\n\x04\x63\x65ll\x18\x05 \x01(\t\"B\n\x0cServedModels\x12\x32\n\x06models\x18\x01 \x03(\x0b\x32\".pagewire.scheduler.v1.ServedModel\"\xcb\x02\n\x0bServedModel\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x19\n\x11model_fingerprint\x18\x02 \x01(\x0c\x12\x1d\n\x15tokenizer_fingerprint\x18\x03 \x01(\x0c\x12\x15\n\rmax_model_len\x18\x04 \x01(\r\x12\x13\n\x0bnum_workers\x18\x05 \x01(\r\x12\x16\n\x0e\x65mbedding_size\x18\x06 \x01(\r\x12\x33\n\x07namings\x18\x07 \x03(\x0b\x32\".pagewire.scheduler.v1.BlockNaming\x12\x18\n\x10max_adapter_rank\x18\x08 \x01(\r\x12\x14\n\x0cmax_adapters\x18\t \x01(\r\x12\x39\n\x0e\x61\x64\x61pter_shapes\x18\n \x03(\x0b\x32!.pagewire.common.v1.AdapterShapes\x12\x10\n\x08is_exact\x18\x0b \x01(\x08\"b\n\x0b\x42lockNaming\x12\x1a\n\x12layout_fingerprint\x18\x01 \x01(\x0c\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\x12\n\nblock_size\x18\x03 \x01(\r\x12\x14\n\x0cis_by_tenant\x18\x04 \x01(\x08\"?\n\x0cPromptBlocks\x12\x0c\n\x04root\x18\x01 \x01(\x0c\x12\x12\n\nblock_size\x18\x02 \x01(\r\x12\r\n\x05names\x18\x03 \x01(\x0c\"\xb3\x05\n\x06Submit\x12\x12\n\nrequest_id\x18\x01 \x01(\x0c\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x0e\n\x06handle\x18\x03 \x01(\r\x12\r\n\x05model\x18\x04 \x01(\t\x12\x14\n\x07\x61\x64\x61pter\x18\x05 \x01(\x0cH\x01\x88\x01\x01\x12\x18\n\x10prompt_token_ids\x18\x06 \x01(\x0c\x12\x35\n\x07\x65mitted\x18\x07 \x03(\x0b\x32$.pagewire.scheduler.v1.EmittedTokens\x12\x34\n\x08sampling\x18\x08 \x01(\x0b\x32\".pagewire.common.v1.SamplingParams\x12\x15\n\reos_token_ids\x18\t \x01(\x0c\x12\x13\n\x06tenant\x18\n \x01(\tH\x02\x88\x01\x01\x12\x17\n\ncache_salt\x18\x0b \x01(\x0cH\x03\x88\x01\x01\x12\x10\n\x08priority\x18\x0c \x01(\x05\x12\x19\n\x0cremaining_ms\x18\r \x01(\x04H\x04\x88\x01\x01\x12\x37\n\x08generate\x18\x0e \x01(\x0b\x32#.pagewire.scheduler.v1.GenerateKindH\x00\x12+\n\x04pool\x18\x10 \x01(\x0b\x32\x1b.pagewire.common.v1.PoolingH\x00\x12\x0e\n\x06\x61ge_ms\x18\x11 \x01(\x04\x12?\n\rprompt_blocks\x18\x12 \x01(\x0b\x32#.pagewire.scheduler.v1.PromptBlocksH\x05\x88\x01\x01\x12\x17\n\x0f\x61\x64\x61pter_sources\x18\x13 \x03(\t\x12\x1b\n\x13predicted_token_ids\x18\x14 \x01(\x0c\x12\x14\n\x0cmust_be_held\x18\x15 \x01(\x08\x42\x06\n\x04kindB\n\n\x08_adapterB\t\n\x07_tenantB\r\n\x0b_cache_saltB\x0f\n\r_remaining_msB\x10\n\x0e_prompt_blocksJ\x04\x08\x0f\x10\x10\"=\n\x0bSubmitBatch\x12.\n\x07submits\x18\x01 \x03(\x0b\x32\x1d.pagewire.scheduler.v1.Submit\"X\n\x0cGenerateKind\x12\x38\n\x0b\x62\x65\x61m_search\x18\x01 \x01(\x0b\x32\x1e.pagewire.common.v1.BeamSearchH\x00\x88\x01\x01\x42\x0e\n\x0c_beam_search\"7\n\rEmittedTokens\x12\x11\n\ttoken_ids\x18\x01 \x01(\x0c\x12\x13\n\x0bis_finished\x18\x02 \x01(\x08\"7\n\x05\x41\x62ort\x12\x0e\n\x06handle\x18\x01 \x01(\r\x12\x13\n\x06\x63hoice\x18\x02 \x01(\rH\x00\x88\x01\x01\x42\t\n\x07_choice\"\xf4\x01\n\nTokenBatch\x12\x0f\n\x07handles\x18\x01 \x01(\x0c\x12\x0f\n\x07\x63hoices\x18\x02 \x01(\x0c\x12\x0e\n\x06\x65pochs\x18\x03 \x01(\x0c\x12\x17\n\x0f\x66irst_positions\x18\x04 \x01(\x0c\x12\x0e\n\x06\x63ounts\x18\x05 \x01(\x0c\x12\x11\n\ttoken_ids\x18\x06 \x01(\x0c\x12\x10\n\x08logprobs\x18\x07 \x01(\x0c\x12\x0f\n\x07num_top\x18\x08 \x01(\x0c\x12\x15\n\rtop_token_ids\x18\t \x01(\x0c\x12\x14\n\x0ctop_logprobs\x18\n \x01(\x0c\x12\x19\n\x11num_cached_tokens\x18\x0b \x01(\x0c\x12\r\n\x05ranks\x18\x0c \x01(\x0c\"\xbd\x01\n\x12PromptLogprobBatch\x12\x0f\n\x07handles\x18\x01 \x01(\x0c\x12\x0e\n\x06\x65pochs\x18\x02 \x01(\x0c\x12\x17\n\x0f\x66irst_positions\x18\x03 \x01(\x0c\x12\x0e\n\x06\x63ounts\x18\x04 \x01(\x0c\x12\x10\n\x08logprobs\x18\x05 \x01(\x0c\x12\r\n\x05ranks\x18\x06 \x01(\x0c\x12\x0f\n\x07num_top\x18\x07 \x01(\x0c\x12\x15\n\rtop_token_ids\x18\x08 \x01(\x0c\x12\x14\n\x0ctop_logprobs\x18\t \x01(\x0c\"Z\n\x0bVectorBatch\x12\x0f\n\x07handles\x18\x01 \x01(\x0c\x12\x0e\n\x06\x65pochs\x18\x02 \x01(\x0c\x12\x19\n\x11num_cached_tokens\x18\x03 \x01(\x0c\x12\x0f\n\x07vectors\x18\x04 \x01(\x0c\"I\n\x0f\x46inishedChoices\x12\x36\n\x07\x63hoices\x18\x01 \x03(\x0b\x32%.pagewire.scheduler.v1.FinishedChoice\"\xdc\x02\n\x0e\x46inishedChoice\x12\x0e\n\x06handle\x18\x01 \x01(\r\x12\x0e\n\x06\x63hoice\x18\x02 \x01(\r\x12\r\n\x05\x65poch\x18\x03 \x01(\r\x12\x12\n\nnum_tokens\x18\x04 \x01(\r\x12\x30\n\x06reason\x18\x05 \x01(\x0e\x32 .pagewire.common.v1.FinishReason\x12\x1a\n\rstop_token_id\x18\x06 \x01(\rH\x00\x88\x01\x01\x12.\n\x05\x65rror\x18\x07 \x01(\x0b\x32\x1f.pagewire.common.v1.ErrorDetail\x12\x37\n\rcached_tokens\x18\x08 \x03(\x0b\x32 .pagewire.common.v1.CachedTokens\x12\x1e\n\x16num_accepted_predicted\x18\t \x01(\r\x12\x1e\n\x16num_rejected_predicted\x18\n \x01(\rB\x10\n\x0e_stop_token_id\"Y\n\x08Rejected\x12\x0e\n\x06handle\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12.\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x1f.pagewire.common.v1.ErrorDetail\"\x1c\n\tHeartbeat\x12\x0f\n\x07\x63ounter\x18\x01 \x01(\x04\"\x1e\n\nAuditQuery\x12\x10\n\x08query_id\x18\x01 \x01(\x04\"X\n\x12\x46rontendAuditReply\x12\x10\n\x08query_id\x18\x01 \x01(\x04\x12\x30\n\x05\x61udit\x18\x02 \x01(\x0b\x32!.pagewire.common.v1.FrontendAudit\"P\n\x0b\x41uditAnswer\x12\x10\n\x08query_id\x18\x01 \x01(\x04\x12/\n\x06report\x18\x02 \x01(\x0b\x32\x1f.pagewire.common.v1.AuditReport\"G\n\x15ResetPrefixCacheQuery\x12\x10\n\x08query_id\x18\x01 \x01(\x04\x12\x12\n\x05model\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_model\">\n\x16ResetPrefixCacheAnswer\x12\x10\n\x08query_id\x18\x01 \x01(\x04\x12\x12\n\nnum_blocks\x18\x02 \x01(\x04\"I\n\rTimelineBatch\x12\x38\n\ttimelines\x18\x01 \x03(\x0b\x32%.pagewire.scheduler.v1.HandleTimeline\"u\n\x0eHandleTimeline\x12\x0e\n\x06handle\x18\x01 \x01(\r\x12\x0e\n\x06\x63hoice\x18\x02 \x01(\r\x12\r\n\x05\x65poch\x18\x03 \x01(\r\x12\x34\n\x08timeline\x18\x04 \x01(\x0b\x32\".pagewire.common.v1.ChoiceTimeline\"\xcc\x02\n\nAdminQuery\x12\x10\n\x08query_id\x18\x01 \x01(\x04\x12;\n\tset_roles\x18\x02 \x01(\x0b\x32&.pagewire.scheduler.v1.SetRolesRequestH\x00\x12:\n\x08topology\x18\x03 \x01(\x0b\x32&.pagewire.scheduler.v1.TopologyRequestH\x00\x12;\n\tself_test\x18\x04 \x01(\x0b\x32&.pagewire.scheduler.v1.SelfTestRequestH\x00\x12\x34\n\x05sleep\x18\x05 \x01(\x0b\x32#.pagewire.scheduler.v1.SleepRequestH\x00\x12\x37\n\x07wake_up\x18\x06 \x01(\x0b\x32$.pagewire.scheduler.v1.WakeUpRequestH\x00\x42\x07\n\x05query\"\x85\x03\n\x0b\x41\x64minAnswer\x12\x10\n\x08query_id\x18\x01 \x01(\x04\x12\x30\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1f.pagewire.common.v1.ErrorDetailH\x00\x12<\n\tset_roles\x18\x03 \x01(\x0b\x32\'.pagewire.scheduler.v1.SetRolesResponseH\x00\x12;\n\x08topology\x18\x04 \x01(\x0b\x32\'.pagewire.scheduler.v1.TopologyResponseH\x00\x12<\n\tself_test\x18\x05 \x01(\x0b\x32\'.pagewire.scheduler.v1.SelfTestResponseH\x00\x12\x35\n\x05sleep\x18\x06 \x01(\x0b\x32$.pagewire.scheduler.v1.SleepResponseH\x00\x12\x38\n\x07wake_up\x18\x07 \x01(\x0b\x32%.pagewire.scheduler.v1.WakeUpResponseH\x00\x42\x08\n\x06\x61nswer\"\x1e\n\x07\x46\x61iling\x12\x13\n\x0brequest_ids\x18\x01 \x03(\x0c\x32\x8a\x01\n\x15\x46rontendAttachService\x12q\n\x0e\x41ttachFrontend\x12,.pagewire.scheduler.v1.AttachFrontendRequest\x1a-.pagewire.scheduler.v1.AttachFrontendResponse(\x01\x30\x01\x42?\n\x18\x61i.pagewire.scheduler.v1P\x01Z!pagewire/scheduler/v1;schedulerv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+pagewire/scheduler/v1/frontend_attach.proto\x12\x15pagewire.scheduler.v1\x1a\'pagewire/common/v1/adapter_shapes.proto\x1a\x1epagewire/common/v1/audit.proto\x1a\x1epagewire/common/v1/error.proto\x1a\x1fpagewire/common/v1/layout.proto\x1a pagewire/common/v1/pooling.proto\x1a!pagewire/common/v1/sampling.proto\x1a\x1fpagewire/common/v1/stacks.proto\x1a!pagewire/common/v1/timeline.proto\x1a\x1epagewire/common/v1/usage.proto\x1a pagewire/common/v1/weights.proto\x1a%pagewire/common/v1/worker_query.proto\x1a!pagewire/scheduler/v1/admin.proto\x1a(pagewire/scheduler/v1/cell_metrics.proto\"\xe5\x04\n\x15\x41ttachFrontendRequest\x12\x35\n\x05hello\x18\x01 \x01(\x0b\x32$.pagewire.scheduler.v1.FrontendHelloH\x00\x12/\n\x06submit\x18\x02 \x01(\x0b\x32\x1d.pagewire.scheduler.v1.SubmitH\x00\x12-\n\x05\x61\x62ort\x18\x03 \x01(\x0b\x32\x1c.pagewire.scheduler.v1.AbortH\x00\x12\x38\n\x0b\x61udit_query\x18\x04 \x01(\x0b\x32!.pagewire.scheduler.v1.AuditQueryH\x00\x12@\n\x0b\x61udit_reply\x18\x05 \x01(\x0b\x32).pagewire.scheduler.v1.FrontendAuditReplyH\x00\x12\x35\n\theartbeat\x18\x06 \x01(\x0b\x32 .pagewire.scheduler.v1.HeartbeatH\x00\x12J\n\x12reset_prefix_cache\x18\x07 \x01(\x0b\x32,.pagewire.scheduler.v1.ResetPrefixCacheQueryH\x00\x12\x38\n\x0b\x61\x64min_query\x18\x08 \x01(\x0b\x32!.pagewire.scheduler.v1.AdminQueryH\x00\x12\x35\n\x07submits\x18\t \x01(\x0b\x32\".pagewire.scheduler.v1.SubmitBatchH\x00\x12:\n\x0cstacks_reply\x18\n \x01(\x0b\x32\".pagewire.scheduler.v1.StacksReplyH\x00\x42\t\n\x07message\"\x87\x08\n\x16\x41ttachFrontendResponse\x12\x31\n\x07welcome\x18\x01 \x01(\x0b\x32\x1e.pagewire.scheduler.v1.WelcomeH\x00\x12<\n\rserved_models\x18\x02 \x01(\x0b\x32#.pagewire.scheduler.v1.ServedModelsH\x00\x12\x33\n\x06tokens\x18\x03 \x01(\x0b\x32!.pagewire.scheduler.v1.TokenBatchH\x00\x12:\n\x08\x66inished\x18\x04 \x01(\x0b\x32&.pagewire.scheduler.v1.FinishedChoicesH\x00\x12\x33\n\x08rejected\x18\x05 \x01(\x0b\x32\x1f.pagewire.scheduler.v1.RejectedH\x00\x12\x38\n\x0b\x61udit_query\x18\x06 \x01(\x0b\x32!.pagewire.scheduler.v1.AuditQueryH\x00\x12:\n\x0c\x61udit_answer\x18\x07 \x01(\x0b\x32\".pagewire.scheduler.v1.AuditAnswerH\x00\x12\x35\n\theartbeat\x18\x08 \x01(\x0b\x32 .pagewire.scheduler.v1.HeartbeatH\x00\x12K\n\x12prefix_cache_reset\x18\t \x01(\x0b\x32-.pagewire.scheduler.v1.ResetPrefixCacheAnswerH\x00\x12\x44\n\x0fprompt_logprobs\x18\n \x01(\x0b\x32).pagewire.scheduler.v1.PromptLogprobBatchH\x00\x12\x35\n\x07vectors\x18\x0b \x01(\x0b\x32\".pagewire.scheduler.v1.VectorBatchH\x00\x12\x39\n\ttimelines\x18\x0c \x01(\x0b\x32$.pagewire.scheduler.v1.TimelineBatchH\x00\x12:\n\x0c\x61\x64min_answer\x18\r \x01(\x0b\x32\".pagewire.scheduler.v1.AdminAnswerH\x00\x12:\n\x0c\x63\x65ll_metrics\x18\x0e \x01(\x0b\x32\".pagewire.scheduler.v1.CellMetricsH\x00\x12\x31\n\x07\x66\x61iling\x18\x0f \x01(\x0b\x32\x1e.pagewire.scheduler.v1.FailingH\x00\x12\x32\n\x05\x62\x65gun\x18\x10 \x01(\x0b\x32!.pagewire.scheduler.v1.BegunBatchH\x00\x12:\n\x0cstacks_query\x18\x11 \x01(\x0b\x32\".pagewire.scheduler.v1.StacksQueryH\x00\x42\t\n\x07message\"\x9d\x02\n\rFrontendHello\x12\x33\n\x08protocol\x18\x01 \x01(\x0b\x32!.pagewire.common.v1.ProtocolRange\x12\x13\n\x0b\x66rontend_id\x18\x02 \x01(\x0c\x12\x1a\n\x12highest_generation\x18\x03 \x01(\x04\x12\x34\n\x06models\x18\x04 \x03(\x0b\x32$.pagewire.scheduler.v1.FrontendModel\x12\x1c\n\x0fheld_generation\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x30\n\x04held\x18\x06 \x03(\x0b\x32\".pagewire.scheduler.v1.HeldRequest\x12\x0c\n\x04\x63\x65ll\x18\x07 \x01(\tB\x12\n\x10_held_generation\"<\n\rFrontendModel\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1d\n\x15tokenizer_fingerprint\x18\x02 \x01(\x0c\"X\n\x0bHeldRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\x0c\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x0e\n\x06handle\x18\x03 \x01(\r\x12\x16\n\x0enext_positions\x18\x04 \x01(\x0c\"\x92\x01\n\x07Welcome\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12\x17\n\x0fresumed_handles\x18\x03 \x01(\x0c\x12:\n\rserved_models\x18\x04 \x01(\x0b\x32#.pagewire.scheduler.v1.ServedModels\x12\x0c\n\x04\x63\x65ll\x18\x05 \x01(\t\"B\n\x0cServedModels\x12\x32\n\x06models\x18\x01 \x03(\x0b\x32\".pagewire.scheduler.v1.ServedModel\"\xcb\x02\n\x0bServedModel\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x19\n\x11model_fingerprint\x18\x02 \x01(\x0c\x12\x1d\n\x15tokenizer_fingerprint\x18\x03 \x01(\x0c\x12\x15\n\rmax_model_len\x18\x04 \x01(\r\x12\x13\n\x0bnum_workers\x18\x05 \x01(\r\x12\x16\n\x0e\x65mbedding_size\x18\x06 \x01(\r\x12\x33\n\x07namings\x18\x07 \x03(\x0b\x32\".pagewire.scheduler.v1.BlockNaming\x12\x18\n\x10max_adapter_rank\x18\x08 \x01(\r\x12\x14\n\x0cmax_adapters\x18\t \x01(\r\x12\x39\n\x0e\x61\x64\x61pter_shapes\x18\n \x03(\x0b\x32!.pagewire.common.v1.AdapterShapes\x12\x10\n\x08is_exact\x18\x0b \x01(\x08\"b\n\x0b\x42lockNaming\x12\x1a\n\x12layout_fingerprint\x18\x01 \x01(\x0c\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\x12\n\nblock_size\x18\x03 \x01(\r\x12\x14\n\x0cis_by_tenant\x18\x04 \x01(\x08\"?\n\x0cPromptBlocks\x12\x0c\n\x04root\x18\x01 \x01(\x0c\x12\x12\n\nblock_size\x18\x02 \x01(\r\x12\r\n\x05names\x18\x03 \x01(\x0c\"\xa5\x06\n\x06Submit\x12\x12\n\nrequest_id\x18\x01 \x01(\x0c\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x0e\n\x06handle\x18\x03 \x01(\r\x12\r\n\x05model\x18\x04 \x01(\t\x12\x14\n\x07\x61\x64\x61pter\x18\x05 \x01(\x0cH\x01\x88\x01\x01\x12\x18\n\x10prompt_token_ids\x18\x06 \x01(\x0c\x12\x35\n\x07\x65mitted\x18\x07 \x03(\x0b\x32$.pagewire.scheduler.v1.EmittedTokens\x12\x34\n\x08sampling\x18\x08 \x01(\x0b\x32\".pagewire.common.v1.SamplingParams\x12\x15\n\reos_token_ids\x18\t \x01(\x0c\x12\x13\n\x06tenant\x18\n \x01(\tH\x02\x88\x01\x01\x12\x17\n\ncache_salt\x18\x0b \x01(\x0cH\x03\x88\x01\x01\x12\x10\n\x08priority\x18\x0c \x01(\x05\x12\x19\n\x0cremaining_ms\x18\r \x01(\x04H\x04\x88\x01\x01\x12\x37\n\x08generate\x18\x0e \x01(\x0b\x32#.pagewire.scheduler.v1.GenerateKindH\x00\x12+\n\x04pool\x18\x10 \x01(\x0b\x32\x1b.pagewire.common.v1.PoolingH\x00\x12\x0e\n\x06\x61ge_ms\x18\x11 \x01(\x04\x12?\n\rprompt_blocks\x18\x12 \x01(\x0b\x32#.pagewire.scheduler.v1.PromptBlocksH\x05\x88\x01\x01\x12\x17\n\x0f\x61\x64\x61pter_sources\x18\x13 \x03(\t\x12\x1b\n\x13predicted_token_ids\x18\x14 \x01(\x0c\x12\x14\n\x0cmust_be_held\x18\x15 \x01(\x08\x12\x18\n\x0b\x63\x61\x63he_bytes\x18\x16 \x01(\x04H\x06\x88\x01\x01\x12\x33\n\x07weights\x18\x17 \x01(\x0b\x32\".pagewire.common.v1.WeightsVersion\x12\x11\n\tis_traced\x18\x18 \x01(\x08\x42\x06\n\x04kindB\n\n\x08_adapterB\t\n\x07_tenantB\r\n\x0b_cache_saltB\x0f\n\r_remaining_msB\x10\n\x0e_prompt_blocksB\x0e\n\x0c_cache_bytesJ\x04\x08\x0f\x10\x10\"=\n\x0bSubmitBatch\x12.\n\x07submits\x18\x01 \x03(\x0b\x32\x1d.pagewire.scheduler.v1.Submit\"X\n\x0cGenerateKind\x12\x38\n\x0b\x62\x65\x61m_search\x18\x01 \x01(\x0b\x32\x1e.pagewire.common.v1.BeamSearchH\x00\x88\x01\x01\x42\x0e\n\x0c_beam_search\"7\n\rEmittedTokens\x12\x11\n\ttoken_ids\x18\x01 \x01(\x0c\x12\x13\n\x0bis_finished\x18\x02 \x01(\x08\"7\n\x05\x41\x62ort\x12\x0e\n\x06handle\x18\x01 \x01(\r\x12\x13\n\x06\x63hoice\x18\x02 \x01(\rH\x00\x88\x01\x01\x42\t\n\x07_choice\"\xf4\x01\n\nTokenBatch\x12\x0f\n\x07handles\x18\x01 \x01(\x0c\x12\x0f\n\x07\x63hoices\x18\x02 \x01(\x0c\x12\x0e\n\x06\x65pochs\x18\x03 \x01(\x0c\x12\x17\n\x0f\x66irst_positions\x18\x04 \x01(\x0c\x12\x0e\n\x06\x63ounts\x18\x05 \x01(\x0c\x12\x11\n\ttoken_ids\x18\x06 \x01(\x0c\x12\x10\n\x08logprobs\x18\x07 \x01(\x0c\x12\x0f\n\x07num_top\x18\x08 \x01(\x0c\x12\x15\n\rtop_token_ids\x18\t \x01(\x0c\x12\x14\n\x0ctop_logprobs\x18\n \x01(\x0c\x12\x19\n\x11num_cached_tokens\x18\x0b \x01(\x0c\x12\r\n\x05ranks\x18\x0c \x01(\x0c\"\xbd\x01\n\x12PromptLogprobBatch\x12\x0f\n\x07handles\x18\x01 \x01(\x0c\x12\x0e\n\x06\x65pochs\x18\x02 \x01(\x0c\x12\x17\n\x0f\x66irst_positions\x18\x03 \x01(\x0c\x12\x0e\n\x06\x63ounts\x18\x04 \x01(\x0c\x12\x10\n\x08logprobs\x18\x05 \x01(\x0c\x12\r\n\x05ranks\x18\x06 \x01(\x0c\x12\x0f\n\x07num_top\x18\x07 \x01(\x0c\x12\x15\n\rtop_token_ids\x18\x08 \x01(\x0c\x12\x14\n\x0ctop_logprobs\x18\t \x01(\x0c\"C\n\nBegunBatch\x12\x35\n\x08requests\x18\x01 \x03(\x0b\x32#.pagewire.scheduler.v1.BegunRequest\"b\n\x0c\x42\x65gunRequest\x12\x0e\n\x06handle\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x33\n\x07weights\x18\x03 \x01(\x0b\x32\".pagewire.common.v1.WeightsVersion\"Z\n\x0bVectorBatch\x12\x0f\n\x07handles\x18\x01 \x01(\x0c\x12\x0e\n\x06\x65pochs\x18\x02 \x01(\x0c\x12\x19\n\x11num_cached_tokens\x18\x03 \x01(\x0c\x12\x0f\n\x07vectors\x18\x04 \x01(\x0c\"I\n\x0f\x46inishedChoices\x12\x36\n\x07\x63hoices\x18\x01 \x03(\x0b\x32%.pagewire.scheduler.v1.FinishedChoice\"\xdc\x02\n\x0e\x46inishedChoice\x12\x0e\n\x06handle\x18\x01 \x01(\r\x12\x0e\n\x06\x63hoice\x18\x02 \x01(\r\x12\r\n\x05\x65poch\x18\x03 \x01(\r\x12\x12\n\nnum_tokens\x18\x04 \x01(\r\x12\x30\n\x06reason\x18\x05 \x01(\x0e\x32 .pagewire.common.v1.FinishReason\x12\x1a\n\rstop_token_id\x18\x06 \x01(\rH\x00\x88\x01\x01\x12.\n\x05\x65rror\x18\x07 \x01(\x0b\x32\x1f.pagewire.common.v1.ErrorDetail\x12\x37\n\rcached_tokens\x18\x08 \x03(\x0b\x32 .pagewire.common.v1.CachedTokens\x12\x1e\n\x16num_accepted_predicted\x18\t \x01(\r\x12\x1e\n\x16num_rejected_predicted\x18\n \x01(\rB\x10\n\x0e_stop_token_id\"Y\n\x08Rejected\x12\x0e\n\x06handle\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12.\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x1f.pagewire.common.v1.ErrorDetail\"\x1c\n\tHeartbeat\x12\x0f\n\x07\x63ounter\x18\x01 \x01(\x04\"\x1e\n\nAuditQuery\x12\x10\n\x08query_id\x18\x01 \x01(\x04\"X\n\x12\x46rontendAuditReply\x12\x10\n\x08query_id\x18\x01 \x01(\x04\x12\x30\n\x05\x61udit\x18\x02 \x01(\x0b\x32!.pagewire.common.v1.FrontendAudit\"P\n\x0b\x41uditAnswer\x12\x10\n\x08query_id\x18\x01 \x01(\x04\x12/\n\x06report\x18\x02 \x01(\x0b\x32\x1f.pagewire.common.v1.AuditReport\"G\n\x15ResetPrefixCacheQuery\x12\x10\n\x08query_id\x18\x01 \x01(\x04\x12\x12\n\x05model\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_model\">\n\x16ResetPrefixCacheAnswer\x12\x10\n\x08query_id\x18\x01 \x01(\x04\x12\x12\n\nnum_blocks\x18\x02 \x01(\x04\"I\n\rTimelineBatch\x12\x38\n\ttimelines\x18\x01 \x03(\x0b\x32%.pagewire.scheduler.v1.HandleTimeline\"u\n\x0eHandleTimeline\x12\x0e\n\x06handle\x18\x01 \x01(\r\x12\x0e\n\x06\x63hoice\x18\x02 \x01(\r\x12\r\n\x05\x65poch\x18\x03 \x01(\r\x12\x34\n\x08timeline\x18\x04 \x01(\x0b\x32\".pagewire.common.v1.ChoiceTimeline\"\x88\x04\n\nAdminQuery\x12\x10\n\x08query_id\x18\x01 \x01(\x04\x12;\n\tset_roles\x18\x02 \x01(\x0b\x32&.pagewire.scheduler.v1.SetRolesRequestH\x00\x12:\n\x08topology\x18\x03 \x01(\x0b\x32&.pagewire.scheduler.v1.TopologyRequestH\x00\x12;\n\tself_test\x18\x04 \x01(\x0b\x32&.pagewire.scheduler.v1.SelfTestRequestH\x00\x12\x34\n\x05sleep\x18\x05 \x01(\x0b\x32#.pagewire.scheduler.v1.SleepRequestH\x00\x12\x37\n\x07wake_up\x18\x06 \x01(\x0b\x32$.pagewire.scheduler.v1.WakeUpRequestH\x00\x12\x45\n\x0eupdate_weights\x18\x07 \x01(\x0b\x32+.pagewire.scheduler.v1.UpdateWeightsRequestH\x00\x12\x36\n\x06stacks\x18\x08 \x01(\x0b\x32$.pagewire.scheduler.v1.StacksRequestH\x00\x12;\n\nask_worker\x18\t \x01(\x0b\x32%.pagewire.scheduler.v1.WorkerQuestionH\x00\x42\x07\n\x05query\"\xc1\x04\n\x0b\x41\x64minAnswer\x12\x10\n\x08query_id\x18\x01 \x01(\x04\x12\x30\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1f.pagewire.common.v1.ErrorDetailH\x00\x12<\n\tset_roles\x18\x03 \x01(\x0b\x32\'.pagewire.scheduler.v1.SetRolesResponseH\x00\x12;\n\x08topology\x18\x04 \x01(\x0b\x32\'.pagewire.scheduler.v1.TopologyResponseH\x00\x12<\n\tself_test\x18\x05 \x01(\x0b\x32\'.pagewire.scheduler.v1.SelfTestResponseH\x00\x12\x35\n\x05sleep\x18\x06 \x01(\x0b\x32$.pagewire.scheduler.v1.SleepResponseH\x00\x12\x38\n\x07wake_up\x18\x07 \x01(\x0b\x32%.pagewire.scheduler.v1.WakeUpResponseH\x00\x12\x46\n\x0eupdate_weights\x18\x08 \x01(\x0b\x32,.pagewire.scheduler.v1.UpdateWeightsResponseH\x00\x12\x37\n\x06stacks\x18\t \x01(\x0b\x32%.pagewire.scheduler.v1.StacksResponseH\x00\x12\x39\n\rworker_answer\x18\n \x01(\x0b\x32 .pagewire.common.v1.WorkerAnswerH\x00\x42\x08\n\x06\x61nswer\"\x1e\n\x07\x46\x61iling\x12\x13\n\x0brequest_ids\x18\x01 \x03(\x0c\"d\n\x0eWorkerQuestion\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\x12.\n\x05query\x18\x03 \x01(\x0b\x32\x1f.pagewire.common.v1.WorkerQuery\"\x1f\n\x0bStacksQuery\x12\x10\n\x08query_id\x18\x01 \x01(\x04\"R\n\x0bStacksReply\x12\x10\n\x08query_id\x18\x01 \x01(\x04\x12\x31\n\x06stacks\x18\x02 \x01(\x0b\x32!.pagewire.common.v1.ProcessStacks2\x8a\x01\n\x15\x46rontendAttachService\x12q\n\x0e\x41ttachFrontend\x12,.pagewire.scheduler.v1.AttachFrontendRequest\x1a-.pagewire.scheduler.v1.AttachFrontendResponse(\x01\x30\x01\x42?\n\x18\x61i.pagewire.scheduler.v1P\x01Z!pagewire/scheduler/v1;schedulerv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,70 +45,80 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pagewire_protos.scheduler.v
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\030ai.pagewire.scheduler.v1P\001Z!pagewire/scheduler/v1;schedulerv1'
-  _globals['_ATTACHFRONTENDREQUEST']._serialized_start=422
-  _globals['_ATTACHFRONTENDREQUEST']._serialized_end=975
-  _globals['_ATTACHFRONTENDRESPONSE']._serialized_start=978
-  _globals['_ATTACHFRONTENDRESPONSE']._serialized_end=1897
-  _globals['_FRONTENDHELLO']._serialized_start=1900
-  _globals['_FRONTENDHELLO']._serialized_end=2185
-  _globals['_FRONTENDMODEL']._serialized_start=2187
-  _globals['_FRONTENDMODEL']._serialized_end=2247
-  _globals['_HELDREQUEST']._serialized_start=2249
-  _globals['_HELDREQUEST']._serialized_end=2337
-  _globals['_WELCOME']._serialized_start=2340
-  _globals['_WELCOME']._serialized_end=2486
-  _globals['_SERVEDMODELS']._serialized_start=2488
-  _globals['_SERVEDMODELS']._serialized_end=2554
-  _globals['_SERVEDMODEL']._serialized_start=2557
-  _globals['_SERVEDMODEL']._serialized_end=2888
-  _globals['_BLOCKNAMING']._serialized_start=2890
-  _globals['_BLOCKNAMING']._serialized_end=2988
-  _globals['_PROMPTBLOCKS']._serialized_start=2990
-  _globals['_PROMPTBLOCKS']._serialized_end=3053
-  _globals['_SUBMIT']._serialized_start=3056
-  _globals['_SUBMIT']._serialized_end=3747
-  _globals['_SUBMITBATCH']._serialized_start=3749
-  _globals['_SUBMITBATCH']._serialized_end=3810
-  _globals['_GENERATEKIND']._serialized_start=3812
-  _globals['_GENERATEKIND']._serialized_end=3900
-  _globals['_EMITTEDTOKENS']._serialized_start=3902
-  _globals['_EMITTEDTOKENS']._serialized_end=3957
-  _globals['_ABORT']._serialized_start=3959
-  _globals['_ABORT']._serialized_end=4014
-  _globals['_TOKENBATCH']._serialized_start=4017
-  _globals['_TOKENBATCH']._serialized_end=4261
-  _globals['_PROMPTLOGPROBBATCH']._serialized_start=4264
-  _globals['_PROMPTLOGPROBBATCH']._serialized_end=4453
-  _globals['_VECTORBATCH']._serialized_start=4455
-  _globals['_VECTORBATCH']._serialized_end=4545
-  _globals['_FINISHEDCHOICES']._serialized_start=4547
-  _globals['_FINISHEDCHOICES']._serialized_end=4620
-  _globals['_FINISHEDCHOICE']._serialized_start=4623
-  _globals['_FINISHEDCHOICE']._serialized_end=4971
-  _globals['_REJECTED']._serialized_start=4973
-  _globals['_REJECTED']._serialized_end=5062
-  _globals['_HEARTBEAT']._serialized_start=5064
-  _globals['_HEARTBEAT']._serialized_end=5092
-  _globals['_AUDITQUERY']._serialized_start=5094
-  _globals['_AUDITQUERY']._serialized_end=5124
-  _globals['_FRONTENDAUDITREPLY']._serialized_start=5126
-  _globals['_FRONTENDAUDITREPLY']._serialized_end=5214
-  _globals['_AUDITANSWER']._serialized_start=5216
-  _globals['_AUDITANSWER']._serialized_end=5296
-  _globals['_RESETPREFIXCACHEQUERY']._serialized_start=5298
-  _globals['_RESETPREFIXCACHEQUERY']._serialized_end=5369
-  _globals['_RESETPREFIXCACHEANSWER']._serialized_start=5371
-  _globals['_RESETPREFIXCACHEANSWER']._serialized_end=5433
-  _globals['_TIMELINEBATCH']._serialized_start=5435
-  _globals['_TIMELINEBATCH']._serialized_end=5508
-  _globals['_HANDLETIMELINE']._serialized_start=5510
-  _globals['_HANDLETIMELINE']._serialized_end=5627
-  _globals['_ADMINQUERY']._serialized_start=5630
-  _globals['_ADMINQUERY']._serialized_end=5962
-  _globals['_ADMINANSWER']._serialized_start=5965
-  _globals['_ADMINANSWER']._serialized_end=6354
-  _globals['_FAILING']._serialized_start=6356
-  _globals['_FAILING']._serialized_end=6386
-  _globals['_FRONTENDATTACHSERVICE']._serialized_start=6389
-  _globals['_FRONTENDATTACHSERVICE']._serialized_end=6527
+  _globals['_ATTACHFRONTENDREQUEST']._serialized_start=528
+  _globals['_ATTACHFRONTENDREQUEST']._serialized_end=1141
+  _globals['_ATTACHFRONTENDRESPONSE']._serialized_start=1144
+  _globals['_ATTACHFRONTENDRESPONSE']._serialized_end=2175
+  _globals['_FRONTENDHELLO']._serialized_start=2178
+  _globals['_FRONTENDHELLO']._serialized_end=2463
+  _globals['_FRONTENDMODEL']._serialized_start=2465
+  _globals['_FRONTENDMODEL']._serialized_end=2525
+  _globals['_HELDREQUEST']._serialized_start=2527
+  _globals['_HELDREQUEST']._serialized_end=2615
+  _globals['_WELCOME']._serialized_start=2618
+  _globals['_WELCOME']._serialized_end=2764
+  _globals['_SERVEDMODELS']._serialized_start=2766
+  _globals['_SERVEDMODELS']._serialized_end=2832
+  _globals['_SERVEDMODEL']._serialized_start=2835
+  _globals['_SERVEDMODEL']._serialized_end=3166
+  _globals['_BLOCKNAMING']._serialized_start=3168
+  _globals['_BLOCKNAMING']._serialized_end=3266
+  _globals['_PROMPTBLOCKS']._serialized_start=3268
+  _globals['_PROMPTBLOCKS']._serialized_end=3331
+  _globals['_SUBMIT']._serialized_start=3334
+  _globals['_SUBMIT']._serialized_end=4139
+  _globals['_SUBMITBATCH']._serialized_start=4141
+  _globals['_SUBMITBATCH']._serialized_end=4202
+  _globals['_GENERATEKIND']._serialized_start=4204
+  _globals['_GENERATEKIND']._serialized_end=4292
+  _globals['_EMITTEDTOKENS']._serialized_start=4294
+  _globals['_EMITTEDTOKENS']._serialized_end=4349
+  _globals['_ABORT']._serialized_start=4351
+  _globals['_ABORT']._serialized_end=4406
+  _globals['_TOKENBATCH']._serialized_start=4409
+  _globals['_TOKENBATCH']._serialized_end=4653
+  _globals['_PROMPTLOGPROBBATCH']._serialized_start=4656
+  _globals['_PROMPTLOGPROBBATCH']._serialized_end=4845
+  _globals['_BEGUNBATCH']._serialized_start=4847
+  _globals['_BEGUNBATCH']._serialized_end=4914
+  _globals['_BEGUNREQUEST']._serialized_start=4916
+  _globals['_BEGUNREQUEST']._serialized_end=5014
+  _globals['_VECTORBATCH']._serialized_start=5016
+  _globals['_VECTORBATCH']._serialized_end=5106
+  _globals['_FINISHEDCHOICES']._serialized_start=5108
+  _globals['_FINISHEDCHOICES']._serialized_end=5181
+  _globals['_FINISHEDCHOICE']._serialized_start=5184
+  _globals['_FINISHEDCHOICE']._serialized_end=5532
+  _globals['_REJECTED']._serialized_start=5534
+  _globals['_REJECTED']._serialized_end=5623
+  _globals['_HEARTBEAT']._serialized_start=5625
+  _globals['_HEARTBEAT']._serialized_end=5653
+  _globals['_AUDITQUERY']._serialized_start=5655
+  _globals['_AUDITQUERY']._serialized_end=5685
+  _globals['_FRONTENDAUDITREPLY']._serialized_start=5687
+  _globals['_FRONTENDAUDITREPLY']._serialized_end=5775
+  _globals['_AUDITANSWER']._serialized_start=5777
+  _globals['_AUDITANSWER']._serialized_end=5857
+  _globals['_RESETPREFIXCACHEQUERY']._serialized_start=5859
+  _globals['_RESETPREFIXCACHEQUERY']._serialized_end=5930
+  _globals['_RESETPREFIXCACHEANSWER']._serialized_start=5932
+  _globals['_RESETPREFIXCACHEANSWER']._serialized_end=5994
+  _globals['_TIMELINEBATCH']._serialized_start=5996
+  _globals['_TIMELINEBATCH']._serialized_end=6069
+  _globals['_HANDLETIMELINE']._serialized_start=6071
+  _globals['_HANDLETIMELINE']._serialized_end=6188
+  _globals['_ADMINQUERY']._serialized_start=6191
+  _globals['_ADMINQUERY']._serialized_end=6711
+  _globals['_ADMINANSWER']._serialized_start=6714
+  _globals['_ADMINANSWER']._serialized_end=7291
+  _globals['_FAILING']._serialized_start=7293
+  _globals['_FAILING']._serialized_end=7323
+  _globals['_WORKERQUESTION']._serialized_start=7325
+  _globals['_WORKERQUESTION']._serialized_end=7425
+  _globals['_STACKSQUERY']._serialized_start=7427
+  _globals['_STACKSQUERY']._serialized_end=7458
+  _globals['_STACKSREPLY']._serialized_start=7460
+  _globals['_STACKSREPLY']._serialized_end=7542
+  _globals['_FRONTENDATTACHSERVICE']._serialized_start=7545
+  _globals['_FRONTENDATTACHSERVICE']._serialized_end=7683
 # @@protoc_insertion_point(module_scope)

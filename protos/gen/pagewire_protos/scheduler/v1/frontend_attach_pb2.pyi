@@ -4,8 +4,11 @@ from pagewire_protos.common.v1 import error_pb2 as _error_pb2
 from pagewire_protos.common.v1 import layout_pb2 as _layout_pb2
 from pagewire_protos.common.v1 import pooling_pb2 as _pooling_pb2
 from pagewire_protos.common.v1 import sampling_pb2 as _sampling_pb2
+from pagewire_protos.common.v1 import stacks_pb2 as _stacks_pb2
 from pagewire_protos.common.v1 import timeline_pb2 as _timeline_pb2
 from pagewire_protos.common.v1 import usage_pb2 as _usage_pb2
+from pagewire_protos.common.v1 import weights_pb2 as _weights_pb2
+from pagewire_protos.common.v1 import worker_query_pb2 as _worker_query_pb2
 from pagewire_protos.scheduler.v1 import admin_pb2 as _admin_pb2
 from pagewire_protos.scheduler.v1 import cell_metrics_pb2 as _cell_metrics_pb2
 from google.protobuf.internal import containers as _containers
@@ -17,7 +20,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class AttachFrontendRequest(_message.Message):
-    __slots__ = ("hello", "submit", "abort", "audit_query", "audit_reply", "heartbeat", "reset_prefix_cache", "admin_query", "submits")
+    __slots__ = ("hello", "submit", "abort", "audit_query", "audit_reply", "heartbeat", "reset_prefix_cache", "admin_query", "submits", "stacks_reply")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     SUBMIT_FIELD_NUMBER: _ClassVar[int]
     ABORT_FIELD_NUMBER: _ClassVar[int]
@@ -27,6 +30,7 @@ class AttachFrontendRequest(_message.Message):
     RESET_PREFIX_CACHE_FIELD_NUMBER: _ClassVar[int]
     ADMIN_QUERY_FIELD_NUMBER: _ClassVar[int]
     SUBMITS_FIELD_NUMBER: _ClassVar[int]
+    STACKS_REPLY_FIELD_NUMBER: _ClassVar[int]
     hello: FrontendHello
     submit: Submit
     abort: Abort
@@ -36,10 +40,11 @@ class AttachFrontendRequest(_message.Message):
     reset_prefix_cache: ResetPrefixCacheQuery
     admin_query: AdminQuery
     submits: SubmitBatch
-    def __init__(self, hello: _Optional[_Union[FrontendHello, _Mapping]] = ..., submit: _Optional[_Union[Submit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., audit_query: _Optional[_Union[AuditQuery, _Mapping]] = ..., audit_reply: _Optional[_Union[FrontendAuditReply, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., reset_prefix_cache: _Optional[_Union[ResetPrefixCacheQuery, _Mapping]] = ..., admin_query: _Optional[_Union[AdminQuery, _Mapping]] = ..., submits: _Optional[_Union[SubmitBatch, _Mapping]] = ...) -> None: ...
+    stacks_reply: StacksReply
+    def __init__(self, hello: _Optional[_Union[FrontendHello, _Mapping]] = ..., submit: _Optional[_Union[Submit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., audit_query: _Optional[_Union[AuditQuery, _Mapping]] = ..., audit_reply: _Optional[_Union[FrontendAuditReply, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., reset_prefix_cache: _Optional[_Union[ResetPrefixCacheQuery, _Mapping]] = ..., admin_query: _Optional[_Union[AdminQuery, _Mapping]] = ..., submits: _Optional[_Union[SubmitBatch, _Mapping]] = ..., stacks_reply: _Optional[_Union[StacksReply, _Mapping]] = ...) -> None: ...
 
 class AttachFrontendResponse(_message.Message):
-    __slots__ = ("welcome", "served_models", "tokens", "finished", "rejected", "audit_query", "audit_answer", "heartbeat", "prefix_cache_reset", "prompt_logprobs", "vectors", "timelines", "admin_answer", "cell_metrics", "failing")
+    __slots__ = ("welcome", "served_models", "tokens", "finished", "rejected", "audit_query", "audit_answer", "heartbeat", "prefix_cache_reset", "prompt_logprobs", "vectors", "timelines", "admin_answer", "cell_metrics", "failing", "begun", "stacks_query")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     SERVED_MODELS_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -55,6 +60,8 @@ class AttachFrontendResponse(_message.Message):
     ADMIN_ANSWER_FIELD_NUMBER: _ClassVar[int]
     CELL_METRICS_FIELD_NUMBER: _ClassVar[int]
     FAILING_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_FIELD_NUMBER: _ClassVar[int]
+    STACKS_QUERY_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     served_models: ServedModels
     tokens: TokenBatch
@@ -70,7 +77,9 @@ class AttachFrontendResponse(_message.Message):
     admin_answer: AdminAnswer
     cell_metrics: _cell_metrics_pb2.CellMetrics
     failing: Failing
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., served_models: _Optional[_Union[ServedModels, _Mapping]] = ..., tokens: _Optional[_Union[TokenBatch, _Mapping]] = ..., finished: _Optional[_Union[FinishedChoices, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., audit_query: _Optional[_Union[AuditQuery, _Mapping]] = ..., audit_answer: _Optional[_Union[AuditAnswer, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., prefix_cache_reset: _Optional[_Union[ResetPrefixCacheAnswer, _Mapping]] = ..., prompt_logprobs: _Optional[_Union[PromptLogprobBatch, _Mapping]] = ..., vectors: _Optional[_Union[VectorBatch, _Mapping]] = ..., timelines: _Optional[_Union[TimelineBatch, _Mapping]] = ..., admin_answer: _Optional[_Union[AdminAnswer, _Mapping]] = ..., cell_metrics: _Optional[_Union[_cell_metrics_pb2.CellMetrics, _Mapping]] = ..., failing: _Optional[_Union[Failing, _Mapping]] = ...) -> None: ...
+    begun: BegunBatch
+    stacks_query: StacksQuery
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., served_models: _Optional[_Union[ServedModels, _Mapping]] = ..., tokens: _Optional[_Union[TokenBatch, _Mapping]] = ..., finished: _Optional[_Union[FinishedChoices, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., audit_query: _Optional[_Union[AuditQuery, _Mapping]] = ..., audit_answer: _Optional[_Union[AuditAnswer, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., prefix_cache_reset: _Optional[_Union[ResetPrefixCacheAnswer, _Mapping]] = ..., prompt_logprobs: _Optional[_Union[PromptLogprobBatch, _Mapping]] = ..., vectors: _Optional[_Union[VectorBatch, _Mapping]] = ..., timelines: _Optional[_Union[TimelineBatch, _Mapping]] = ..., admin_answer: _Optional[_Union[AdminAnswer, _Mapping]] = ..., cell_metrics: _Optional[_Union[_cell_metrics_pb2.CellMetrics, _Mapping]] = ..., failing: _Optional[_Union[Failing, _Mapping]] = ..., begun: _Optional[_Union[BegunBatch, _Mapping]] = ..., stacks_query: _Optional[_Union[StacksQuery, _Mapping]] = ...) -> None: ...
 
 class FrontendHello(_message.Message):
     __slots__ = ("protocol", "frontend_id", "highest_generation", "models", "held_generation", "held", "cell")
@@ -179,7 +188,7 @@ class PromptBlocks(_message.Message):
     def __init__(self, root: _Optional[bytes] = ..., block_size: _Optional[int] = ..., names: _Optional[bytes] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "epoch", "handle", "model", "adapter", "prompt_token_ids", "emitted", "sampling", "eos_token_ids", "tenant", "cache_salt", "priority", "remaining_ms", "generate", "pool", "age_ms", "prompt_blocks", "adapter_sources", "predicted_token_ids", "must_be_held")
+    __slots__ = ("request_id", "epoch", "handle", "model", "adapter", "prompt_token_ids", "emitted", "sampling", "eos_token_ids", "tenant", "cache_salt", "priority", "remaining_ms", "generate", "pool", "age_ms", "prompt_blocks", "adapter_sources", "predicted_token_ids", "must_be_held", "cache_bytes", "weights", "is_traced")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     HANDLE_FIELD_NUMBER: _ClassVar[int]
@@ -200,6 +209,9 @@ class Submit(_message.Message):
     ADAPTER_SOURCES_FIELD_NUMBER: _ClassVar[int]
     PREDICTED_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     MUST_BE_HELD_FIELD_NUMBER: _ClassVar[int]
+    CACHE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    IS_TRACED_FIELD_NUMBER: _ClassVar[int]
     request_id: bytes
     epoch: int
     handle: int
@@ -220,7 +232,10 @@ class Submit(_message.Message):
     adapter_sources: _containers.RepeatedScalarFieldContainer[str]
     predicted_token_ids: bytes
     must_be_held: bool
-    def __init__(self, request_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., handle: _Optional[int] = ..., model: _Optional[str] = ..., adapter: _Optional[bytes] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted: _Optional[_Iterable[_Union[EmittedTokens, _Mapping]]] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., eos_token_ids: _Optional[bytes] = ..., tenant: _Optional[str] = ..., cache_salt: _Optional[bytes] = ..., priority: _Optional[int] = ..., remaining_ms: _Optional[int] = ..., generate: _Optional[_Union[GenerateKind, _Mapping]] = ..., pool: _Optional[_Union[_pooling_pb2.Pooling, _Mapping]] = ..., age_ms: _Optional[int] = ..., prompt_blocks: _Optional[_Union[PromptBlocks, _Mapping]] = ..., adapter_sources: _Optional[_Iterable[str]] = ..., predicted_token_ids: _Optional[bytes] = ..., must_be_held: bool = ...) -> None: ...
+    cache_bytes: int
+    weights: _weights_pb2.WeightsVersion
+    is_traced: bool
+    def __init__(self, request_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., handle: _Optional[int] = ..., model: _Optional[str] = ..., adapter: _Optional[bytes] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted: _Optional[_Iterable[_Union[EmittedTokens, _Mapping]]] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., eos_token_ids: _Optional[bytes] = ..., tenant: _Optional[str] = ..., cache_salt: _Optional[bytes] = ..., priority: _Optional[int] = ..., remaining_ms: _Optional[int] = ..., generate: _Optional[_Union[GenerateKind, _Mapping]] = ..., pool: _Optional[_Union[_pooling_pb2.Pooling, _Mapping]] = ..., age_ms: _Optional[int] = ..., prompt_blocks: _Optional[_Union[PromptBlocks, _Mapping]] = ..., adapter_sources: _Optional[_Iterable[str]] = ..., predicted_token_ids: _Optional[bytes] = ..., must_be_held: bool = ..., cache_bytes: _Optional[int] = ..., weights: _Optional[_Union[_weights_pb2.WeightsVersion, _Mapping]] = ..., is_traced: bool = ...) -> None: ...
 
 class SubmitBatch(_message.Message):
     __slots__ = ("submits",)
@@ -299,6 +314,22 @@ class PromptLogprobBatch(_message.Message):
     top_token_ids: bytes
     top_logprobs: bytes
     def __init__(self, handles: _Optional[bytes] = ..., epochs: _Optional[bytes] = ..., first_positions: _Optional[bytes] = ..., counts: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., ranks: _Optional[bytes] = ..., num_top: _Optional[bytes] = ..., top_token_ids: _Optional[bytes] = ..., top_logprobs: _Optional[bytes] = ...) -> None: ...
+
+class BegunBatch(_message.Message):
+    __slots__ = ("requests",)
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    requests: _containers.RepeatedCompositeFieldContainer[BegunRequest]
+    def __init__(self, requests: _Optional[_Iterable[_Union[BegunRequest, _Mapping]]] = ...) -> None: ...
+
+class BegunRequest(_message.Message):
+    __slots__ = ("handle", "epoch", "weights")
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    handle: int
+    epoch: int
+    weights: _weights_pb2.WeightsVersion
+    def __init__(self, handle: _Optional[int] = ..., epoch: _Optional[int] = ..., weights: _Optional[_Union[_weights_pb2.WeightsVersion, _Mapping]] = ...) -> None: ...
 
 class VectorBatch(_message.Message):
     __slots__ = ("handles", "epochs", "num_cached_tokens", "vectors")
@@ -415,23 +446,29 @@ class HandleTimeline(_message.Message):
     def __init__(self, handle: _Optional[int] = ..., choice: _Optional[int] = ..., epoch: _Optional[int] = ..., timeline: _Optional[_Union[_timeline_pb2.ChoiceTimeline, _Mapping]] = ...) -> None: ...
 
 class AdminQuery(_message.Message):
-    __slots__ = ("query_id", "set_roles", "topology", "self_test", "sleep", "wake_up")
+    __slots__ = ("query_id", "set_roles", "topology", "self_test", "sleep", "wake_up", "update_weights", "stacks", "ask_worker")
     QUERY_ID_FIELD_NUMBER: _ClassVar[int]
     SET_ROLES_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
     SELF_TEST_FIELD_NUMBER: _ClassVar[int]
     SLEEP_FIELD_NUMBER: _ClassVar[int]
     WAKE_UP_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    STACKS_FIELD_NUMBER: _ClassVar[int]
+    ASK_WORKER_FIELD_NUMBER: _ClassVar[int]
     query_id: int
     set_roles: _admin_pb2.SetRolesRequest
     topology: _admin_pb2.TopologyRequest
     self_test: _admin_pb2.SelfTestRequest
     sleep: _admin_pb2.SleepRequest
     wake_up: _admin_pb2.WakeUpRequest
-    def __init__(self, query_id: _Optional[int] = ..., set_roles: _Optional[_Union[_admin_pb2.SetRolesRequest, _Mapping]] = ..., topology: _Optional[_Union[_admin_pb2.TopologyRequest, _Mapping]] = ..., self_test: _Optional[_Union[_admin_pb2.SelfTestRequest, _Mapping]] = ..., sleep: _Optional[_Union[_admin_pb2.SleepRequest, _Mapping]] = ..., wake_up: _Optional[_Union[_admin_pb2.WakeUpRequest, _Mapping]] = ...) -> None: ...
+    update_weights: _admin_pb2.UpdateWeightsRequest
+    stacks: _admin_pb2.StacksRequest
+    ask_worker: WorkerQuestion
+    def __init__(self, query_id: _Optional[int] = ..., set_roles: _Optional[_Union[_admin_pb2.SetRolesRequest, _Mapping]] = ..., topology: _Optional[_Union[_admin_pb2.TopologyRequest, _Mapping]] = ..., self_test: _Optional[_Union[_admin_pb2.SelfTestRequest, _Mapping]] = ..., sleep: _Optional[_Union[_admin_pb2.SleepRequest, _Mapping]] = ..., wake_up: _Optional[_Union[_admin_pb2.WakeUpRequest, _Mapping]] = ..., update_weights: _Optional[_Union[_admin_pb2.UpdateWeightsRequest, _Mapping]] = ..., stacks: _Optional[_Union[_admin_pb2.StacksRequest, _Mapping]] = ..., ask_worker: _Optional[_Union[WorkerQuestion, _Mapping]] = ...) -> None: ...
 
 class AdminAnswer(_message.Message):
-    __slots__ = ("query_id", "error", "set_roles", "topology", "self_test", "sleep", "wake_up")
+    __slots__ = ("query_id", "error", "set_roles", "topology", "self_test", "sleep", "wake_up", "update_weights", "stacks", "worker_answer")
     QUERY_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     SET_ROLES_FIELD_NUMBER: _ClassVar[int]
@@ -439,6 +476,9 @@ class AdminAnswer(_message.Message):
     SELF_TEST_FIELD_NUMBER: _ClassVar[int]
     SLEEP_FIELD_NUMBER: _ClassVar[int]
     WAKE_UP_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    STACKS_FIELD_NUMBER: _ClassVar[int]
+    WORKER_ANSWER_FIELD_NUMBER: _ClassVar[int]
     query_id: int
     error: _error_pb2.ErrorDetail
     set_roles: _admin_pb2.SetRolesResponse
@@ -446,10 +486,37 @@ class AdminAnswer(_message.Message):
     self_test: _admin_pb2.SelfTestResponse
     sleep: _admin_pb2.SleepResponse
     wake_up: _admin_pb2.WakeUpResponse
-    def __init__(self, query_id: _Optional[int] = ..., error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ..., set_roles: _Optional[_Union[_admin_pb2.SetRolesResponse, _Mapping]] = ..., topology: _Optional[_Union[_admin_pb2.TopologyResponse, _Mapping]] = ..., self_test: _Optional[_Union[_admin_pb2.SelfTestResponse, _Mapping]] = ..., sleep: _Optional[_Union[_admin_pb2.SleepResponse, _Mapping]] = ..., wake_up: _Optional[_Union[_admin_pb2.WakeUpResponse, _Mapping]] = ...) -> None: ...
+    update_weights: _admin_pb2.UpdateWeightsResponse
+    stacks: _admin_pb2.StacksResponse
+    worker_answer: _worker_query_pb2.WorkerAnswer
+    def __init__(self, query_id: _Optional[int] = ..., error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ..., set_roles: _Optional[_Union[_admin_pb2.SetRolesResponse, _Mapping]] = ..., topology: _Optional[_Union[_admin_pb2.TopologyResponse, _Mapping]] = ..., self_test: _Optional[_Union[_admin_pb2.SelfTestResponse, _Mapping]] = ..., sleep: _Optional[_Union[_admin_pb2.SleepResponse, _Mapping]] = ..., wake_up: _Optional[_Union[_admin_pb2.WakeUpResponse, _Mapping]] = ..., update_weights: _Optional[_Union[_admin_pb2.UpdateWeightsResponse, _Mapping]] = ..., stacks: _Optional[_Union[_admin_pb2.StacksResponse, _Mapping]] = ..., worker_answer: _Optional[_Union[_worker_query_pb2.WorkerAnswer, _Mapping]] = ...) -> None: ...
 
 class Failing(_message.Message):
     __slots__ = ("request_ids",)
     REQUEST_IDS_FIELD_NUMBER: _ClassVar[int]
     request_ids: _containers.RepeatedScalarFieldContainer[bytes]
     def __init__(self, request_ids: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class WorkerQuestion(_message.Message):
+    __slots__ = ("worker", "timeout_ms", "query")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    timeout_ms: int
+    query: _worker_query_pb2.WorkerQuery
+    def __init__(self, worker: _Optional[str] = ..., timeout_ms: _Optional[int] = ..., query: _Optional[_Union[_worker_query_pb2.WorkerQuery, _Mapping]] = ...) -> None: ...
+
+class StacksQuery(_message.Message):
+    __slots__ = ("query_id",)
+    QUERY_ID_FIELD_NUMBER: _ClassVar[int]
+    query_id: int
+    def __init__(self, query_id: _Optional[int] = ...) -> None: ...
+
+class StacksReply(_message.Message):
+    __slots__ = ("query_id", "stacks")
+    QUERY_ID_FIELD_NUMBER: _ClassVar[int]
+    STACKS_FIELD_NUMBER: _ClassVar[int]
+    query_id: int
+    stacks: _stacks_pb2.ProcessStacks
+    def __init__(self, query_id: _Optional[int] = ..., stacks: _Optional[_Union[_stacks_pb2.ProcessStacks, _Mapping]] = ...) -> None: ...

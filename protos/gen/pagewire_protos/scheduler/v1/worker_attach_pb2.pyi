@@ -6,6 +6,8 @@ from pagewire_protos.common.v1 import pooling_pb2 as _pooling_pb2
 from pagewire_protos.common.v1 import sampling_pb2 as _sampling_pb2
 from pagewire_protos.common.v1 import sleep_pb2 as _sleep_pb2
 from pagewire_protos.common.v1 import structured_outputs_pb2 as _structured_outputs_pb2
+from pagewire_protos.common.v1 import weights_pb2 as _weights_pb2
+from pagewire_protos.common.v1 import worker_query_pb2 as _worker_query_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -40,7 +42,7 @@ LOAD_OUTCOME_FAILED: LoadOutcome
 LOAD_OUTCOME_CANCELLED: LoadOutcome
 
 class AttachWorkerRequest(_message.Message):
-    __slots__ = ("hello", "result", "progress", "audit_reply", "leaving", "grammar_compiled", "blocks_loaded", "block_digests", "adapter_loaded", "sleep_changed")
+    __slots__ = ("hello", "result", "progress", "audit_reply", "leaving", "grammar_compiled", "blocks_loaded", "block_digests", "adapter_loaded", "sleep_changed", "weights_checked", "operator_answer")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
@@ -51,6 +53,8 @@ class AttachWorkerRequest(_message.Message):
     BLOCK_DIGESTS_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_LOADED_FIELD_NUMBER: _ClassVar[int]
     SLEEP_CHANGED_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_CHECKED_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_ANSWER_FIELD_NUMBER: _ClassVar[int]
     hello: WorkerHello
     result: StepResult
     progress: WorkerProgress
@@ -61,10 +65,12 @@ class AttachWorkerRequest(_message.Message):
     block_digests: BlockDigests
     adapter_loaded: AdapterLoaded
     sleep_changed: _sleep_pb2.WorkerSleep
-    def __init__(self, hello: _Optional[_Union[WorkerHello, _Mapping]] = ..., result: _Optional[_Union[StepResult, _Mapping]] = ..., progress: _Optional[_Union[WorkerProgress, _Mapping]] = ..., audit_reply: _Optional[_Union[WorkerAuditReply, _Mapping]] = ..., leaving: _Optional[_Union[WorkerLeaving, _Mapping]] = ..., grammar_compiled: _Optional[_Union[GrammarCompiled, _Mapping]] = ..., blocks_loaded: _Optional[_Union[BlocksLoaded, _Mapping]] = ..., block_digests: _Optional[_Union[BlockDigests, _Mapping]] = ..., adapter_loaded: _Optional[_Union[AdapterLoaded, _Mapping]] = ..., sleep_changed: _Optional[_Union[_sleep_pb2.WorkerSleep, _Mapping]] = ...) -> None: ...
+    weights_checked: WeightsChecked
+    operator_answer: OperatorAnswer
+    def __init__(self, hello: _Optional[_Union[WorkerHello, _Mapping]] = ..., result: _Optional[_Union[StepResult, _Mapping]] = ..., progress: _Optional[_Union[WorkerProgress, _Mapping]] = ..., audit_reply: _Optional[_Union[WorkerAuditReply, _Mapping]] = ..., leaving: _Optional[_Union[WorkerLeaving, _Mapping]] = ..., grammar_compiled: _Optional[_Union[GrammarCompiled, _Mapping]] = ..., blocks_loaded: _Optional[_Union[BlocksLoaded, _Mapping]] = ..., block_digests: _Optional[_Union[BlockDigests, _Mapping]] = ..., adapter_loaded: _Optional[_Union[AdapterLoaded, _Mapping]] = ..., sleep_changed: _Optional[_Union[_sleep_pb2.WorkerSleep, _Mapping]] = ..., weights_checked: _Optional[_Union[WeightsChecked, _Mapping]] = ..., operator_answer: _Optional[_Union[OperatorAnswer, _Mapping]] = ...) -> None: ...
 
 class AttachWorkerResponse(_message.Message):
-    __slots__ = ("welcome", "plan", "audit_query", "drain", "compile_grammar", "load_blocks", "cancel_load", "set_roles", "block_digest_query", "load_adapter", "sleep", "wake")
+    __slots__ = ("welcome", "plan", "audit_query", "drain", "compile_grammar", "load_blocks", "cancel_load", "set_roles", "block_digest_query", "load_adapter", "sleep", "wake", "check_weights", "update", "operator_query")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     AUDIT_QUERY_FIELD_NUMBER: _ClassVar[int]
@@ -77,6 +83,9 @@ class AttachWorkerResponse(_message.Message):
     LOAD_ADAPTER_FIELD_NUMBER: _ClassVar[int]
     SLEEP_FIELD_NUMBER: _ClassVar[int]
     WAKE_FIELD_NUMBER: _ClassVar[int]
+    CHECK_WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_QUERY_FIELD_NUMBER: _ClassVar[int]
     welcome: WorkerWelcome
     plan: StepPlan
     audit_query: WorkerAuditQuery
@@ -89,10 +98,13 @@ class AttachWorkerResponse(_message.Message):
     load_adapter: LoadAdapter
     sleep: SleepOrder
     wake: WakeOrder
-    def __init__(self, welcome: _Optional[_Union[WorkerWelcome, _Mapping]] = ..., plan: _Optional[_Union[StepPlan, _Mapping]] = ..., audit_query: _Optional[_Union[WorkerAuditQuery, _Mapping]] = ..., drain: _Optional[_Union[WorkerDrain, _Mapping]] = ..., compile_grammar: _Optional[_Union[CompileGrammar, _Mapping]] = ..., load_blocks: _Optional[_Union[LoadBlocks, _Mapping]] = ..., cancel_load: _Optional[_Union[CancelLoad, _Mapping]] = ..., set_roles: _Optional[_Union[SetWorkerRoles, _Mapping]] = ..., block_digest_query: _Optional[_Union[BlockDigestQuery, _Mapping]] = ..., load_adapter: _Optional[_Union[LoadAdapter, _Mapping]] = ..., sleep: _Optional[_Union[SleepOrder, _Mapping]] = ..., wake: _Optional[_Union[WakeOrder, _Mapping]] = ...) -> None: ...
+    check_weights: CheckWeights
+    update: UpdateOrder
+    operator_query: OperatorQuery
+    def __init__(self, welcome: _Optional[_Union[WorkerWelcome, _Mapping]] = ..., plan: _Optional[_Union[StepPlan, _Mapping]] = ..., audit_query: _Optional[_Union[WorkerAuditQuery, _Mapping]] = ..., drain: _Optional[_Union[WorkerDrain, _Mapping]] = ..., compile_grammar: _Optional[_Union[CompileGrammar, _Mapping]] = ..., load_blocks: _Optional[_Union[LoadBlocks, _Mapping]] = ..., cancel_load: _Optional[_Union[CancelLoad, _Mapping]] = ..., set_roles: _Optional[_Union[SetWorkerRoles, _Mapping]] = ..., block_digest_query: _Optional[_Union[BlockDigestQuery, _Mapping]] = ..., load_adapter: _Optional[_Union[LoadAdapter, _Mapping]] = ..., sleep: _Optional[_Union[SleepOrder, _Mapping]] = ..., wake: _Optional[_Union[WakeOrder, _Mapping]] = ..., check_weights: _Optional[_Union[CheckWeights, _Mapping]] = ..., update: _Optional[_Union[UpdateOrder, _Mapping]] = ..., operator_query: _Optional[_Union[OperatorQuery, _Mapping]] = ...) -> None: ...
 
 class WorkerHello(_message.Message):
-    __slots__ = ("protocol", "worker_id", "incarnation", "highest_generation", "model", "tokenizer_fingerprint", "layout", "capacity", "roles", "kv_endpoints", "held_names", "held_blocks", "loads_blocks", "kv_transports", "pull_transports", "host_id", "takes_prefixes", "cell", "warm_adapters", "adapter_shapes", "sleep", "can_sleep", "sleep_after_ms", "is_exact", "places_copies", "outside_store")
+    __slots__ = ("protocol", "worker_id", "incarnation", "highest_generation", "model", "tokenizer_fingerprint", "layout", "capacity", "roles", "kv_endpoints", "held_names", "held_blocks", "loads_blocks", "kv_transports", "pull_transports", "host_id", "takes_prefixes", "cell", "warm_adapters", "adapter_shapes", "sleep", "can_sleep", "sleep_after_ms", "is_exact", "places_copies", "outside_store", "weights", "weights_failure")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -119,6 +131,8 @@ class WorkerHello(_message.Message):
     IS_EXACT_FIELD_NUMBER: _ClassVar[int]
     PLACES_COPIES_FIELD_NUMBER: _ClassVar[int]
     OUTSIDE_STORE_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FAILURE_FIELD_NUMBER: _ClassVar[int]
     protocol: _layout_pb2.ProtocolRange
     worker_id: bytes
     incarnation: int
@@ -145,7 +159,17 @@ class WorkerHello(_message.Message):
     is_exact: bool
     places_copies: bool
     outside_store: str
-    def __init__(self, protocol: _Optional[_Union[_layout_pb2.ProtocolRange, _Mapping]] = ..., worker_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., highest_generation: _Optional[int] = ..., model: _Optional[str] = ..., tokenizer_fingerprint: _Optional[bytes] = ..., layout: _Optional[_Union[_layout_pb2.KvLayout, _Mapping]] = ..., capacity: _Optional[_Union[WorkerCapacity, _Mapping]] = ..., roles: _Optional[_Iterable[_Union[WorkerRole, str]]] = ..., kv_endpoints: _Optional[_Iterable[str]] = ..., held_names: _Optional[bytes] = ..., held_blocks: _Optional[bytes] = ..., loads_blocks: bool = ..., kv_transports: _Optional[_Iterable[_Union[_layout_pb2.KvTransport, str]]] = ..., pull_transports: _Optional[_Iterable[_Union[_layout_pb2.KvTransport, str]]] = ..., host_id: _Optional[str] = ..., takes_prefixes: bool = ..., cell: _Optional[str] = ..., warm_adapters: _Optional[bytes] = ..., adapter_shapes: _Optional[_Union[_adapter_shapes_pb2.AdapterShapes, _Mapping]] = ..., sleep: _Optional[_Union[_sleep_pb2.WorkerSleep, _Mapping]] = ..., can_sleep: bool = ..., sleep_after_ms: _Optional[int] = ..., is_exact: bool = ..., places_copies: bool = ..., outside_store: _Optional[str] = ...) -> None: ...
+    weights: _weights_pb2.WeightsSource
+    weights_failure: WeightsFailure
+    def __init__(self, protocol: _Optional[_Union[_layout_pb2.ProtocolRange, _Mapping]] = ..., worker_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., highest_generation: _Optional[int] = ..., model: _Optional[str] = ..., tokenizer_fingerprint: _Optional[bytes] = ..., layout: _Optional[_Union[_layout_pb2.KvLayout, _Mapping]] = ..., capacity: _Optional[_Union[WorkerCapacity, _Mapping]] = ..., roles: _Optional[_Iterable[_Union[WorkerRole, str]]] = ..., kv_endpoints: _Optional[_Iterable[str]] = ..., held_names: _Optional[bytes] = ..., held_blocks: _Optional[bytes] = ..., loads_blocks: bool = ..., kv_transports: _Optional[_Iterable[_Union[_layout_pb2.KvTransport, str]]] = ..., pull_transports: _Optional[_Iterable[_Union[_layout_pb2.KvTransport, str]]] = ..., host_id: _Optional[str] = ..., takes_prefixes: bool = ..., cell: _Optional[str] = ..., warm_adapters: _Optional[bytes] = ..., adapter_shapes: _Optional[_Union[_adapter_shapes_pb2.AdapterShapes, _Mapping]] = ..., sleep: _Optional[_Union[_sleep_pb2.WorkerSleep, _Mapping]] = ..., can_sleep: bool = ..., sleep_after_ms: _Optional[int] = ..., is_exact: bool = ..., places_copies: bool = ..., outside_store: _Optional[str] = ..., weights: _Optional[_Union[_weights_pb2.WeightsSource, _Mapping]] = ..., weights_failure: _Optional[_Union[WeightsFailure, _Mapping]] = ...) -> None: ...
+
+class WeightsFailure(_message.Message):
+    __slots__ = ("serial", "error")
+    SERIAL_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    serial: int
+    error: _error_pb2.ErrorDetail
+    def __init__(self, serial: _Optional[int] = ..., error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ...) -> None: ...
 
 class WorkerCapacity(_message.Message):
     __slots__ = ("num_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "steps_in_flight", "vocab_size", "embedding_size", "shared_step_tokens", "num_labels", "is_encoder", "max_adapters", "max_adapter_rank", "max_drafts")
@@ -560,3 +584,45 @@ class BlockDigests(_message.Message):
     query_id: int
     digests: bytes
     def __init__(self, query_id: _Optional[int] = ..., digests: _Optional[bytes] = ...) -> None: ...
+
+class CheckWeights(_message.Message):
+    __slots__ = ("query_id", "path")
+    QUERY_ID_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    query_id: int
+    path: str
+    def __init__(self, query_id: _Optional[int] = ..., path: _Optional[str] = ...) -> None: ...
+
+class WeightsChecked(_message.Message):
+    __slots__ = ("query_id", "fingerprint", "error")
+    QUERY_ID_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    query_id: int
+    fingerprint: bytes
+    error: _error_pb2.ErrorDetail
+    def __init__(self, query_id: _Optional[int] = ..., fingerprint: _Optional[bytes] = ..., error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ...) -> None: ...
+
+class UpdateOrder(_message.Message):
+    __slots__ = ("source", "fingerprint")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    source: _weights_pb2.WeightsSource
+    fingerprint: bytes
+    def __init__(self, source: _Optional[_Union[_weights_pb2.WeightsSource, _Mapping]] = ..., fingerprint: _Optional[bytes] = ...) -> None: ...
+
+class OperatorQuery(_message.Message):
+    __slots__ = ("query_id", "query")
+    QUERY_ID_FIELD_NUMBER: _ClassVar[int]
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    query_id: int
+    query: _worker_query_pb2.WorkerQuery
+    def __init__(self, query_id: _Optional[int] = ..., query: _Optional[_Union[_worker_query_pb2.WorkerQuery, _Mapping]] = ...) -> None: ...
+
+class OperatorAnswer(_message.Message):
+    __slots__ = ("query_id", "answer")
+    QUERY_ID_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    query_id: int
+    answer: _worker_query_pb2.WorkerAnswer
+    def __init__(self, query_id: _Optional[int] = ..., answer: _Optional[_Union[_worker_query_pb2.WorkerAnswer, _Mapping]] = ...) -> None: ...

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from pagewire_protos.common.v1 import layout_pb2 as pagewire_dot_common_dot_v1_dot_layout__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$pagewire/worker/v1/kv_transfer.proto\x12\x12pagewire.worker.v1\x1a\x1fpagewire/common/v1/layout.proto\"x\n\x0bPullRequest\x12,\n\x04open\x18\x01 \x01(\x0b\x32\x1c.pagewire.worker.v1.PullOpenH\x00\x12\x30\n\x06\x63redit\x18\x02 \x01(\x0b\x32\x1e.pagewire.worker.v1.PullCreditH\x00\x42\t\n\x07message\"\xc0\x01\n\x08PullOpen\x12\x33\n\x08protocol\x18\x01 \x01(\x0b\x32!.pagewire.common.v1.ProtocolRange\x12,\n\x06layout\x18\x02 \x01(\x0b\x32\x1c.pagewire.common.v1.KvLayout\x12\r\n\x05names\x18\x03 \x01(\x0c\x12\x14\n\x0cremaining_ms\x18\x04 \x01(\r\x12\x11\n\tworker_id\x18\x05 \x01(\x0c\x12\x19\n\x11use_shared_memory\x18\x06 \x01(\x08\" \n\nPullCredit\x12\x12\n\nnum_chunks\x18\x01 \x01(\r\"\xc0\x01\n\x0cPullResponse\x12\x32\n\x07missing\x18\x02 \x01(\x0b\x32\x1f.pagewire.worker.v1.PullMissingH\x00\x12\x34\n\x08\x61\x63\x63\x65pted\x18\x03 \x01(\x0b\x32 .pagewire.worker.v1.PullAcceptedH\x00\x12.\n\x06layers\x18\x04 \x01(\x0b\x32\x1c.pagewire.worker.v1.KvLayersH\x00\x42\t\n\x07messageJ\x04\x08\x01\x10\x02R\x05\x63hunk\"P\n\x0cPullAccepted\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12.\n\x07staging\x18\x02 \x01(\x0b\x32\x1d.pagewire.worker.v1.KvStaging\"\\\n\tKvStaging\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x03 \x01(\x04\x12\r\n\x05inode\x18\x04 \x01(\x04\x12\x11\n\tnum_bytes\x18\x05 \x01(\x04\"\x1c\n\x0bPullMissing\x12\r\n\x05names\x18\x01 \x01(\x0c\"\xaa\x01\n\x08KvLayers\x12\x13\n\x0b\x66irst_block\x18\x01 \x01(\r\x12\x12\n\nnum_blocks\x18\x02 \x01(\r\x12\x13\n\x0b\x66irst_layer\x18\x03 \x01(\r\x12\x12\n\nnum_layers\x18\x04 \x01(\r\x12\x10\n\x08\x63hecksum\x18\x05 \x01(\r\x12\x13\n\x06offset\x18\x06 \x01(\x04H\x00\x88\x01\x01\x12\x0c\n\x04seal\x18\x07 \x01(\x0c\x12\x0c\n\x04\x64\x61ta\x18\x0f \x01(\x0c\x42\t\n\x07_offset2b\n\x11KvTransferService\x12M\n\x04Pull\x12\x1f.pagewire.worker.v1.PullRequest\x1a .pagewire.worker.v1.PullResponse(\x01\x30\x01\x42\x36\n\x15\x61i.pagewire.worker.v1P\x01Z\x1bpagewire/worker/v1;workerv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$pagewire/worker/v1/kv_transfer.proto\x12\x12pagewire.worker.v1\x1a\x1fpagewire/common/v1/layout.proto\"x\n\x0bPullRequest\x12,\n\x04open\x18\x01 \x01(\x0b\x32\x1c.pagewire.worker.v1.PullOpenH\x00\x12\x30\n\x06\x63redit\x18\x02 \x01(\x0b\x32\x1e.pagewire.worker.v1.PullCreditH\x00\x42\t\n\x07message\"\xf1\x01\n\x08PullOpen\x12\x33\n\x08protocol\x18\x01 \x01(\x0b\x32!.pagewire.common.v1.ProtocolRange\x12,\n\x06layout\x18\x02 \x01(\x0b\x32\x1c.pagewire.common.v1.KvLayout\x12\r\n\x05names\x18\x03 \x01(\x0c\x12\x14\n\x0cremaining_ms\x18\x04 \x01(\r\x12\x11\n\tworker_id\x18\x05 \x01(\x0c\x12\x19\n\x11use_shared_memory\x18\x06 \x01(\x08\x12/\n\x06\x65ngine\x18\x07 \x01(\x0e\x32\x1f.pagewire.common.v1.KvTransport\" \n\nPullCredit\x12\x12\n\nnum_chunks\x18\x01 \x01(\r\"\xc0\x01\n\x0cPullResponse\x12\x32\n\x07missing\x18\x02 \x01(\x0b\x32\x1f.pagewire.worker.v1.PullMissingH\x00\x12\x34\n\x08\x61\x63\x63\x65pted\x18\x03 \x01(\x0b\x32 .pagewire.worker.v1.PullAcceptedH\x00\x12.\n\x06layers\x18\x04 \x01(\x0b\x32\x1c.pagewire.worker.v1.KvLayersH\x00\x42\t\n\x07messageJ\x04\x08\x01\x10\x02R\x05\x63hunk\"\x80\x01\n\x0cPullAccepted\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12.\n\x07staging\x18\x02 \x01(\x0b\x32\x1d.pagewire.worker.v1.KvStaging\x12.\n\x04lent\x18\x03 \x01(\x0b\x32 .pagewire.worker.v1.KvLentMemory\"{\n\x0cKvLentMemory\x12\x32\n\ttransport\x18\x01 \x01(\x0e\x32\x1f.pagewire.common.v1.KvTransport\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\x0c\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\x04\x12\x11\n\tnum_bytes\x18\x04 \x01(\x04\"\\\n\tKvStaging\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x03 \x01(\x04\x12\r\n\x05inode\x18\x04 \x01(\x04\x12\x11\n\tnum_bytes\x18\x05 \x01(\x04\"\x1c\n\x0bPullMissing\x12\r\n\x05names\x18\x01 \x01(\x0c\"\xaa\x01\n\x08KvLayers\x12\x13\n\x0b\x66irst_block\x18\x01 \x01(\r\x12\x12\n\nnum_blocks\x18\x02 \x01(\r\x12\x13\n\x0b\x66irst_layer\x18\x03 \x01(\r\x12\x12\n\nnum_layers\x18\x04 \x01(\r\x12\x10\n\x08\x63hecksum\x18\x05 \x01(\r\x12\x13\n\x06offset\x18\x06 \x01(\x04H\x00\x88\x01\x01\x12\x0c\n\x04seal\x18\x07 \x01(\x0c\x12\x0c\n\x04\x64\x61ta\x18\x0f \x01(\x0c\x42\t\n\x07_offset2b\n\x11KvTransferService\x12M\n\x04Pull\x12\x1f.pagewire.worker.v1.PullRequest\x1a .pagewire.worker.v1.PullResponse(\x01\x30\x01\x42\x36\n\x15\x61i.pagewire.worker.v1P\x01Z\x1bpagewire/worker/v1;workerv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,19 +36,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PULLREQUEST']._serialized_start=93
   _globals['_PULLREQUEST']._serialized_end=213
   _globals['_PULLOPEN']._serialized_start=216
-  _globals['_PULLOPEN']._serialized_end=408
-  _globals['_PULLCREDIT']._serialized_start=410
-  _globals['_PULLCREDIT']._serialized_end=442
-  _globals['_PULLRESPONSE']._serialized_start=445
-  _globals['_PULLRESPONSE']._serialized_end=637
-  _globals['_PULLACCEPTED']._serialized_start=639
-  _globals['_PULLACCEPTED']._serialized_end=719
-  _globals['_KVSTAGING']._serialized_start=721
-  _globals['_KVSTAGING']._serialized_end=813
-  _globals['_PULLMISSING']._serialized_start=815
-  _globals['_PULLMISSING']._serialized_end=843
-  _globals['_KVLAYERS']._serialized_start=846
-  _globals['_KVLAYERS']._serialized_end=1016
-  _globals['_KVTRANSFERSERVICE']._serialized_start=1018
-  _globals['_KVTRANSFERSERVICE']._serialized_end=1116
+  _globals['_PULLOPEN']._serialized_end=457
+  _globals['_PULLCREDIT']._serialized_start=459
+  _globals['_PULLCREDIT']._serialized_end=491
+  _globals['_PULLRESPONSE']._serialized_start=494
+  _globals['_PULLRESPONSE']._serialized_end=686
+  _globals['_PULLACCEPTED']._serialized_start=689
+  _globals['_PULLACCEPTED']._serialized_end=817
+  _globals['_KVLENTMEMORY']._serialized_start=819
+  _globals['_KVLENTMEMORY']._serialized_end=942
+  _globals['_KVSTAGING']._serialized_start=944
+  _globals['_KVSTAGING']._serialized_end=1036
+  _globals['_PULLMISSING']._serialized_start=1038
+  _globals['_PULLMISSING']._serialized_end=1066
+  _globals['_KVLAYERS']._serialized_start=1069
+  _globals['_KVLAYERS']._serialized_end=1239
+  _globals['_KVTRANSFERSERVICE']._serialized_start=1241
+  _globals['_KVTRANSFERSERVICE']._serialized_end=1339
 # @@protoc_insertion_point(module_scope)

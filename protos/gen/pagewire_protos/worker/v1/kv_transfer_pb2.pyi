@@ -15,20 +15,22 @@ class PullRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[PullOpen, _Mapping]] = ..., credit: _Optional[_Union[PullCredit, _Mapping]] = ...) -> None: ...
 
 class PullOpen(_message.Message):
-    __slots__ = ("protocol", "layout", "names", "remaining_ms", "worker_id", "use_shared_memory")
+    __slots__ = ("protocol", "layout", "names", "remaining_ms", "worker_id", "use_shared_memory", "engine")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
     REMAINING_MS_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     USE_SHARED_MEMORY_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
     protocol: _layout_pb2.ProtocolRange
     layout: _layout_pb2.KvLayout
     names: bytes
     remaining_ms: int
     worker_id: bytes
     use_shared_memory: bool
-    def __init__(self, protocol: _Optional[_Union[_layout_pb2.ProtocolRange, _Mapping]] = ..., layout: _Optional[_Union[_layout_pb2.KvLayout, _Mapping]] = ..., names: _Optional[bytes] = ..., remaining_ms: _Optional[int] = ..., worker_id: _Optional[bytes] = ..., use_shared_memory: bool = ...) -> None: ...
+    engine: _layout_pb2.KvTransport
+    def __init__(self, protocol: _Optional[_Union[_layout_pb2.ProtocolRange, _Mapping]] = ..., layout: _Optional[_Union[_layout_pb2.KvLayout, _Mapping]] = ..., names: _Optional[bytes] = ..., remaining_ms: _Optional[int] = ..., worker_id: _Optional[bytes] = ..., use_shared_memory: bool = ..., engine: _Optional[_Union[_layout_pb2.KvTransport, str]] = ...) -> None: ...
 
 class PullCredit(_message.Message):
     __slots__ = ("num_chunks",)
@@ -47,12 +49,26 @@ class PullResponse(_message.Message):
     def __init__(self, missing: _Optional[_Union[PullMissing, _Mapping]] = ..., accepted: _Optional[_Union[PullAccepted, _Mapping]] = ..., layers: _Optional[_Union[KvLayers, _Mapping]] = ...) -> None: ...
 
 class PullAccepted(_message.Message):
-    __slots__ = ("protocol", "staging")
+    __slots__ = ("protocol", "staging", "lent")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     STAGING_FIELD_NUMBER: _ClassVar[int]
+    LENT_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     staging: KvStaging
-    def __init__(self, protocol: _Optional[int] = ..., staging: _Optional[_Union[KvStaging, _Mapping]] = ...) -> None: ...
+    lent: KvLentMemory
+    def __init__(self, protocol: _Optional[int] = ..., staging: _Optional[_Union[KvStaging, _Mapping]] = ..., lent: _Optional[_Union[KvLentMemory, _Mapping]] = ...) -> None: ...
+
+class KvLentMemory(_message.Message):
+    __slots__ = ("transport", "description", "address", "num_bytes")
+    TRANSPORT_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    NUM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    transport: _layout_pb2.KvTransport
+    description: bytes
+    address: int
+    num_bytes: int
+    def __init__(self, transport: _Optional[_Union[_layout_pb2.KvTransport, str]] = ..., description: _Optional[bytes] = ..., address: _Optional[int] = ..., num_bytes: _Optional[int] = ...) -> None: ...
 
 class KvStaging(_message.Message):
     __slots__ = ("path", "boot_id", "device", "inode", "num_bytes")

@@ -8,7 +8,7 @@ from typing import Final
 
 from pagewire_shared.errors import InvalidRequestError, PagewireError
 
-_STREAM_ID: Final = re.compile(r"(stream|call)_([0-9a-f]{8})_[0-9a-f]{32}")
+_STREAM_ID: Final = re.compile(r"(stream|call|resp)_([0-9a-f]{8})_[0-9a-f]{32}")
 _MAX_DIGITS: Final = 12
 
 
@@ -16,6 +16,8 @@ SSE_KIND: Final = "stream"
 """First word of the ids of streams of server-sent events."""
 CALL_KIND: Final = "call"
 """The same of gRPC calls, whose events are messages."""
+RESPONSE_KIND: Final = "resp"
+"""The same of responses, whose own ids these are."""
 
 
 def mint_stream_id(kind: str, tag: str) -> str:
@@ -68,14 +70,20 @@ class StreamNotFoundError(PagewireError):
     __str__ = PagewireError.__str__
 
 
+_PLACES: Final = {
+    SSE_KIND: "over HTTP, at /v1/streams",
+    CALL_KIND: "over gRPC, with Resume",
+    RESPONSE_KIND: "over HTTP, at /v1/responses",
+}
+
+
 def stream_not_found(stream_id: str, kind: str | None = None) -> StreamNotFoundError:
     """Return the error for an id without a stream, or of one that is of another `kind`."""
     shown, match = repr(stream_id[:64]), _STREAM_ID.fullmatch(stream_id)
     if match is None:
         return StreamNotFoundError(f"{shown} is no id of a stream")
     if kind is not None and match[1] != kind:
-        other = "gRPC" if match[1] == CALL_KIND else "HTTP"
-        return StreamNotFoundError(f"{shown} is a stream of {other}, and is read there")
+        return StreamNotFoundError(f"{shown} is read {_PLACES[match[1]]}")
     return StreamNotFoundError(
         f"the stream {shown} is gone: it had no reader for --stream-retention-seconds, or it "
         "was dropped for newer ones"

@@ -3,7 +3,7 @@
 import asyncio
 import enum
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
 from pagewire_frontend.http.kept_streams.framing import SSE_FRAMING, Framing
@@ -84,6 +84,12 @@ class KeptStream:
         """Move to `state`; a move that LEGAL_MOVES lacks is a fault of the caller."""
         assert state in LEGAL_MOVES[self.state], f"{self.state.value} -> {state.value}"
         self.state = state
+
+    def end_early(self, frames: Sequence[bytes]) -> None:
+        """Take no more events, behind these last ones; it is kept."""
+        # Not counted, as in _append_error.
+        self.log.append(frames)
+        self._task.cancel()
 
     def drop(self) -> None:
         """Take no more events, and free what the answer holds."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pagewire_frontend.http.kept_streams.directory import StreamDirectory, StreamReading
-from pagewire_frontend.http.kept_streams.framing import SSE_FRAMING, Framing
+from pagewire_frontend.http.kept_streams.framing import Framing
 from pagewire_frontend.http.kept_streams.ids import StreamLostError, StreamNotFoundError
 from pagewire_frontend.http.kept_streams.kept_stream import KeptStream
 from pagewire_frontend.http.kept_streams.keys import KeyClaim, KeyDirectory, KeyHolder
@@ -47,6 +47,11 @@ OnMade = Callable[[str], Awaitable[None]]
 class EventSource(Protocol):
     """Makes the events of an answer."""
 
+    @property
+    def framing(self) -> Framing:
+        """Form of the events."""
+        ...
+
     def events(self, stream_id: str) -> AsyncIterator[bytes | PulledSource]:
         """Yield whole events of the stream as they are sent, several together, or what they are
         pulled from; nothing begins before."""
@@ -65,7 +70,6 @@ class KeyedStreams:
         local: LocalStreams,
         streams: StreamDirectory,
         keys: KeyDirectory,
-        framing: Framing = SSE_FRAMING,
     ) -> None:
         """Create it.
 
@@ -73,9 +77,7 @@ class KeyedStreams:
             local: Keeps the streams that are made here.
             streams: Finds those of the whole group.
             keys: The keys of the group.
-            framing: Form of the events.
         """
-        self._framing = framing
         self._local = local
         self._streams = streams
         self._keys = keys
@@ -93,7 +95,7 @@ class KeyedStreams:
             PagewireError: What `source` raised before its first event. The key is free again.
         """
         is_mine = asyncio.Event()
-        own = self._begin(request, source, is_mine)
+        own = self._begin(request.tenant, source, is_mine)
         # Read from here on, so that it does not expire while another is waited for.
         reading = self._local.reading(own, 0)
         try:
@@ -111,14 +113,22 @@ class KeyedStreams:
             except BaseException:
                 reading.close()
                 raise
-        begun = await _begun(reading)
-        if begun is None:
-            raise own.error or UnavailableError("the server stops")
-        return KeyedReading(own.stream_id, begun, is_joined=False)
+        return await _made(own, reading)
 
-    def _begin(
-        self, request: RequestKey, source: EventSource, is_mine: asyncio.Event
-    ) -> KeptStream:
+    async def make(self, source: EventSource, tenant: str | None) -> KeyedReading:
+        """Return an answer without a key.
+
+        It goes on when the caller is cancelled.
+
+        Raises:
+            PagewireError: What `source` raised before its first event.
+        """
+        is_mine = asyncio.Event()
+        is_mine.set()
+        own = self._begin(tenant, source, is_mine)
+        return await _made(own, self._local.reading(own, 0))
+
+    def _begin(self, tenant: str | None, source: EventSource, is_mine: asyncio.Event) -> KeptStream:
         """Return a stream that waits for its key: others find it as soon as it has the key."""
 
         async def events() -> AsyncIterator[bytes | PulledSource]:
@@ -133,7 +143,7 @@ class KeyedStreams:
                 self._local.drop(own)
 
         own = self._local.keep(
-            events(), close, request.tenant, has_early_error=False, framing=self._framing
+            events(), close, tenant, has_early_error=False, framing=source.framing
         )
         return own
 
@@ -165,6 +175,13 @@ class KeyedStreams:
             if begun is not None:
                 return KeyedReading(held.stream_id, begun, is_joined=True)
             gone = held.stream_id
+
+
+async def _made(own: KeptStream, reading: StreamReading) -> KeyedReading:
+    begun = await _begun(reading)
+    if begun is None:
+        raise own.error or UnavailableError("the server stops")
+    return KeyedReading(own.stream_id, begun, is_joined=False)
 
 
 async def _begun(reading: StreamReading) -> StreamReading | None:
@@ -204,7 +221,7 @@ async def _joined(
 async def data_of(reading: StreamReading) -> bytes:
     """Return the data of the only event of a whole answer, and close the reading."""
     try:
-        frames = [frame async for ready in reading.frames for frame in ready]
+        frames: list[bytes] = await anext(reading.frames, [])
     finally:
         reading.close()
     _, _, data = b"".join(frames).partition(b"\ndata: ")

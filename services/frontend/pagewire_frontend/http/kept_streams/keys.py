@@ -70,6 +70,14 @@ class LocalKeys:
         self._forget_oldest(claim.tenant)
         return held
 
+    def claims(self) -> list[KeyClaim]:
+        """Return all keys as the claims that would give them, of each tenant the oldest first."""
+        return [
+            KeyClaim(tenant=tenant, key=key, holder=holder)
+            for tenant, keys in self._tenants.items()
+            for key, holder in keys.items()
+        ]
+
     def _forget_oldest(self, tenant: str | None) -> None:
         if len(self._tenants[tenant]) > self._max_keys // 2:
             self._tenants[tenant].popitem(last=False)

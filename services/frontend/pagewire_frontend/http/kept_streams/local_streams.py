@@ -55,7 +55,8 @@ class LocalStreams:
         self._streams: OrderedDict[str, KeptStream] = OrderedDict()
         self._num_bytes: Counter[str | None] = Counter()
         self._total = 0
-        self._is_ending = False
+        self.is_ending = False
+        """Whether this process ends."""
         # Tenants, and until when.
         self._given_up: dict[str, tuple[str | None, float]] = {}
 
@@ -144,16 +145,21 @@ class LocalStreams:
 
     def _found(self, stream_id: str, tenant: str | None) -> KeptStream:
         stream = self._streams.get(stream_id)
-        if stream is None and self._is_ending:
-            raise UnavailableError("this frontend ends; ask again", retry_after_ms=0)
-        if stream is None and self._is_given_up(stream_id, tenant):
-            raise UnavailableError("this frontend had no resources for this stream; ask again")
+        if stream is None:
+            self.check_lost(stream_id, tenant)
         # The error does not show whether another tenant has a stream of this id.
         if stream is None and not self.is_own(stream_id):
             raise stream_elsewhere(stream_id)
         if stream is None or stream.tenant != tenant:
             raise stream_not_found(stream_id)
         return stream
+
+    def check_lost(self, stream_id: str, tenant: str | None) -> None:
+        """Raise UnavailableError where a stream that is not here may go on elsewhere."""
+        if self.is_ending:
+            raise UnavailableError("this frontend ends; ask again", retry_after_ms=0)
+        if self._is_given_up(stream_id, tenant):
+            raise UnavailableError("this frontend had no resources for this stream; ask again")
 
     def reading(self, stream: KeptStream, first: int) -> StreamReading:
         """Begin to read a stream from event number `first` on."""
@@ -176,7 +182,7 @@ class LocalStreams:
     def expect_end(self) -> None:
         """Note that this process ends, and its streams with it: one that is missing from now on
         may go on elsewhere."""
-        self._is_ending = True
+        self.is_ending = True
 
     def close(self) -> None:
         """Drop all streams."""

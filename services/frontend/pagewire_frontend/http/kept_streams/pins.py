@@ -45,6 +45,11 @@ class Pins:
             letters.append(_ALPHABET[letter])
         return prefix + "".join(letters)
 
+    def item_id(self, side: str, index: int, prefix: str) -> str:
+        """Return the id of item `index` of a response, of its input or its output."""
+        said = b"item %b %d" % (side.encode(), index)
+        return f"{prefix}_{self._derived(said, ID_BYTES).hex()}"
+
     def _derived(self, purpose: bytes, num_bytes: int) -> bytes:
         return hashlib.blake2b(purpose, key=self.secret, digest_size=num_bytes).digest()
 

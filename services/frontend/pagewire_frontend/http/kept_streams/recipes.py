@@ -1,8 +1,11 @@
 """Holds recipes of streams, from which a frontend makes streams of another again, within bounds."""
 
+import asyncio
 import time
+import zlib
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -13,6 +16,10 @@ from pagewire_frontend.http.kept_streams.pins import Pins
 
 RECIPE_BYTES: Final = 2048
 """Memory of a recipe beside its body, about."""
+PACKED_INLINE: Final = 32 * 1024
+"""Bodies of up to so many bytes are compressed and made whole in less than a millisecond."""
+_LEVEL: Final = 1
+"""The fastest: the next ones take twice the time for a tenth of the bytes."""
 
 KEPT = Gauge("pagewire_stream_recipes", "Recipes of streams of other frontends")
 KEPT_BYTES = Gauge("pagewire_stream_recipe_bytes", "Memory of these recipes, about")
@@ -36,13 +43,17 @@ class Recipe:
     Attributes:
         key_digest: SHA-256 of the API key that pays for it; None without keys.
         path: Path of the endpoint; for a call over gRPC the full name of its request's message.
-        body: The body as the client sent it; the serialized request of a call.
+        body: The body as the client sent it, of a response behind the conversation before its
+            input; the serialized request of a call.
         digest: Of the model, the adapter and the token ids of the prompts.
         numerics: Digest of what decides the last bits of the output; empty where another run may
             give other tokens.
         cached_tokens: Cached tokens of each prompt; -1 where they are not known.
         usage: Field `usage` of the answer as JSON, or the serialized StreamClosed of a call; empty
             before its end.
+        maker_name: Name of the frontend that has made the stream again, since the one that its id
+            names is gone; empty before.
+        whole_bytes: Size of the body where it is compressed, with zlib; else 0.
     """
 
     stream_id: str
@@ -55,11 +66,41 @@ class Recipe:
     numerics: bytes
     cached_tokens: Sequence[int]
     usage: bytes = b""
+    maker_name: str = ""
+    whole_bytes: int = 0
 
     @property
     def num_bytes(self) -> int:
         """Memory that it takes, about."""
         return RECIPE_BYTES + len(self.body) + len(self.usage)
+
+    def packed(self) -> "Recipe":
+        """Return it as it is kept: JSON may take several times the bytes of its text. Of bodies
+        beyond PACKED_INLINE this is work for a thread."""
+        if self.whole_bytes:
+            return self
+        body, size = zlib.compress(self.body, _LEVEL), len(self.body)
+        return replace(self, body=body, whole_bytes=size) if len(body) < size else self
+
+    def unpacked(self) -> "Recipe":
+        """Return it as its maker sent it."""
+        if not self.whole_bytes:
+            return self
+        return replace(self, body=zlib.decompress(self.body), whole_bytes=0)
+
+
+async def packed_aside(recipe: Recipe) -> Recipe:
+    """Return a recipe packed, a large one in a thread."""
+    if len(recipe.body) > PACKED_INLINE:
+        return await asyncio.to_thread(recipe.packed)
+    return recipe.packed()
+
+
+async def unpacked_aside(recipe: Recipe) -> Recipe:
+    """Return a recipe unpacked, a large one in a thread."""
+    if recipe.whole_bytes > PACKED_INLINE:
+        return await asyncio.to_thread(recipe.unpacked)
+    return recipe.unpacked()
 
 
 class RecipeMirror(Protocol):
@@ -80,7 +121,7 @@ class RecipeMirror(Protocol):
 
 
 class RecipeStore:
-    """The recipes that this process keeps for its peers.
+    """The recipes that this process keeps for its peers, or of its own streams.
 
     One that is not renewed expires. A tenant has at most half of the bytes; where they are full,
     those of the largest tenant are dropped, the ones that expire next first.
@@ -91,12 +132,17 @@ class RecipeStore:
         max_bytes: int,
         lifetime_seconds: float,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        is_shown: bool = True,
     ) -> None:
         """Create the store.
 
         Args:
             lifetime_seconds: How long a recipe lives that is not renewed.
+            is_shown: The metrics are about this store.
         """
+        self._is_shown = is_shown
+        self._moving: set[str] = set()
         self._max_bytes = max_bytes
         self._lifetime = lifetime_seconds
         self._clock = clock
@@ -113,9 +159,34 @@ class RecipeStore:
         """Bytes of all recipes."""
         return self._num_bytes.total()
 
-    def put(self, recipe: Recipe) -> None:
-        """Keep a recipe, unless it is larger than the share of a tenant."""
+    def sibling(self) -> "RecipeStore":
+        """Return an empty store with the same bounds, which the metrics leave out."""
+        return RecipeStore(self._max_bytes, self._lifetime, self._clock, is_shown=False)
+
+    def all(self) -> list[Recipe]:
+        """Return all recipes, those that expire first in front."""
         self.expire()
+        return [recipe for recipe, _ in self._recipes.values()]
+
+    @contextmanager
+    def moving(self, stream_id: str) -> Iterator[None]:
+        """Mark a recipe while another frontend is given it that makes the stream before this."""
+        self._moving.add(stream_id)
+        try:
+            yield
+        finally:
+            self._moving.discard(stream_id)
+
+    def is_moving(self, stream_id: str) -> bool:
+        """Whether another frontend is given the recipe at this moment."""
+        return stream_id in self._moving
+
+    def put(self, recipe: Recipe) -> None:
+        """Keep a recipe, unless it is larger than the share of a tenant. What is known of its
+        usage stays."""
+        known = self.find(recipe.stream_id, recipe.tenant)
+        if known is not None and not recipe.usage:
+            recipe = replace(recipe, usage=known.usage)
         self._take_out(recipe.stream_id)
         share = self._max_bytes // 2
         if recipe.num_bytes > share:
@@ -135,6 +206,11 @@ class RecipeStore:
         self.expire()
         found = self._recipes.get(stream_id)
         return found[0] if found is not None and found[0].tenant == tenant else None
+
+    def maker_name(self, stream_id: str) -> str:
+        """Return `maker_name` of a recipe, of any tenant; empty without one."""
+        found = self._recipes.get(stream_id)
+        return found[0].maker_name if found is not None else ""
 
     def note_usage(self, stream_id: str, tenant: str | None, usage: bytes) -> None:
         """Add its usage to a recipe; one that is not kept is ignored."""
@@ -186,5 +262,7 @@ class RecipeStore:
             del self._num_bytes[recipe.tenant], self._by_tenant[recipe.tenant]
 
     def _show(self) -> None:
+        if not self._is_shown:
+            return
         KEPT.set(len(self._recipes))
         KEPT_BYTES.set(self.num_bytes)

@@ -19,7 +19,12 @@ from pagewire_frontend.http.kept_streams.recipe_keeper import (
     RecipeKeeper,
     digest_of_sessions,
 )
-from pagewire_frontend.http.kept_streams.recipes import TAKEOVERS, Recipe, RecipeMirror
+from pagewire_frontend.http.kept_streams.recipes import (
+    TAKEOVERS,
+    Recipe,
+    RecipeMirror,
+    unpacked_aside,
+)
 from pagewire_frontend.session.session import Session
 from pagewire_shared.errors import InvalidRequestError
 
@@ -125,7 +130,7 @@ class _Remade:
 
     async def events(self) -> AsyncIterator[bytes | PulledSource]:
         """Yield the events of the answer from its first on."""
-        recipe = self._recipe
+        self._recipe = recipe = await unpacked_aside(self._recipe)
         # In the task of the stream: its requests count for the key.
         set_caller(self._tools.keys.caller_of(recipe.key_digest))
         remaking = await self._opened()
@@ -161,11 +166,8 @@ class _Remade:
         recipe = self._recipe
         making = making_again(recipe, must_be_held=must_be_held)
         remaking = await self._remaker.read(recipe, making)
-        if not must_be_held and (not recipe.numerics or remaking.numerics() != recipe.numerics):
-            raise StreamLostError(
-                "the frontend of this stream is gone, no scheduler has its tokens, and this "
-                "backend may compute others: it is not exact, or not the same one"
-            )
+        if not must_be_held:
+            self._check(remaking)
         self._remaking = remaking
         sessions = await remaking.open()
         if digest_of_sessions(sessions) != recipe.digest:
@@ -174,4 +176,14 @@ class _Remade:
             )
         # Of several prompts each may be refused.
         await asyncio.gather(*(session.wait_first() for session in sessions))
+        if not must_be_held:
+            self._check(remaking)  # the weights may have been exchanged before the first token
         return remaking
+
+    def _check(self, remaking: Remaking) -> None:
+        recipe = self._recipe
+        if not recipe.numerics or remaking.numerics() != recipe.numerics:
+            raise StreamLostError(
+                "the frontend of this stream is gone, no scheduler has its tokens, and this "
+                "backend may compute others: it is not exact, or not the same one"
+            )

@@ -14,7 +14,15 @@ from pagewire_frontend.prompts.generation_request import (
     without_tokens,
 )
 from pagewire_frontend.session.choice_order import ChoiceOrder, NumberedEvent
-from pagewire_frontend.session.events import Closed, Delta, Finished, OnText, PromptLogprobs, Usage
+from pagewire_frontend.session.events import (
+    Closed,
+    Delta,
+    Finished,
+    OnText,
+    PromptLogprobs,
+    Usage,
+    joined_versions,
+)
 from pagewire_frontend.session.journal_records import TokenLogprob
 from pagewire_frontend.session.session import Session
 from pagewire_shared.errors import PagewireError
@@ -195,6 +203,7 @@ class Answer:
             joined(self.usage.cached_tokens_by_tier, usage.cached_tokens_by_tier),
             tuple(chain.from_iterable(self._timelines)),
             usage.predicted,
+            joined_versions(self.usage.weights_version, usage.weights_version),
         )
 
 

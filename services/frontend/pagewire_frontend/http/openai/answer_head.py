@@ -103,6 +103,7 @@ def usage_body(usage: Usage) -> Json:
         },
         **_prediction_details(usage.predicted),
         **timeline_details(usage.timelines),
+        **usage.version_fields,
     }
 
 

@@ -35,6 +35,8 @@ _TIMELINE: Schema = {
         {
             "tokenize_ms": _DURATION,
             "queue_ms": _DURATION,
+            "queue_ms_by_reason": {"type": "object", "additionalProperties": _DURATION},
+            "paused_ms": _DURATION,
             "prefill_ms": _DURATION,
             "transfer_ms": _DURATION,
             "decode_ms": _DURATION,
@@ -56,6 +58,7 @@ _USAGE = _object(
         {"accepted_prediction_tokens": _COUNT, "rejected_prediction_tokens": _COUNT}
     ),
     timeline=_list(_TIMELINE),
+    weights_version=_TEXT,
 )
 _REASON: Schema = {"enum": ["stop", "length", "tool_calls", "content_filter", None]}
 _ENDED: dict[str, Schema] = {
@@ -229,6 +232,10 @@ SCHEMAS: dict[str, Schema] = {
         }
     ),
 }
+SCHEMAS["WeightsOfWorkers"] = _object(
+    {"workers": _list(_object({"worker": _TEXT, "version": _TEXT}))}
+)
+SCHEMAS["Traces"] = _object({"traces": _list(_object({"worker": _TEXT, "path": _TEXT}))})
 SCHEMAS["ModelList"] = _object(
     {"object": _constant("list"), "data": _list({"$ref": "#/components/schemas/Model"})}
 )
@@ -262,6 +269,9 @@ ANSWERS: dict[str, tuple[str | None, str | None]] = {
     "/sleep": (None, None),
     "/wake_up": (None, None),
     "/is_sleeping": ("Sleeping", None),
+    "/update_weights": ("WeightsOfWorkers", None),
+    "/start_profile": (None, None),
+    "/stop_profile": ("Traces", None),
     "/v1/models": ("ModelList", None),
     "/v1/models/{model_id}": ("Model", None),
     "/tokenize": ("Tokens", None),

@@ -22,12 +22,12 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class KeptBody(Generic[Body]):
-    """A body, its text as it came, and the digest of path and body."""
+class KeptBody(Generic[Result]):
+    """A body, its text as it came, and the digest of path and body if its answer is kept."""
 
-    body: Body
+    body: Result
     text: bytes
-    digest: bytes
+    digest: bytes = b""
 
 
 class Bodies:
@@ -55,16 +55,29 @@ class Bodies:
 
     async def read_kept(self, request: Request, cls: type[Body]) -> KeptBody[Body]:
         """Return the body of a request whose answer is kept. Raises as `read`."""
-        chunks = await read_body(request, self._max_bytes)
-        shaped = partial(_read_keyed, cls, request.url.path)
-        body, names, digest = await self._shaped(request, chunks, shaped)
+        found = await self.read_text_as(request, partial(_read_keyed, cls, request.url.path))
+        body, names, digest = found.body
         note_ignored(request.scope, names)
-        return KeptBody(body, b"".join(chunks), digest)
+        return KeptBody(body, found.text, digest)
+
+    async def read_text_as(
+        self, request: Request, shaped: Callable[[dict[str, Any]], Result]
+    ) -> KeptBody[Result]:
+        """Return what `shaped` makes of the object in the body, and its text. Raises as `read_as`.
+        The caller looks after the key of the request."""
+        chunks = await read_body(request, self._max_bytes)
+        return KeptBody(await self._shaped(request, chunks, shaped), b"".join(chunks))
 
     async def read_again(self, text: bytes, cls: type[Body]) -> Body:
         """Return the body of a request that was read before, by another frontend."""
-        body, _ = await self._json.read(current_tenant(), [text], partial(_read, cls))
+        body, _ = await self.read_again_as(text, partial(_read, cls))
         return body
+
+    async def read_again_as(
+        self, text: bytes, shaped: Callable[[dict[str, Any]], Result]
+    ) -> Result:
+        """Return what `shaped` makes of the object in a body that was read before."""
+        return await self._json.read(current_tenant(), [text], shaped)
 
     async def read_as(self, request: Request, shaped: Callable[[dict[str, Any]], Result]) -> Result:
         """Return what `shaped` makes of the object in the body, maybe in a thread. Raises what

@@ -75,7 +75,7 @@ def _answer(model: str, outcome: Embeddings, *, is_text: bool) -> dict[str, Any]
             {"object": "embedding", "index": index, "embedding": _format_vector(vector, is_text)}
             for index, vector in enumerate(outcome.vectors)
         ],
-        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens, **outcome.usage.version_fields},
     }
 
 

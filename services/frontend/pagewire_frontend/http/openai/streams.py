@@ -10,6 +10,8 @@ from fastapi import Request, Response
 from pagewire_frontend.access.api_keys import current_tenant
 from pagewire_frontend.http.kept_streams.endpoints import stream_response
 from pagewire_frontend.http.kept_streams.keyed_streams import (
+    EventSource,
+    KeyedReading,
     KeyedStreams,
     RequestKey,
     data_of,
@@ -55,7 +57,19 @@ class Streams:
 
     def new_making(self) -> Making | None:
         """Return how a kept answer is made; None where no other frontend could make it again."""
-        return Making(pins=draw_pins()) if self._mirror.is_on else None
+        return Making(pins=draw_pins()) if self.is_mirrored else None
+
+    @property
+    def is_mirrored(self) -> bool:
+        """Whether other frontends keep recipes of kept answers."""
+        return self._mirror.is_on
+
+    async def answer(self, key: RequestKey | None, source: EventSource) -> KeyedReading:
+        """Return the answer that `source` makes, or that of its key, if it has one. Raises as
+        KeyedStreams."""
+        if key is None:
+            return await self._keyed.make(source, current_tenant())
+        return await self._keyed.read(key, source)
 
     async def deliver(self, request: Request, opening: Opening) -> Response:
         """Return the response that streams an answer, and closes it."""
@@ -75,7 +89,7 @@ class Streams:
         answer = await while_connected(request, _begun(opening))
         with closed_on_failure(answer):
             stream_id = self._kept.mint()
-            events = stream_events(answer, opening, self._keeper(asked, stream_id))
+            events = stream_events(answer, opening, self.keeper(asked, stream_id))
             stream = self._kept.keep(events, answer.close, current_tenant(), stream_id=stream_id)
         reading = self._kept.reading(stream, 0)
         return stream_response(request, reading, stream_id, self.rounds)
@@ -90,9 +104,9 @@ class Streams:
     ) -> Response:
         """Return the response with the answer of an idempotency key, which goes on without it."""
         source = KeptSource(
-            opening, is_streamed=is_streamed, new_keeper=partial(self._keeper, asked)
+            opening, is_streamed=is_streamed, new_keeper=partial(self.keeper, asked)
         )
-        found = await while_connected(request, self._keyed.read(key, source))
+        found = await while_connected(request, self.answer(key, source))
         if is_streamed:
             response = stream_response(request, found.reading, found.stream_id, self.rounds)
         else:
@@ -102,7 +116,8 @@ class Streams:
             response.raw_headers.append((REPLAYED.encode(), b"true"))
         return response
 
-    def _keeper(self, asked: KeptRequest | None, stream_id: str) -> RecipeKeeper | None:
+    def keeper(self, asked: KeptRequest | None, stream_id: str) -> RecipeKeeper | None:
+        """Return what has the recipe of a stream kept; None for a request without one."""
         return None if asked is None else RecipeKeeper(self._mirror, asked, stream_id)
 
 

@@ -117,5 +117,5 @@ def _answer(kind: str, model: str, data: list[dict[str, Any]], found: Embeddings
         "created": int(time.time()),
         "model": model,
         "data": data,
-        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens, **found.usage.version_fields},
     }

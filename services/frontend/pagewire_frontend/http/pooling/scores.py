@@ -137,6 +137,6 @@ def _rerank_answer(
     }
 
 
-def _usage(found: PairScores) -> dict[str, int]:
+def _usage(found: PairScores) -> dict[str, int | str]:
     tokens = found.usage.prompt_tokens
-    return {"prompt_tokens": tokens, "total_tokens": tokens}
+    return {"prompt_tokens": tokens, "total_tokens": tokens, **found.usage.version_fields}

@@ -1,9 +1,9 @@
 """The interface to stored responses, between the HTTP endpoints and the process that holds a
 response: this one, or another of the group."""
 
-from collections.abc import AsyncIterator
 from typing import Protocol
 
+from pagewire_frontend.http.kept_streams.directory import StreamReading
 from pagewire_frontend.http.responses.items import Item
 from pagewire_frontend.http.responses.pending_response import Body
 
@@ -27,7 +27,8 @@ class ResponseDirectory(Protocol):
         ...
 
     async def delete(self, response_id: str, tenant: str | None) -> None:
-        """Forget a response. A background response ends; one with a client goes on for it."""
+        """Forget a response. One that goes on without a client ends; one with a client goes on for
+        it."""
         ...
 
     async def input_items(self, response_id: str, tenant: str | None) -> list[Item]:
@@ -42,12 +43,19 @@ class ResponseDirectory(Protocol):
         """
         ...
 
-    async def events(
-        self, response_id: str, tenant: str | None, first: int
-    ) -> AsyncIterator[list[bytes]]:
-        """Return the events of a background response from number `first` on, as they are sent.
+    async def events(self, response_id: str, tenant: str | None, first: int) -> StreamReading:
+        """Begin to read the events of a response that goes on without its client, from number
+        `first` on.
 
         Raises:
             InvalidRequestError: Its events are not kept; names stream.
         """
+        ...
+
+
+class HeldResponses(ResponseDirectory, Protocol):
+    """The responses of one process."""
+
+    def has(self, response_id: str) -> bool:
+        """Whether a response is here, or can only be here."""
         ...

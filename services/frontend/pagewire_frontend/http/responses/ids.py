@@ -1,14 +1,12 @@
-"""Mints the ids of responses and of their items. A response's id holds the tag of the frontend
-process that made it, and nothing else."""
+"""Mints the ids of responses, which are those of their kept streams, and of their items. A
+response's id holds the tag of the frontend process that made it, and nothing else."""
 
-import os
-import re
 from dataclasses import dataclass
 from typing import Final
 
+from pagewire_frontend.http.kept_streams.ids import RESPONSE_KIND, mint_stream_id, tag_of_stream
+from pagewire_frontend.http.kept_streams.pins import Pins
 from pagewire_shared.errors import PagewireError
-
-_RESPONSE_ID = re.compile(r"resp_([0-9a-f]{8})_[0-9a-f]{32}")
 
 MESSAGE_PREFIX: Final = "msg"
 REASONING_PREFIX: Final = "rs"
@@ -18,18 +16,28 @@ CALL_OUTPUT_PREFIX: Final = "fco"
 
 def mint_response_id(tag: str) -> str:
     """Return the id of a new response of the process `tag`."""
-    return f"resp_{tag}_{os.urandom(16).hex()}"
+    return mint_stream_id(RESPONSE_KIND, tag)
 
 
 def tag_of(response_id: str) -> str | None:
     """Return the tag of the process that made a response; None for a malformed id."""
-    match = _RESPONSE_ID.fullmatch(response_id)
-    return match[1] if match else None
+    is_response = response_id.startswith(f"{RESPONSE_KIND}_")
+    return tag_of_stream(response_id) if is_response else None
 
 
-def mint_item_id(prefix: str) -> str:
-    """Return the id of a new item."""
-    return f"{prefix}_{os.urandom(16).hex()}"
+class ItemIds:
+    """The ids of items of one side of a response, its input or its output, in their order."""
+
+    def __init__(self, pins: Pins, side: str) -> None:
+        """Create it; the same pins give the same ids."""
+        self._pins = pins
+        self._side = side
+        self._num_items = 0
+
+    def next(self, prefix: str) -> str:
+        """Return the id of the next item."""
+        self._num_items += 1
+        return self._pins.item_id(self._side, self._num_items, prefix)
 
 
 @dataclass

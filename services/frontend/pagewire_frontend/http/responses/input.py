@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from pagewire_frontend.http.body_fields import FIRST_ERROR, StrictBody
-from pagewire_frontend.http.responses import items
+from pagewire_frontend.http.responses import ids, items
 from pagewire_frontend.http.responses.items import Item
 from pagewire_frontend.http.responses.schemas import MAX_INPUT_ITEMS, unsupported
 from pagewire_frontend.http.responses.shapes import Shapes
@@ -59,13 +59,13 @@ def input_items(given: str | list[dict[str, Any]], shapes: Shapes) -> list[Item]
 
     Args:
         given: A text, or items.
-        shapes: Notes the fields without effect.
+        shapes: Notes the fields without effect, and gives ids.
 
     Raises:
         InvalidRequestError: Names input, and the place in the message.
     """
     if isinstance(given, str):
-        return [items.input_message("user", given)]
+        return [items.input_message("user", given, shapes.id_of(None, ids.MESSAGE_PREFIX))]
     if not given:
         raise InvalidRequestError("input must not be empty", field="input")
     if len(given) > MAX_INPUT_ITEMS:
@@ -86,20 +86,23 @@ def _item(shapes: Shapes, place: str, given: dict[str, Any]) -> Item:
 def _message(shapes: Shapes, place: str, given: dict[str, Any]) -> Item:
     body = shapes.read(_Message, place, given)
     text = _text(shapes, f"{place}.content", body.content)
+    item_id = shapes.id_of(body.id, ids.MESSAGE_PREFIX)
     if body.role == "assistant":
-        return items.output_message([items.text_part(text)], body.id)
-    return items.input_message(body.role, text, body.id)
+        return items.output_message([items.text_part(text)], item_id)
+    return items.input_message(body.role, text, item_id)
 
 
 def _call(shapes: Shapes, place: str, given: dict[str, Any]) -> Item:
     body = shapes.read(_Call, place, given)
-    return items.function_call(body.call_id, body.name, body.arguments, body.id)
+    item_id = shapes.id_of(body.id, ids.CALL_PREFIX)
+    return items.function_call(body.call_id, body.name, body.arguments, item_id)
 
 
 def _call_output(shapes: Shapes, place: str, given: dict[str, Any]) -> Item:
     body = shapes.read(_CallOutput, place, given)
     text = _text(shapes, f"{place}.output", body.output)
-    return items.function_call_output(body.call_id, text, body.id)
+    item_id = shapes.id_of(body.id, ids.CALL_OUTPUT_PREFIX)
+    return items.function_call_output(body.call_id, text, item_id)
 
 
 def _reasoning(shapes: Shapes, place: str, given: dict[str, Any]) -> Item:
@@ -109,7 +112,7 @@ def _reasoning(shapes: Shapes, place: str, given: dict[str, Any]) -> Item:
     if body.content and body.summary:
         shapes.ignored.add("input.summary")
     text = "".join(part.text for part in parts) if parts else None
-    return items.reasoning(text, body.id)
+    return items.reasoning(text, shapes.id_of(body.id, ids.REASONING_PREFIX))
 
 
 _READERS: dict[str, Callable[[Shapes, str, dict[str, Any]], Item]] = {

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pagewire_frontend.chat.turns import SaidCall, Turn, assistant_turn, text_turn, tool_turn
-from pagewire_frontend.http.responses import ids
 
 Item = dict[str, Any]
 
@@ -19,24 +18,22 @@ def text_part(text: str) -> Item:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
-def input_message(role: str, text: str, item_id: str | None = None) -> Item:
+def input_message(role: str, text: str, item_id: str) -> Item:
     """Return a message to the model."""
     return {
         "type": "message",
-        "id": item_id or ids.mint_item_id(ids.MESSAGE_PREFIX),
+        "id": item_id,
         "role": role,
         "status": "completed",
         "content": [{"type": "input_text", "text": text}],
     }
 
 
-def output_message(
-    parts: Sequence[Item], item_id: str | None = None, *, status: str = "completed"
-) -> Item:
+def output_message(parts: Sequence[Item], item_id: str, *, status: str = "completed") -> Item:
     """Return a message of the model."""
     return {
         "type": "message",
-        "id": item_id or ids.mint_item_id(ids.MESSAGE_PREFIX),
+        "id": item_id,
         "role": "assistant",
         "status": status,
         "content": list(parts),
@@ -47,14 +44,14 @@ def function_call(
     call_id: str,
     name: str,
     arguments: str,
-    item_id: str | None = None,
+    item_id: str,
     *,
     status: str = "completed",
 ) -> Item:
     """Return a call that the model made; `arguments` as JSON text."""
     return {
         "type": "function_call",
-        "id": item_id or ids.mint_item_id(ids.CALL_PREFIX),
+        "id": item_id,
         "call_id": call_id,
         "name": name,
         "arguments": arguments,
@@ -62,23 +59,23 @@ def function_call(
     }
 
 
-def function_call_output(call_id: str, output: str, item_id: str | None = None) -> Item:
+def function_call_output(call_id: str, output: str, item_id: str) -> Item:
     """Return the result of a call."""
     return {
         "type": "function_call_output",
-        "id": item_id or ids.mint_item_id(ids.CALL_OUTPUT_PREFIX),
+        "id": item_id,
         "call_id": call_id,
         "output": output,
         "status": "completed",
     }
 
 
-def reasoning(text: str | None, item_id: str | None = None, *, status: str = "completed") -> Item:
+def reasoning(text: str | None, item_id: str, *, status: str = "completed") -> Item:
     """Return reasoning of the model; None for no text at all."""
     parts = [] if text is None else [{"type": "reasoning_text", "text": text}]
     return {
         "type": "reasoning",
-        "id": item_id or ids.mint_item_id(ids.REASONING_PREFIX),
+        "id": item_id,
         "summary": [],
         "content": parts,
         "status": status,

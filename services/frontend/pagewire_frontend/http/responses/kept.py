@@ -47,13 +47,14 @@ def make_router(directory: ResponseDirectory) -> APIRouter:
 
     @router.get(_PATH, openapi_extra=_RETRIEVED)
     async def retrieve(request: Request, response_id: str) -> Response:
-        """Return a response as it is now, or the events of a background one."""
+        """Return a response as it is now, or the events of one that goes on by itself."""
         query, tenant = request.query_params, current_tenant()
         if not truth(query, "stream"):
             return json_response(await directory.get(response_id, tenant))
         last = whole_number(query, "starting_after", least=0, most=_MAX_EVENT)
         first = 0 if last is None else last + 1
-        return response_stream(request, await directory.events(response_id, tenant, first))
+        reading = await directory.events(response_id, tenant, first)
+        return response_stream(request, reading.frames, reading.close)
 
     @router.post(f"{_PATH}/cancel")
     async def cancel(request: Request, response_id: str) -> Response:

@@ -4,9 +4,16 @@ Events are dicts as in OpenAI's published API description (`ResponseStreamEvent`
 sequence_number, which `ResponseRun` adds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from pagewire_frontend.http.kept_streams.pins import Pins
+from pagewire_frontend.http.responses.ids import (
+    CALL_PREFIX,
+    MESSAGE_PREFIX,
+    REASONING_PREFIX,
+    ItemIds,
+)
 from pagewire_frontend.http.responses.items import (
     Item,
     function_call,
@@ -22,7 +29,17 @@ Event = dict[str, Any]
 class Output:
     """Items in the order in which they begin; only the last of them may be open."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, pins: Pins, call_id: Callable[[int, str], str] = lambda _, drawn: drawn
+    ) -> None:
+        """Create an empty output.
+
+        Args:
+            pins: What ids of items are made of.
+            call_id: Returns the id of a call, by its index and the id that was drawn for it.
+        """
+        self._ids = ItemIds(pins, "output")
+        self._call_id = call_id
         self.items: list[Item] = []
         self._is_open = False
         self._call_index: int | None = None
@@ -57,7 +74,9 @@ class Output:
     def _think(self, text: str) -> list[Event]:
         events = []
         if not self._continues("reasoning"):
-            events = self._open(reasoning(None, status="in_progress"))
+            events = self._open(
+                reasoning(None, self._ids.next(REASONING_PREFIX), status="in_progress")
+            )
             events.append(self._add_part({"type": "reasoning_text", "text": ""}))
         self.items[-1]["content"][0]["text"] += text
         return [*events, self._event("response.reasoning_text.delta", content_index=0, delta=text)]
@@ -73,7 +92,8 @@ class Output:
         return [*self._open_message(), *self._add_text(text, logprobs)]
 
     def _open_message(self) -> list[Event]:
-        events = self._open(output_message([], status="in_progress"))
+        item_id = self._ids.next(MESSAGE_PREFIX)
+        events = self._open(output_message([], item_id, status="in_progress"))
         return [*events, self._add_part(text_part(""))]
 
     def _add_text(self, text: str, logprobs: Sequence[Item]) -> list[Event]:
@@ -97,7 +117,9 @@ class Output:
             assert delta.call_id is not None, "comes with the first piece"
             assert delta.name is not None, "comes with the first piece"
             self._call_index = delta.index
-            item = function_call(delta.call_id, delta.name, "", status="in_progress")
+            call_id = self._call_id(delta.index, delta.call_id)
+            item_id = self._ids.next(CALL_PREFIX)
+            item = function_call(call_id, delta.name, "", item_id, status="in_progress")
             events = self._open(item)
         if not delta.arguments:
             return events

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pagewire_frontend.http.kept_streams.making import NOTHING_PINNED, Making, PinnedUsage
+from pagewire_frontend.http.kept_streams.pins import Pins
 from pagewire_frontend.http.responses.items import Item
 from pagewire_frontend.message.pieces import MessageReader
 from pagewire_frontend.metrics.timeline import tier_details, timeline_details
@@ -23,17 +25,18 @@ class PendingResponse:
     """The data that one response is made from.
 
     Attributes:
-        created_at: Seconds since 1970.
+        pins: What is drawn for it.
         new_reader: Makes a reader of the model's text.
         echo: The parameters as every body shows them.
         input_items: The whole conversation before the answer, oldest first.
         is_background: It goes on without its client.
         is_stored: It can be retrieved by its id.
         has_replay: Its events are kept, for readers that come later.
+        making: How it is made; None where no other frontend could make it again.
     """
 
     response_id: str
-    created_at: int
+    pins: Pins
     request: GenerationRequest
     new_reader: Callable[[], MessageReader]
     echo: Mapping[str, Any]
@@ -42,18 +45,28 @@ class PendingResponse:
     is_background: bool = False
     is_stored: bool = True
     has_replay: bool = False
+    making: Making | None = None
 
     @property
     def tenant(self) -> str | None:
         """The tenant that may retrieve it."""
         return self.request.tenant
 
+    @property
+    def pinned_usage(self) -> PinnedUsage:
+        """What is known already of its end."""
+        return NOTHING_PINNED if self.making is None else self.making.pinned_usage
+
+    def call_id(self, index: int, drawn: str) -> str:
+        """Return the id of a tool call, by its index and the id that was drawn for it."""
+        return drawn if self.making is None else self.pins.call_id(0, index, drawn)
+
     def body(self, status: str, output: Sequence[Item], **rest: Any) -> Body:
         """Return the response object; `rest` replaces fields that are null in most of them."""
         return {
             "id": self.response_id,
             "object": "response",
-            "created_at": self.created_at,
+            "created_at": self.pins.created,
             "status": status,
             "background": self.is_background,
             "error": None,
@@ -79,6 +92,7 @@ def usage_body(usage: Usage, num_reasoning_tokens: int) -> Body:
         "output_tokens_details": {"reasoning_tokens": num_reasoning_tokens},
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         **timeline_details(usage.timelines),
+        **usage.version_fields,
     }
 
 

@@ -3,9 +3,13 @@ keeps the status. Owns the session."""
 
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
+import orjson
+
 from pagewire_frontend.engine.engine import Engine
+from pagewire_frontend.http.kept_streams.recipe_keeper import RecipeKeeper
 from pagewire_frontend.http.openai.logprob_shapes import TokenNamer, chat_logprobs
 from pagewire_frontend.http.responses.output import Event, Output
 from pagewire_frontend.http.responses.pending_response import (
@@ -79,15 +83,17 @@ class ResponseRun:
     Attributes:
         pending: The data that it is made from.
         error: The error that ended it, or None.
+        moves: Whether an error ends it here alone: then `events` raises it.
     """
 
     def __init__(self, engine: Engine, pending: PendingResponse) -> None:
         self.pending = pending
         self.status = "queued"
         self.error: PagewireError | None = None
+        self.moves: Callable[[PagewireError], bool] = lambda _: False
         self._engine = engine
         self._session: Session | None = None
-        self._output = Output()
+        self._output = Output(pending.pins, pending.call_id)
         self._reader = pending.new_reader()
         self._namer = TokenNamer(pending.request.model.tokenizer, has_ids=False)
         self._logprobs = TextLogprobs(pending.request.model.tokenizer.token_bytes)
@@ -103,14 +109,23 @@ class ResponseRun:
         """Return the response as it is now."""
         return self.pending.body(self.status, self._output.items, **self._details)
 
+    @property
+    def session(self) -> Session:
+        """The open session."""
+        assert self._session is not None, "opened before"
+        return self._session
+
+    def numerics(self) -> bytes:
+        """Return a digest of what decides the bits of its tokens; see Engine.numerics."""
+        return self._engine.numerics(self.pending.request.model)
+
     async def open(self) -> None:
         """Ask the engine. Raises what `Engine.open` raises."""
         self._session = await self._engine.open(self.pending.request)
 
     async def wait_first(self) -> None:
         """Wait until an event is ready; raise the error of a request that failed before."""
-        assert self._session is not None, "opened before"
-        await self._session.wait_first()
+        await self.session.wait_first()
         self.status = "in_progress"
 
     def created(self) -> list[Event]:
@@ -120,13 +135,16 @@ class ResponseRun:
             events.append(self._lifecycle("queued"))
         return events
 
-    async def events(self) -> AsyncIterator[list[Event]]:
+    async def events(self, keeper: RecipeKeeper | None = None) -> AsyncIterator[list[Event]]:
         """Yield everything after `created`, in lists that are ready together, to the last event. An
-        error is one of the events."""
-        assert self._session is not None, "opened before"
+        error is one of the events, unless it `moves`.
+
+        Args:
+            keeper: Learns the end before it is shown.
+        """
         yield [self._lifecycle("in_progress")]
         try:
-            async for event in self._session.events():
+            async for event in self.session.events():
                 if isinstance(event, Delta):
                     self._logprobs.push(event.logprobs)
                     found = self._take(self._reader.push(event.text))
@@ -135,12 +153,17 @@ class ResponseRun:
                     found += self._take(self._reader.finish())
                     found += self._end(event.reason)
                 elif isinstance(event, Closed):
-                    found = [await self._completed(event.usage)]
+                    end = await self._end_facts(event.usage)
+                    if keeper is not None:
+                        await keeper.ended(orjson.dumps(end))
+                    found = [self._completed(end)]
                 else:
                     continue
                 if found:
                     yield found
         except PagewireError as error:
+            if self.moves(error):
+                raise
             yield self.fail(error)
 
     def fail(self, error: PagewireError) -> list[Event]:
@@ -198,7 +221,14 @@ class ResponseRun:
             self._details["incomplete_details"] = {"reason": "max_output_tokens"}
         return self._numbered(self._output.finish("incomplete" if is_cut else "completed"))
 
-    async def _completed(self, usage: Usage) -> Event:
+    async def _end_facts(self, usage: Usage) -> dict[str, Any]:
+        """Return what another run may not repeat: fields `usage` and `completed_at`."""
+        pinned = self.pending.pinned_usage
+        if pinned.body:
+            known: dict[str, Any] = orjson.loads(pinned.body)
+            return known
+        if pinned.cached_tokens not in (None, usage.cached_tokens):
+            usage = replace(usage, cached_tokens=pinned.cached_tokens, cached_tokens_by_tier={})
         thought = self._output.reasoning_text
         num_thought = 0
         if thought:
@@ -210,10 +240,13 @@ class ResponseRun:
             )
             num_thought = len(ids)
         num_thought = min(num_thought, usage.completion_tokens)
-        self._details["usage"] = usage_body(usage, num_thought)
+        return {"usage": usage_body(usage, num_thought), "completed_at": int(time.time())}
+
+    def _completed(self, end: dict[str, Any]) -> Event:
+        self._details["usage"] = end["usage"]
         self.status = "incomplete" if "incomplete_details" in self._details else "completed"
         if self.status == "completed":
-            self._details["completed_at"] = int(time.time())
+            self._details["completed_at"] = end["completed_at"]
         return self._lifecycle(self.status)
 
     def _lifecycle(self, kind: str) -> Event:

@@ -52,7 +52,6 @@ class ResponseStore:
         self._limits = limits
         self._kept: OrderedDict[str, tuple[float, StoredResponse]] = OrderedDict()
         self.num_bytes = 0
-        self._num_held = 0
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -66,14 +65,9 @@ class ResponseStore:
             self.num_bytes += response.num_bytes
         self.expire(now)
 
-    def hold(self, num_bytes: int, now: float) -> bool:
-        """Count bytes of responses that still run, which come before stored ones; a negative number
-        releases bytes. Return False, and count none, beyond the limit."""
-        if num_bytes > 0 and self._num_held + num_bytes > self._limits.max_bytes:
-            return False
-        self._num_held += num_bytes
-        self.expire(now)
-        return True
+    def has(self, response_id: str, now: float) -> bool:
+        """Return whether a response is kept."""
+        return self.get(response_id, now) is not None
 
     def get(self, response_id: str, now: float) -> StoredResponse | None:
         """Return a response, or None when it is gone."""
@@ -93,7 +87,7 @@ class ResponseStore:
             response_id, (ended_at, _) = next(iter(self._kept.items()))
             is_too_much = (
                 len(self._kept) > self._limits.max_responses
-                or self.num_bytes + self._num_held > self._limits.max_bytes
+                or self.num_bytes > self._limits.max_bytes
             )
             if not is_too_much and now - ended_at < self._limits.max_seconds:
                 return

@@ -2,12 +2,12 @@
 
 from collections.abc import Awaitable, Callable
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pagewire_frontend.metrics.formats import OPEN, TEXT
 from pagewire_frontend.metrics.requests import RequestTimer, counted
-
-MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+from pagewire_shared.process.metrics_format import is_open_asked
 
 OTHER = "other"
 """Endpoint label of requests without a route; a client must not be able to make up labels."""
@@ -15,14 +15,21 @@ OTHER = "other"
 _GONE = "499"
 
 
-def make_router(exposition: Callable[[], Awaitable[str]]) -> APIRouter:
-    """Return the endpoint; `exposition` returns the metrics of all frontends as text."""
+def make_router(exposition: Callable[[bool], Awaitable[str]]) -> APIRouter:
+    """Return the endpoint; `exposition` returns the metrics of all frontends as text, in
+    OpenMetrics if it is given True."""
     router = APIRouter()
 
     @router.get("/metrics", response_class=Response)
-    async def metrics() -> Response:
-        """Metrics of all frontend processes together, in Prometheus' text format."""
-        return Response(await exposition(), media_type=MEDIA_TYPE)
+    async def metrics(request: Request) -> Response:
+        """Metrics of all frontend processes together, in Prometheus' text format, or in OpenMetrics
+        for those that accept it."""
+        is_open = is_open_asked(request.headers.get("accept", ""))
+        return Response(
+            await exposition(is_open),
+            media_type=OPEN if is_open else TEXT,
+            headers={"vary": "accept"},
+        )
 
     return router
 

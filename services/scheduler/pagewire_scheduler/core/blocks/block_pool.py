@@ -4,6 +4,7 @@ Sequences and token ids belong to its callers."""
 import enum
 
 from pagewire_scheduler.core.blocks.cache_changes import BlockContent, CacheChanges
+from pagewire_scheduler.core.blocks.cache_shares import CacheShares
 from pagewire_scheduler.core.blocks.free_list import FreeList
 from pagewire_scheduler.core.blocks.prefix_cache import PrefixCache
 from pagewire_shared.identity.ids import BlockName
@@ -30,6 +31,7 @@ class BlockPool:
     Attributes:
         num_released: How often a block lost its last holder.
         shared_early: PENDING blocks that a second holder has found by their names.
+        shares: Bounds of what tenants keep.
         changes: Notes of what enters and leaves `cache`; None where no caller takes them. The one
             who names a block notes it.
     """
@@ -45,6 +47,7 @@ class BlockPool:
         "pending_steps",
         "ref_counts",
         "shared_early",
+        "shares",
     )
 
     def __init__(self, num_blocks: int, num_groups: int = 1) -> None:
@@ -55,6 +58,7 @@ class BlockPool:
         self.pending_steps = [0] * num_blocks  # 0: not pending; step ids start at 1
         self.shared_early: set[int] = set()
         self.cache = PrefixCache()
+        self.shares = CacheShares()
         self.changes: CacheChanges | None = None
         self.num_released = 0
         self._free = FreeList(num_blocks)
@@ -87,6 +91,7 @@ class BlockPool:
         assert self.names[block] is not None, f"block {block} is shared without a name"
         if self.ref_counts[block] == 0:
             self._free.remove(block)
+            self.shares.busy(block)
         if self.pending_steps[block]:
             self.shared_early.add(block)
         self.ref_counts[block] += 1
@@ -109,6 +114,9 @@ class BlockPool:
         else:
             assert not self.pending_steps[block], f"block {block} is free and still being written"
             self._free.push_tail(block)
+            for excess in self.shares.idle(block):
+                self._free.remove(excess)
+                self._free.push_head(excess)
 
     def name(self, block: int, name: BlockName, step_id: int) -> bool:
         """Name a held block by the plan `step_id`; False when another block has that name."""
@@ -142,6 +150,7 @@ class BlockPool:
             if self.changes is not None:
                 self.changes.removed(name)
             self.names[block] = None
+            self.shares.forget(block)
             self.pending_steps[block] = 0
             self.shared_early.discard(block)
 

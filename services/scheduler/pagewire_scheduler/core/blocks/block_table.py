@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pagewire_scheduler.core.blocks.block_pool import BlockPool
 from pagewire_scheduler.core.blocks.cache_changes import content_of
 from pagewire_scheduler.core.blocks.cache_groups import RELEASED, CacheGroups
+from pagewire_scheduler.core.blocks.cache_shares import CacheOwner
 from pagewire_scheduler.core.blocks.prefix_cache import CachedPrefix, NameChain
 from pagewire_shared.identity.ids import BlockName
 from pagewire_shared.kv.block_hash import group_name
@@ -18,15 +19,20 @@ class BlockTable:
     Attributes:
         groups: Block ids in order of position, one list per cache group, all of one length.
         blocks: The list of the first group.
+        owner: Who pays for the blocks that it names or finds; None where no bound counts.
         num_named: Leading blocks that were considered for naming.
         num_released: Leading blocks given back in each group, RELEASED in its list.
         is_tail_shared: Whether the last, partly written block may be in other tables, too.
     """
 
-    __slots__ = ("_pool", "blocks", "groups", "is_tail_shared", "num_named", "num_released")
+    __slots__ = (
+        *("_pool", "blocks", "groups", "is_tail_shared"),
+        *("num_named", "num_released", "owner"),
+    )
 
-    def __init__(self, pool: BlockPool) -> None:
+    def __init__(self, pool: BlockPool, owner: CacheOwner | None = None) -> None:
         self._pool = pool
+        self.owner = owner
         self.is_tail_shared = False
         self._clear()
 
@@ -49,6 +55,7 @@ class BlockTable:
         assert not self.blocks, "a prefix is shared into a table in use"
         for block in prefix.held:
             self._pool.acquire(block)
+            self._own(block)
         for group, blocks in enumerate(prefix.groups):
             self.groups[group].extend(blocks)
             self.num_released[group] = blocks.count(RELEASED)
@@ -56,7 +63,7 @@ class BlockTable:
 
     def fork(self) -> "BlockTable":
         """Return a table that holds the same blocks."""
-        copy = BlockTable(self._pool)
+        copy = BlockTable(self._pool, self.owner)
         for block in self.held:
             self._pool.share(block)
         for blocks, mine in zip(copy.groups, self.groups, strict=True):
@@ -138,6 +145,7 @@ class BlockTable:
                 is_new = self._pool.name(block, own, step_id)
                 if is_new:
                     named.append((block, own, index))
+                    self._own(block)
                 if changes is not None:
                     changes.note(own, content_of(chain, index, group, tokens), is_new=is_new)
             self.num_named = index + 1
@@ -148,6 +156,10 @@ class BlockTable:
         for block in self._from_last():
             self._pool.release(block)
         self._clear()
+
+    def _own(self, block: int) -> None:
+        if self.owner is not None:
+            self._pool.shares.own(block, self.owner)
 
     def _from_last(self) -> Iterator[int]:
         first = min(self.num_released)

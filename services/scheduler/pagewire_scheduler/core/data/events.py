@@ -9,6 +9,7 @@ from pagewire_scheduler.core.data.timeline import Timeline
 from pagewire_scheduler.core.data.token_logprobs import OutputLogprobs, PackedLogprobs, PromptPiece
 from pagewire_shared.errors import PagewireError
 from pagewire_shared.identity.ids import RequestId
+from pagewire_shared.weights.version import WeightsVersion
 
 
 class TokensEvent(NamedTuple):
@@ -114,6 +115,22 @@ class TimelineEvent:
     timeline: Timeline
 
 
+@dataclass(frozen=True, slots=True)
+class BegunEvent:
+    """The output of a request begins, and is of these weights; it comes before all output."""
+
+    frontend_id: bytes
+    handle: int
+    epoch: int
+    weights: WeightsVersion
+
+
 Event = (
-    TokensEvent | FinishedEvent | RejectedEvent | PromptLogprobsEvent | VectorEvent | TimelineEvent
+    TokensEvent
+    | FinishedEvent
+    | RejectedEvent
+    | PromptLogprobsEvent
+    | VectorEvent
+    | TimelineEvent
+    | BegunEvent
 )

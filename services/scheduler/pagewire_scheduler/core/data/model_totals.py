@@ -3,9 +3,14 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Final
+
+from pagewire_shared.kv.tier import STORE_TIERS, WORKER_TIER, cache_label
 
 NUM_STEP_SIZES = 16
 """Steps of up to 1, 2, 4 ... 16384 tokens, and of more."""
+
+WORKER: Final = "worker"
 
 
 @dataclass(slots=True)
@@ -48,6 +53,16 @@ class ModelTotals:
         self.num_handed_off_tokens += num_handed_off
         for tier, num_tokens in cached:
             self.prefix_tokens[tier] += num_tokens
+
+    def found_tokens(self) -> dict[str, int]:
+        """Return the tokens found by the label of their tier; "worker" means computed by another
+        worker and handed off."""
+        by_label = dict.fromkeys(map(cache_label, (WORKER_TIER, *STORE_TIERS)), 0)
+        by_label[WORKER] = self.num_handed_off_tokens
+        for tier, count in self.prefix_tokens.items():
+            label = cache_label(tier)
+            by_label[label] = by_label.get(label, 0) + count
+        return by_label
 
     def note_step(self, num_tokens: int) -> None:
         """Count a planned step of `num_tokens` tokens."""

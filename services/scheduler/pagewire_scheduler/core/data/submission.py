@@ -8,6 +8,7 @@ from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.sampling.beam import BeamParams
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
+from pagewire_shared.weights.version import WeightsVersion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +30,11 @@ class Submission:
         adapter: SHA-256 of the content of a LoRA adapter; empty for the model alone.
         adapter_sources: Where workers may read that content, the best first.
         predicted_token_ids: Tokens that the client expects the output to be; empty for none.
+        cache_bytes: Bytes that the tenant may keep in the cache of each worker; None for no bound.
         must_be_held: Refuse the request unless the scheduler has it already.
+        weights: What `emitted` was computed with; None for nothing, or when unknown.
         highest_prompt_id: Largest token id of the prompt; None when unknown.
+        is_traced: Whether its timelines have moments.
     """
 
     request_id: RequestId
@@ -53,8 +57,11 @@ class Submission:
     adapter: bytes = b""
     adapter_sources: tuple[str, ...] = ()
     predicted_token_ids: Seq[int] = ()
+    cache_bytes: int | None = None
     must_be_held: bool = False
+    weights: WeightsVersion | None = None
     highest_prompt_id: int | None = None
+    is_traced: bool = False
 
     @property
     def has_begun(self) -> bool:

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass, field
 
+from pagewire_scheduler.core.data.model_totals import ModelTotals
 from pagewire_scheduler.core.data.worker_info import Role
 from pagewire_shared.identity.ids import BlockName
 from pagewire_shared.kv.transport import KvTransport
 from pagewire_shared.sleep.state import WorkerSleep
+from pagewire_shared.weights.version import NO_WEIGHTS, WeightsVersion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,7 @@ class WorkerEntry:
     num_waiting: int
     max_num_seqs: int
     sleep: WorkerSleep | None = None
+    weights: WeightsVersion = NO_WEIGHTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +74,14 @@ class StoreEntry:
     num_blocks: int
 
 
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """The totals of a model."""
+
+    model: str
+    totals: ModelTotals
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
     """One cell; `handoff` is the policy: auto, always or never."""
@@ -81,6 +92,7 @@ class Topology:
     warnings: tuple[str, ...]
     stores: tuple[StoreEntry, ...] = ()
     num_copies: int = 1
+    models: tuple[ModelEntry, ...] = ()
 
 
 @dataclass(slots=True)

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from pagewire_scheduler.core.blocks.cache_groups import ONE_GROUP, CacheGroups
+from pagewire_shared.errors import PagewireError
 from pagewire_shared.identity.ids import BlockName
 from pagewire_shared.kv.transport import KvTransport
 from pagewire_shared.sleep.state import WorkerSleep
+from pagewire_shared.weights.version import WeightsSource, WeightsVersion
 
 
 class Role(enum.Enum):
@@ -90,6 +92,8 @@ class WorkerInfo:
         can_sleep: Whether it takes orders to sleep and to wake.
         sleep_after: Seconds without work after which it wants to sleep; 0 for never.
         sleep: Its sleep; None when it attaches awake.
+        source: Where its weights are from; None when it takes no others.
+        failed_update: Serial and error of an update that failed; None for none.
     """
 
     worker_id: bytes
@@ -123,6 +127,14 @@ class WorkerInfo:
     can_sleep: bool = False
     sleep_after: float = 0.0
     sleep: WorkerSleep | None = None
+    source: WeightsSource | None = None
+    failed_update: tuple[int, PagewireError] | None = None
+
+    @property
+    def weights(self) -> WeightsVersion:
+        """The weights that it computes with."""
+        label = "" if self.source is None else self.source.label
+        return WeightsVersion(self.model.model_fingerprint, self.model.fingerprint_version, label)
 
     def num_bytes(self, start: int, end: int) -> int:
         """Return the bytes that a prefix of `end` blocks needs beyond its first `start`."""

@@ -42,6 +42,7 @@ class PlanBuilder:
         prefilled: Prefills that it completes.
         found: Prefills whose blocks were all there.
         due_timelines: Sequences whose timelines are reported with the result.
+        traced: Sequences of traced requests, and how many tokens of their prompts it computes.
         now: Of the caller's clock.
         is_sent: Whether it has become a step under way.
         shares: Prompt tokens left for each tenant, where there are too few for all; None where
@@ -64,6 +65,7 @@ class PlanBuilder:
     prefilled: list[Sequence] = field(default_factory=list)
     found: list[Sequence] = field(default_factory=list)
     due_timelines: list[Sequence] = field(default_factory=list)
+    traced: list[tuple[Sequence, int]] = field(default_factory=list)
     num_pooled: int = 0
     num_vector_bytes: int = 0
     num_value_bytes: int = 0
@@ -125,7 +127,10 @@ class PlanBuilder:
         if is_sampled and sequence.times.is_due and not sequence.is_beam:
             self.due_timelines.append(sequence)
         if start < sequence.num_prompt:
-            self.worker.totals.num_prompt_tokens += min(end, sequence.num_prompt) - start
+            num_of_prompt = min(end, sequence.num_prompt) - start
+            self.worker.totals.num_prompt_tokens += num_of_prompt
+            if sequence.request.moments is not None:
+                self.traced.append((sequence, num_of_prompt))
         if sequence.is_prefill and end == sequence.num_prompt:
             self.prefilled.append(sequence)
         plan.slots.append(slot)

@@ -10,6 +10,7 @@ from pagewire_scheduler.core.parallel.beam_group import take_moves
 from pagewire_scheduler.core.planning.drafts import grant_drafts
 from pagewire_scheduler.core.planning.left_out import retries, share_slots, wake
 from pagewire_scheduler.core.planning.plan_builder import PlanBuilder
+from pagewire_scheduler.core.planning.queue_looks import note_reasons
 from pagewire_scheduler.core.planning.schedule_running import schedule_one, schedule_running
 from pagewire_scheduler.core.planning.schedule_waiting import (
     preempt_for_waiting,
@@ -69,6 +70,7 @@ def plan_step(
             schedule_waiting(builder)
     if not plan.slots and not worker.outstanding:
         _schedule_left_out(builder)
+    note_reasons(builder)
     # With nothing to run, freed slots and forgotten names are sent once no answer is under way that
     # could lead to a plan.
     if not plan.slots and (worker.outstanding or not _has_news(worker)):
@@ -170,6 +172,7 @@ def _complete(builder: PlanBuilder) -> None:
         branched,
         builder.prefilled,
         builder.due_timelines,
+        traced=builder.traced,
         num_tokens=num_tokens,
         num_pooled=builder.num_pooled,
         num_vector_bytes=builder.num_vector_bytes,

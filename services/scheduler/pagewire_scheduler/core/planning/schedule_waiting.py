@@ -14,6 +14,7 @@ from typing import Final
 
 from pagewire_scheduler.core.blocks.block_table import BlockTable
 from pagewire_scheduler.core.blocks.cache_changes import learn_prefix
+from pagewire_scheduler.core.blocks.cache_shares import CacheOwner
 from pagewire_scheduler.core.blocks.prefix_cache import CachedPrefix
 from pagewire_scheduler.core.data.plan_bytes import record_bytes
 from pagewire_scheduler.core.data.state_machine import State
@@ -119,7 +120,7 @@ def start(builder: PlanBuilder, sequence: Sequence) -> bool:
     if is_found:
         builder.found.append(sequence)  # others have computed it meanwhile
         return True
-    table = sequence.table = BlockTable(worker.pool)
+    table = sequence.table = BlockTable(worker.pool, _owner_of(worker, sequence))
     table.share(place.hits)
     if worker.pool.changes is not None and worker.pool.changes.num_unknown:
         chain, num_groups = worker.chain_for(sequence), worker.pool.num_groups
@@ -129,6 +130,14 @@ def start(builder: PlanBuilder, sequence: Sequence) -> bool:
         guarantee(worker, sequence)
     _enter(builder, sequence, num_hits * block_size, prefix)
     return True
+
+
+def _owner_of(worker: WorkerState, sequence: Sequence) -> CacheOwner | None:
+    """Return who pays for the cached blocks of a sequence; None without a bound."""
+    submission, size = sequence.request.submission, worker.info.bytes_per_block
+    if submission.cache_bytes is None or not size:
+        return None
+    return CacheOwner(submission.tenant, submission.cache_bytes // size)
 
 
 def _place_for(builder: PlanBuilder, sequence: Sequence) -> _Place | None:

@@ -29,6 +29,8 @@ MAX_SOURCES: Final = 4
 def assign_slots(worker: WorkerState) -> list[SlotLoad]:
     """Return the loads that `worker` is to begin now; closes and opens slots."""
     orders: list[SlotLoad] = []
+    if worker.duty.is_still:
+        return orders  # nothing starts there, so that slots would change hands for ever
     for adapter in _turns(worker):
         slot = worker.adapters.find(adapter)
         if slot is not None:

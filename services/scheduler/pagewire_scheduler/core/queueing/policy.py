@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from typing import Final, Protocol
 
+from pagewire_scheduler.core.data.queue_reasons import WaitClock
 from pagewire_scheduler.core.data.settings import PolicyName
 from pagewire_scheduler.core.data.submission import Submission
 from pagewire_scheduler.core.queueing.slot_shares import displaceable, divide
@@ -44,8 +45,8 @@ class QueuePolicy(Protocol):
 
     shares_steps: bool
 
-    def create_queue(self, sums: QueueSums) -> WaitingQueue:
-        """Return an empty queue in the policy's order that is counted in `sums`."""
+    def create_queue(self, sums: QueueSums, clock: WaitClock) -> WaitingQueue:
+        """Return an empty queue in the policy's order that is counted in `sums`, and timed."""
         ...
 
     def enter(self, tenant: str) -> None:
@@ -125,9 +126,9 @@ class FirstComeFirstServed:
 
     shares_steps = False
 
-    def create_queue(self, sums: QueueSums) -> WaitingQueue:
+    def create_queue(self, sums: QueueSums, clock: WaitClock) -> WaitingQueue:
         """Return a queue in order of rank."""
-        return WaitingQueue(sums)
+        return WaitingQueue(sums, clock)
 
     def enter(self, tenant: str) -> None:
         """Do nothing: no work is counted."""
@@ -167,9 +168,9 @@ class FairBetweenTenants:
     def __init__(self, weights: Mapping[str, float]) -> None:
         self.ledger = TenantLedger(weights)
 
-    def create_queue(self, sums: QueueSums) -> WaitingQueue:
+    def create_queue(self, sums: QueueSums, clock: WaitClock) -> WaitingQueue:
         """Return a queue that is ordered by the service of tenants."""
-        return TenantQueue(self.ledger, sums)
+        return TenantQueue(self.ledger, sums, clock)
 
     def enter(self, tenant: str) -> None:
         """Keep the counter of `tenant` while it has requests."""

@@ -11,6 +11,7 @@ up.
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from pagewire_scheduler.core.data.queue_reasons import QueueReason, WaitClock
 from pagewire_scheduler.core.queueing.service_order import ServiceOrder
 from pagewire_scheduler.core.state.queue_sums import QueueSums
 from pagewire_scheduler.core.state.request import Sequence
@@ -108,8 +109,8 @@ class TenantQueue(WaitingQueue):
 
     __slots__ = ("_front", "_ledger", "_num_members", "_order", "_tenants", "_version")
 
-    def __init__(self, ledger: TenantLedger, sums: QueueSums) -> None:
-        super().__init__(sums)
+    def __init__(self, ledger: TenantLedger, sums: QueueSums, clock: WaitClock) -> None:
+        super().__init__(sums, clock)
         self._ledger = ledger
         self._tenants: dict[str, WaitingQueue] = {}
         self._num_members = 0
@@ -136,7 +137,7 @@ class TenantQueue(WaitingQueue):
         queue = self._tenants.get(tenant)
         is_new = queue is None
         if queue is None:
-            queue = self._tenants[tenant] = WaitingQueue(_NOT_COUNTED, self)
+            queue = self._tenants[tenant] = WaitingQueue(_NOT_COUNTED, self._new_clock(), self)
         queue.push(sequence)
         self._num_members += 1
         self.num_expected += sequence.placement.num_expected
@@ -166,6 +167,15 @@ class TenantQueue(WaitingQueue):
             level = [tenant for tenant in level if len(self._tenants[tenant]) > depth]
         return None
 
+    @property
+    def num_parts(self) -> int:
+        """Tenants in the queue."""
+        return len(self._tenants)
+
+    def note_reason(self, sequence: Sequence, reason: QueueReason) -> None:
+        """Note what `sequence`, the first of its tenant, and all behind it wait for."""
+        self._tenants[sequence.request.submission.tenant].clock.turn(reason)
+
     def remove(self, sequence: Sequence) -> None:
         """Take a sequence out, wherever it stands."""
         tenant = sequence.request.submission.tenant
@@ -180,6 +190,13 @@ class TenantQueue(WaitingQueue):
         self.count_adapter(sequence, -1)
         self.sums.leave(sequence)
         self._ledger.leave(tenant)
+
+    def _new_clock(self) -> WaitClock:
+        """Return the clock of a tenant who comes; until a look others that wait come first."""
+        reason = self.clock.first_reason
+        if self._tenants and reason is QueueReason.STEP:
+            reason = QueueReason.TENANTS
+        return self.clock.of_part(reason)
 
     def _put_back(self) -> None:
         for tenant in self._front:

@@ -6,6 +6,7 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
 from pagewire_scheduler.core.data.events import (
+    BegunEvent,
     PromptLogprobsEvent,
     TimelineEvent,
     TokensEvent,
@@ -20,6 +21,7 @@ from pagewire_scheduler.core.planning.preemption import roll_back
 from pagewire_scheduler.core.queueing.adapter_gate import push_waiting
 from pagewire_scheduler.core.queueing.losses import is_suspect
 from pagewire_scheduler.core.queueing.policy import QueuePolicy
+from pagewire_scheduler.core.results.begin import note_begun
 from pagewire_scheduler.core.results.broken_rows import (
     broken_units,
     fail_units,
@@ -29,6 +31,7 @@ from pagewire_scheduler.core.results.broken_rows import (
 from pagewire_scheduler.core.results.checks import check_result
 from pagewire_scheduler.core.results.finish import end_sequence, stop_reason_of
 from pagewire_scheduler.core.results.prompt_logprobs import enter_pieces, pieces_of
+from pagewire_scheduler.core.results.traced_steps import note_chunks, note_stay
 from pagewire_scheduler.core.state.accounts import count_more, count_search
 from pagewire_scheduler.core.state.capacity import num_vector_bytes
 from pagewire_scheduler.core.state.fault_isolation import unit_of
@@ -47,6 +50,7 @@ class Applied:
     `prefilled` are prefills for other workers that are complete.
     """
 
+    begun: list[BegunEvent] = field(default_factory=list)
     timelines: list[TimelineEvent] = field(default_factory=list)
     prompts: list[PromptLogprobsEvent] = field(default_factory=list)
     tokens: list[TokensEvent] = field(default_factory=list)
@@ -87,14 +91,15 @@ def apply_result(
             worker.loads.prefill.note(step.num_tokens, len(step.sequences), seconds)
         for block in step.named_blocks:
             worker.pool.validate(block, step.step_id)
+        for request, _ in pieces:
+            note_begun(worker, request, applied.begun)
         applied.prompts.extend(enter_pieces(pieces))
         applied.prefilled.extend(one for one in step.prefilled if one.is_live)
         sampled = step.sampled
         if 0 in result.counts:
             sampled = _leave_out(worker, step, result, applied)
-        for sequence in step.due_timelines:
-            if sequence.is_live and not _is_left_out(step, sequence):
-                _emit_timeline(sequence, applied, now)
+        note_chunks(worker.info.worker_id, step.traced, result.model_time_us / 1e6, now)
+        _emit_due(worker, step, applied, now)
         sampled = _apply_sampled(worker, step, sampled, result, policy, applied, now)
         if worker.fault_isolation:
             # A search starts over after a loss: that it has got somewhere says nothing yet.
@@ -104,6 +109,8 @@ def apply_result(
             _release_before_windows(worker, step)
     worker.finish_step(step)
     if worker.aside.returning:
+        # A prefill that this result completes was preempted with nothing left to compute.
+        worker.aside.returning.difference_update(applied.prefilled)
         _requeue(worker)
     return applied
 
@@ -244,7 +251,7 @@ def _apply_with_logprobs(
     for request in searches:
         if request.beams is not None and request.beams.is_ready:
             for sequence in advance_group(worker, request):
-                _emit_timeline(sequence, applied, now)
+                _emit_timeline(sequence, worker, applied, now)
                 event = tokens_event(sequence, 0)
                 if event is not None:
                     applied.tokens.append(event)
@@ -262,6 +269,7 @@ def _apply_vectors(
         if not sequence.is_live:
             continue
         sequence.num_in_flight -= 1
+        note_begun(worker, sequence.request, applied.begun)
         sequence.outcome.vector = vectors[begin:end]
         event = vector_event(sequence)
         if event is not None:
@@ -270,11 +278,19 @@ def _apply_vectors(
         applied.finished.append(sequence)
 
 
-def _emit_timeline(sequence: Sequence, applied: Applied, now: float) -> None:
+def _emit_due(worker: WorkerState, step: OutstandingStep, applied: Applied, now: float) -> None:
+    for sequence in step.due_timelines:
+        if sequence.is_live and not _is_left_out(step, sequence):
+            _emit_timeline(sequence, worker, applied, now)
+
+
+def _emit_timeline(sequence: Sequence, worker: WorkerState, applied: Applied, now: float) -> None:
     """Say where the time went before the first token of a sequence's stay on this worker."""
     if sequence.times.is_due:
+        note_begun(worker, sequence.request, applied.begun)
         sequence.times.is_due = False
         sequence.times.note_token(now)
+        note_stay(worker.info.worker_id, sequence, now)
         event = timeline_event(sequence)
         if event is not None:
             applied.timelines.append(event)

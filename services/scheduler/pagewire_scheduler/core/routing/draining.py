@@ -39,7 +39,7 @@ class Draining:
         worker.duty.is_drain_due = bool(worker.fault_isolation)
         if worker.duty.is_drain_due:
             return
-        self._send_away(worker)
+        self.send_away(worker)
         for sequence in take_loading(worker):
             self._queues.place(sequence)
 
@@ -57,7 +57,7 @@ class Draining:
         lost, worker.duty.roles = worker.duty.roles - roles, roles
         self._queues.forget_takers(worker.info.model.name)
         if lost and not worker.fault_isolation:
-            self._send_away(worker)
+            self.send_away(worker)
 
     def migrate(self, worker: WorkerState, now: float) -> None:
         """Preempt running sequences of a draining worker, as fast as other workers have room.
@@ -78,7 +78,7 @@ class Draining:
             if sequence.state is State.PREEMPTED and not sequence.is_prefill:
                 self._move(worker, sequence, now)
 
-    def _send_away(self, worker: WorkerState) -> None:
+    def send_away(self, worker: WorkerState) -> None:
         """Place sequences again that wait on `worker` for slots, an adapter, a grammar or a
         prefill."""
         for handoff in [one for one in worker.handoffs.outgoing if one.phase is Phase.QUEUED]:

@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Final
 
 from pagewire_scheduler.core.costs.handoff_cost import HandoffReason
+from pagewire_scheduler.core.data.queue_reasons import QueueReason, WaitClock
 from pagewire_scheduler.core.data.settings import CoreSettings, HandoffCounts, HandoffPolicy
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.data.worker_info import BlockNaming, ModelInfo, Role
@@ -66,6 +67,8 @@ class ModelQueues:
         self._balances: dict[str, Balance] = {}
         self._unplaced: dict[str, WaitingQueue] = {}
         self._sums = QueueSums()
+        self.may_run: Callable[[Sequence], bool] = lambda sequence: True
+        """Returns whether the weights that workers have now may compute a sequence."""
 
     @property
     def num_waiting(self) -> int:
@@ -86,6 +89,10 @@ class ModelQueues:
         """Return how many sequences of `model` no worker can take now."""
         return len(self._unplaced.get(model, ()))
 
+    def unplaced_of(self, model: str) -> list[Sequence]:
+        """Return the sequences of `model` that no worker can take now."""
+        return list(self._unplaced.get(model, ()))
+
     def workers(self, model: str) -> list[WorkerState]:
         """Return the workers that serve `model`."""
         return self._workers.get(model, [])
@@ -99,9 +106,13 @@ class ModelQueues:
             self._samples[model] = [kind[0] for kind in by_kind(self.workers(model))]
         return self._samples[model]
 
-    def create_queue(self) -> WaitingQueue:
-        """Return an empty queue for a worker, whose sequences count here, too."""
-        return self._policy.create_queue(QueueSums(self._sums))
+    def create_queue(self, reason: QueueReason = QueueReason.STEP) -> WaitingQueue:
+        """Return an empty queue, whose sequences count here, too.
+
+        Args:
+            reason: What they wait for until a look finds more.
+        """
+        return self._policy.create_queue(QueueSums(self._sums), WaitClock(self._now, reason))
 
     def models(self) -> list[tuple[ModelInfo, int]]:
         """Return every model that has a worker, with the number of workers that take new
@@ -111,8 +122,10 @@ class ModelQueues:
     def _served(self, workers: list[WorkerState]) -> tuple[ModelInfo, int]:
         adapting = [one.info for one in workers if one.info.max_adapters]
         namings = self._namings(workers)
+        # One with older weights than others computes nothing.
+        first = next((one for one in workers if one.duty.takes_new), workers[0])
         model = replace(
-            workers[0].info.model,
+            first.info.model,
             namings=namings,
             is_exact=len(namings) == 1 and all(one.info.is_exact for one in workers),
             max_adapter_rank=min((one.max_adapter_rank for one in adapting), default=0),
@@ -133,7 +146,11 @@ class ModelQueues:
         self._workers.setdefault(name, []).append(worker)
         self._balances.setdefault(name, Balance())
         self.forget_takers(name)
-        queue = self._unplaced.pop(name, self.create_queue())
+        return self.take_unplaced(name)
+
+    def take_unplaced(self, model: str) -> list[Sequence]:
+        """Take out and return, in order, the sequences of `model` that had no worker."""
+        queue = self._unplaced.pop(model, self.create_queue())
         sequences = sorted(queue, key=lambda sequence: sequence.key)
         for sequence in sequences:
             queue.remove(sequence)
@@ -201,15 +218,25 @@ class ModelQueues:
             sequence.placement.probe.end(sequence, self._now())
             return
         self.bound(sequence)
-        worker = self._choose(sequence)
+        worker = self._choose(sequence) if self.may_run(sequence) else None
         if worker is None:
             model = sequence.request.submission.model
             if model not in self._unplaced:
-                self._unplaced[model] = self.create_queue()
+                self._unplaced[model] = self.create_queue(self._lack_of(model))
             self._unplaced[model].push(sequence)
             sequence.forget_worker()
         elif not self._hand_off(worker, sequence):
             enqueue(worker, sequence)
+
+    def place_again(self, sequence: Sequence) -> None:
+        """Place a sequence that has no worker."""
+        self._unplaced[sequence.request.submission.model].remove(sequence)
+        self.place(sequence)
+
+    def _lack_of(self, model: str) -> QueueReason:
+        duties = [one.duty for one in self.workers(model)]
+        is_asleep = all(one.sleep is not None or one.sleep_order is not None for one in duties)
+        return QueueReason.SLEEP if duties and is_asleep else QueueReason.WORKER
 
     def forget_takers(self, model: str) -> None:
         """Forget which workers of `model` take sequences: one came, left, drains or changed its
@@ -293,7 +320,9 @@ class ModelQueues:
             sequence = self._placement.take_over(
                 donors,
                 worker,
-                may_take=lambda one: not one.is_prefill and self._is_meant(worker, one),
+                may_take=lambda one: (
+                    not one.is_prefill and self._is_meant(worker, one) and self.may_run(one)
+                ),
             )
             if sequence is None:
                 return

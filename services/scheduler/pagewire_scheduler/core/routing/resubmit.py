@@ -4,7 +4,9 @@ contradiction."""
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 
+from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.data.submission import Submission
+from pagewire_scheduler.core.results.finish import end_sequence
 from pagewire_scheduler.core.state.frontend import ENDED, FrontendState
 from pagewire_scheduler.core.state.request import Request
 from pagewire_scheduler.core.state.request_creation import create_request
@@ -73,6 +75,15 @@ def resend_positions(submission: Submission) -> list[int]:
         ENDED if is_finished else len(tokens)
         for tokens, is_finished in zip(submission.emitted, submission.is_finished, strict=True)
     ]
+
+
+def end_abandoned(request: Request, next_positions: Seq[int]) -> None:
+    """End the choices that the frontend has ended while it was away."""
+    if request.is_beam and not all(position == ENDED for position in next_positions):
+        return  # the beams of a search are no choices yet
+    for sequence, position in zip(request.sequences, next_positions, strict=True):
+        if position == ENDED and not sequence.state.is_finished:
+            end_sequence(sequence, State.FINISHED_ABORTED)
 
 
 def is_resend(request: Request, epoch: int, next_positions: Seq[int]) -> bool:

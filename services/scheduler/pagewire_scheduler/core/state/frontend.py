@@ -6,6 +6,7 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
 from pagewire_scheduler.core.data.events import (
+    BegunEvent,
     Event,
     FinishedEvent,
     PromptLogprobsEvent,
@@ -108,6 +109,14 @@ def tokens_event(sequence: Sequence, position: int) -> TokensEvent | None:
     )
 
 
+def begun_event(request: Request) -> BegunEvent | None:
+    """Return the weights of the output, or None without output or an attached frontend."""
+    if request.handle is None or request.weights is None:
+        return None
+    epoch = request.submission.epoch
+    return BegunEvent(request.frontend_id, request.handle, epoch, request.weights)
+
+
 def prompt_event(request: Request, piece: PromptPiece) -> PromptLogprobsEvent | None:
     """Return log-probabilities of a part of the prompt, or None without an attached frontend."""
     if request.handle is None:
@@ -136,7 +145,11 @@ def timeline_event(sequence: Sequence) -> TimelineEvent | None:
     request = sequence.request
     if request.handle is None:
         return None
-    timeline = sequence.times.timeline(request.arrived_at, sequence.fairness.num_preemptions)
+    timeline = sequence.times.timeline(
+        request.arrived_at,
+        sequence.fairness.num_preemptions,
+        () if request.moments is None else request.moments.of(sequence.choice),
+    )
     epoch = request.submission.epoch
     return TimelineEvent(
         frontend_id=request.frontend_id,
@@ -173,7 +186,8 @@ def resend(request: Request, next_positions: Seq[int]) -> list[Event]:
 
     The received part of the prompt log-probabilities is not known, so all of them are resent.
     """
-    events: list[Event] = []
+    begun = begun_event(request)
+    events: list[Event] = [] if begun is None else [begun]
     if not all(position == ENDED for position in next_positions):
         new = (prompt_event(request, piece) for piece in request.prompt_pieces)
         events.extend(event for event in new if event is not None)

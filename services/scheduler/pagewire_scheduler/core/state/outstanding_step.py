@@ -39,6 +39,7 @@ class OutstandingStep:
         branched: Beam requests whose forks and tokens are in the plan.
         prefilled: Prefills that are complete with the step.
         due_timelines: Sequences whose timelines are reported with the result.
+        traced: Sequences of traced requests, and how many tokens of their prompts it computes.
         releases: Slots and tables that come free with the answer: no later step names them.
         num_tokens: Positions to compute.
         num_pooled: Sequences to return vectors or class scores of.
@@ -55,6 +56,7 @@ class OutstandingStep:
     branched: list[Request] = field(default_factory=list)
     prefilled: list[Sequence] = field(default_factory=list)
     due_timelines: list[Sequence] = field(default_factory=list)
+    traced: list[tuple[Sequence, int]] = field(default_factory=list)
     releases: list[Release] = field(default_factory=list)
     num_tokens: int = 0
     num_pooled: int = 0

@@ -9,6 +9,7 @@ from typing import Protocol
 from pagewire_scheduler.core.blocks.block_table import BlockTable
 from pagewire_scheduler.core.blocks.prefix_cache import NameChain
 from pagewire_scheduler.core.data.account import Account
+from pagewire_scheduler.core.data.moments import Moments
 from pagewire_scheduler.core.data.state_machine import State, require_move
 from pagewire_scheduler.core.data.submission import Submission
 from pagewire_scheduler.core.data.tally import Tally, place_of
@@ -19,6 +20,7 @@ from pagewire_scheduler.core.state.sequence_parts import Fairness, Outcome, Remo
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.sampling.pooling import CACHEABLE
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
+from pagewire_shared.weights.version import WeightsVersion
 
 Key = tuple[float, int, int]
 """Rank, arrival and choice of a sequence: smaller runs first."""
@@ -45,6 +47,8 @@ class Request:
         num_bytes: Charged memory: held, and expected next.
         bytes_at_most: The most memory that the request may hold.
         tally: Counts the choices by place; None for a request that is not counted.
+        weights: What all its output is computed with; None before there is any.
+        moments: For its trace; None for a request that is not traced.
     """
 
     submission: Submission
@@ -68,6 +72,8 @@ class Request:
     num_bytes: int = 0
     bytes_at_most: int = 0
     tally: Tally | None = None
+    weights: WeightsVersion | None = None
+    moments: Moments | None = None
 
     @property
     def request_id(self) -> RequestId:

@@ -2,6 +2,7 @@
 
 from array import array
 
+from pagewire_scheduler.core.data.moments import Moments
 from pagewire_scheduler.core.data.submission import Submission
 from pagewire_scheduler.core.data.token_logprobs import OutputLogprobs
 from pagewire_scheduler.core.state.request import Request, Sequence
@@ -21,6 +22,8 @@ def create_request(
         rank=rank,
         stop_ids=frozenset(sampling.stop_token_ids),
         eos_ids=frozenset() if sampling.ignore_eos else frozenset(submission.eos_token_ids),
+        weights=submission.weights,
+        moments=Moments() if submission.is_traced else None,
         grammar_key=(sampling.structured_outputs.digest if sampling.structured_outputs else None),
     )
     request.sequences = create_sequences(request)

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from pagewire_scheduler.core.data.moments import Moment, MomentKind, PauseCause
+from pagewire_scheduler.core.data.queue_reasons import QueueReason, WaitClock
 from pagewire_scheduler.core.state.accounts import count_waiting
 from pagewire_scheduler.core.state.queue_sums import QueueSums
 from pagewire_scheduler.core.state.request import Key, Sequence
@@ -22,11 +24,14 @@ class WaitingQueue:
             cache.
         num_of_adapter: Members that use each adapter.
         sums: The sums of this and other queues.
+        clock: Adds up what its members wait for.
     """
 
-    __slots__ = ("_keys", "_members", "_whole", "num_expected", "num_of_adapter", "sums")
+    __slots__ = ("_keys", "_members", "_whole", "clock", "num_expected", "num_of_adapter", "sums")
 
-    def __init__(self, sums: QueueSums, whole: "WaitingQueue | None" = None) -> None:
+    def __init__(
+        self, sums: QueueSums, clock: WaitClock, whole: "WaitingQueue | None" = None
+    ) -> None:
         """Args: `whole` is the queue that this one is a part of, for its members."""
         self._whole = self if whole is None else whole
         self._keys: list[Key] = []
@@ -34,6 +39,7 @@ class WaitingQueue:
         self.num_expected = 0
         self.num_of_adapter: Counter[bytes] = Counter()
         self.sums = sums
+        self.clock = clock
 
     def __len__(self) -> int:
         return len(self._members)
@@ -48,6 +54,9 @@ class WaitingQueue:
         """Enter a sequence at its place."""
         assert sequence.placement.queue is None, "a sequence is queued twice"
         assert sequence.key not in self._members, "two sequences have one key"
+        if not self._members:
+            self.clock.restart()
+        sequence.times.queued_at = self.clock.reading()
         sequence.placement.queue = self._whole
         if not sequence.placement.num_expected:
             # Its cached prefix was not looked up.
@@ -65,9 +74,19 @@ class WaitingQueue:
         """Return the sequence at `index` in the order of service, or None."""
         return self._members[self._keys[index]] if index < len(self._keys) else None
 
+    @property
+    def num_parts(self) -> int:
+        """Parts whose members wait for the same; the first of each come first in the order."""
+        return min(len(self), 1)
+
+    def note_reason(self, sequence: Sequence, reason: QueueReason) -> None:
+        """Note what `sequence`, the first of its part, and all behind it wait for."""
+        self.clock.turn(reason)
+
     def remove(self, sequence: Sequence) -> None:
         """Take a sequence out, wherever it stands."""
         assert sequence in self, "a sequence leaves a queue it is not in"
+        _end_wait(sequence, self.clock)
         sequence.placement.queue = None
         del self._members[sequence.key]
         del self._keys[bisect_left(self._keys, sequence.key)]
@@ -112,8 +131,8 @@ class AdapterQueue(WaitingQueue):
 
     __slots__ = ("_clock", "_on_wait", "wanted")
 
-    def __init__(self, sums: QueueSums) -> None:
-        super().__init__(sums)
+    def __init__(self, sums: QueueSums, clock: WaitClock) -> None:
+        super().__init__(sums, clock)
         self.wanted: dict[bytes, WantedAdapter] = {}
         self._clock: Callable[[], float] = lambda: 0.0
         self._on_wait: Callable[[float], None] = lambda seconds: None
@@ -164,12 +183,52 @@ class WaitingAside:
 
     __slots__ = ("adapting", "compiling", "loading", "resting", "returning")
 
-    def __init__(self, sums: QueueSums) -> None:
-        self.compiling, self.loading = WaitingQueue(sums), WaitingQueue(sums)
-        self.resting, self.adapting = WaitingQueue(sums), AdapterQueue(sums)
+    def __init__(self, beside: WaitingQueue) -> None:
+        """Args: `beside` is the queue of those that compete."""
+        sums, part = beside.sums, beside.clock.of_part
+        self.compiling = WaitingQueue(sums, part(QueueReason.GRAMMAR))
+        self.adapting = AdapterQueue(sums, part(QueueReason.ADAPTER))
+        # What is waited for here is in the times of transfers.
+        self.loading = WaitingQueue(sums, part(None))
+        self.resting = WaitingQueue(sums, part(QueueReason.GRAMMAR))
         self.returning: set[Sequence] = set()
 
     @property
     def queues(self) -> tuple[WaitingQueue, ...]:
         """The queues of these sequences."""
         return self.compiling, self.adapting, self.loading, self.resting
+
+
+def _end_wait(sequence: Sequence, clock: WaitClock) -> None:
+    times, moments, reading = sequence.times, sequence.request.moments, clock.reading()
+    if moments is None:
+        times.end_wait(reading)
+        return
+    before = times.paused
+    times.end_wait(reading)
+    if times.paused > before:
+        moments.add(
+            Moment(
+                kind=MomentKind.PAUSE,
+                choice=sequence.choice,
+                ended_at=clock.read_at,
+                seconds=times.paused - before,
+                cause=_cause(sequence),
+            )
+        )
+
+
+def _cause(sequence: Sequence) -> PauseCause | None:
+    """Return what has happened since the pause before."""
+    times = sequence.times
+    counts = times.num_recoveries, sequence.fairness.num_preemptions, times.num_migrations
+    before, times.paused_counts = times.paused_counts, counts
+    for cause, now, then in zip(
+        (PauseCause.WORKER_LOST, PauseCause.PREEMPTED, PauseCause.MOVED),
+        counts,
+        before,
+        strict=True,
+    ):
+        if now > then:
+            return cause
+    return None

@@ -182,7 +182,7 @@ class WorkerState:
         self.growing: dict[Sequence, None] = {}
         self.num_running_of: Counter[str] = Counter()
         self.waiting = waiting
-        self.aside = WaitingAside(waiting.sums)
+        self.aside = WaitingAside(waiting)
         self.grammars = WorkerGrammars(self.limits)
         self.adapters = WorkerAdapters(info.max_adapters, info.warm_adapters)
         self.loads = Loads(

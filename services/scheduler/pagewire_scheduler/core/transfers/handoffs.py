@@ -64,7 +64,7 @@ def note_started(source: WorkerState, now: float) -> list[Handoff]:
         is_queued = handoff.phase is Phase.QUEUED
         if is_queued and prefill is not None and prefill.state is State.RUNNING:
             handoff.advance(Phase.COMPUTING)
-            handoff.sequence.times.note_begun(now)
+            handoff.sequence.times.note_prefill_begun(prefill.times, now)
             started.append(handoff)
     return started
 

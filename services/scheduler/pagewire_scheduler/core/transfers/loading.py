@@ -39,6 +39,7 @@ from pagewire_scheduler.core.transfers.spread import (
     find_spread,
     is_spread,
 )
+from pagewire_scheduler.core.transfers.traced_loads import note_load
 from pagewire_shared.errors import WireError
 from pagewire_shared.identity.ids import BlockName
 from pagewire_shared.kv.copies import BlockCopies
@@ -120,9 +121,7 @@ def _check_parts(load: KvLoad, answer: LoadAnswer) -> None:
 def finish_load(
     worker: WorkerState, load: KvLoad, answer: LoadAnswer, counts: CoreCounts, now: float
 ) -> None:
-    """Take the answer to `load`: cache the received blocks, release all of them, and requeue the
-    sequences that waited.
-    """
+    """Take the answer to `load`: cache its blocks, release them, and requeue those that waited."""
     pool, order = worker.pool, load.order
     places = list(zip(order.blocks, order.names, strict=True))[: answer.num_blocks]
     for at, (block, name) in enumerate(places):
@@ -145,7 +144,8 @@ def finish_load(
     for tier in loaded.values():
         counts.loads.tokens[tier_label(tier)] += block_size
     for sequence in waiting:
-        sequence.times.note_transfer(now - load.ordered_at, answer.num_bytes, None)
+        exposed = now - load.ordered_at
+        note_load(worker.info.worker_id, sequence, load, answer, exposed=exposed, now=now)
         if answer.num_blocks and not load.is_forgotten:
             sequence.remote.loaded.update(loaded)
         else:

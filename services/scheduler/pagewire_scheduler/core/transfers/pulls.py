@@ -16,6 +16,7 @@ from pagewire_scheduler.core.transfers.orders import (
     num_free_for_load,
     order_load,
 )
+from pagewire_scheduler.core.transfers.traced_loads import note_load
 from pagewire_shared.kv.load import LoadAnswer, LoadOutcome, WorkerSource
 
 MAX_PULLS: Final = 12
@@ -58,7 +59,7 @@ def finish_pull(
     counts.outcomes[answer.outcome] += 1
     counts.num_blocks += answer.num_blocks
     for sequence in waiting:
-        sequence.times.note_transfer(exposed, answer.num_bytes, answer.transport)
+        note_load(receiver.info.worker_id, sequence, load, answer, exposed=exposed, now=now)
         if answer.num_blocks and not load.is_forgotten:
             sequence.remote.num_loads_left = 0
             if sequence is handoff.sequence and handoff.prefill is not None:

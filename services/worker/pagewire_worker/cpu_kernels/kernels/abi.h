@@ -3,6 +3,8 @@
 #pragma once
 #include <stdint.h>
 
+#include "step_numbers.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -121,6 +123,10 @@ typedef struct {
   const float* choice_bias;  // [experts]; null for 0
   int64_t* counts;           // [experts], the tokens of each are added; null for no counting
   int32_t num_experts;       // the first products of a token; at most PW_MOST_EXPERTS
+  // The experts whose matrices are here; of `size` ranks that have the others, `rank` has those from
+  // rank * num_experts / size on.
+  int32_t first_expert;
+  int32_t num_own;
   int32_t num_chosen;
   int32_t num_groups;  // of equal size
   int32_t num_chosen_groups;
@@ -145,59 +151,6 @@ typedef struct {
   float slope;
 } PwActivation;
 
-// Memory for the activations of one step; T is its number of tokens, X the type of the model, and C the
-// most experts of a token. Rows of chosen experts are sorted by expert, and then by token.
-enum {
-  PW_RESIDUAL = 0,   // float32 [T, hidden]
-  PW_PRODUCTS = 1,   // float32 [T, the most outputs of a product that is stored]
-  PW_NORMED = 2,     // X [T, hidden]; with latents also what queries are made of
-  PW_QUERY = 3,      // X [T, heads * head_dim]; with latents also [T, values of all heads]
-  PW_ATTENDED = 4,   // X [T, heads * head_dim]; with latents [heads, T, plain_dim or latent_dim]
-  PW_ACTIVATED = 5,  // X [T, intermediate]
-  PW_PREPARED = 6,  // [T, most bytes of a prepared row of any input]; may be null if that is 0
-  PW_WEIGHTS = 7,    // float32 [T, C + 1], of the chosen experts and of the shared one
-  PW_CHOSEN = 8,     // int32 [2, T, C]: experts, and their rows
-  PW_STARTS = 9,     // int64 [PW_MOST_EXPERTS + 1]: first rows of the experts
-  PW_EXPERT_INPUT = 10,      // X [T * C, hidden]
-  PW_EXPERT_PREPARED = 11,   // [T * C, bytes of a prepared row]
-  PW_EXPERT_ACTIVATED = 12,  // X [T * C, intermediate]
-  PW_EXPERT_OUTPUT = 13,     // float32 [T * C, hidden]
-  PW_LOW = 14,  // float32 [T, most tensors of a matrix, largest rank of an adapter]
-  PW_EXPERT_LOW = 15,    // PW_LOW for the rows of experts, [T * C, ...]
-  PW_EXPERT_SLOTS = 16,  // int64 [T * C], adapter slots of these rows; -1 for none
-  PW_NUM_BUFFERS = 17
-};
-
-// What an operation does with all tokens of a step. x is its input, y its output.
-enum {
-  PW_NORM = 0,      // y = norm(x), from float32 to X
-  PW_ROUND = 1,     // y = x, from float32 to X; [T, hidden]
-  PW_ADD_NORM = 2,  // y += factor * norm(x), float32; x is changed. Without a norm y += factor * x
-  PW_PREPARE = 3,  // rows of x quantized for `linear`, or the sums of their groups
-  PW_STORE = 4,     // y = x W^T + bias, float32
-  PW_ADD = 5,       // y += factor * (x W^T + bias), float32
-  PW_GATE = 6,      // y = activation(gate) * up of x W^T + bias; panels of gate and up alternate
-  PW_ACTIVATE = 7,  // y = activation(x W^T + bias)
-  PW_ROTATE = 8,    // queries of the products x, normalised and rotated; keys and values are stored
-  PW_ATTEND = 9,    // y = what all heads see, x are queries
-  PW_ROUTE = 10,    // experts and weights of each token, from the products x of a router
-  PW_SORT = 11,     // the rows of the chosen experts
-  PW_SPREAD = 12,   // rows of x, and of what was prepared of it for `linear`, to the rows of experts
-  PW_EXPERT_PREPARE = 13,  // PW_PREPARE for the rows of experts
-  PW_EXPERT_STORE = 14,    // PW_STORE for the rows of experts; `linear` is the first of all experts
-  PW_EXPERT_GATE = 15,     // PW_GATE for the same
-  // y += factor * weighted sum of the rows x of experts, and of PW_PRODUCTS if shared. y may also be
-  // PW_PRODUCTS, which are replaced then.
-  PW_COLLECT = 16,
-  PW_LATENT_KEY = 17,  // latents of the products x of `linear` are stored, y are normed parts of queries
-  PW_LATENT_QUERY = 18,  // queries in the products x of `linear`: plain parts to y, others to PW_QUERY
-  PW_ABSORB = 19,      // plain parts x times the matrix of each head, from `linear` on, to queries y
-  PW_EXPAND = 20,      // what heads see, x, times the matrix of each head, from `linear` on
-  PW_LOWER = 21,       // y = scaling * (down x) of the adapters of each token, for the next product
-  PW_EXPERT_LOWER = 22,  // PW_LOWER for the rows of experts; `adapters` are the first of all experts
-  PW_REDUCE = 23         // x = the sum of x of all ranks of the model's group, float32 [T, hidden]
-};
-
 // One operation of a layer; each kind reads the fields that it needs.
 typedef struct {
   int32_t kind;
@@ -211,9 +164,15 @@ typedef struct {
   const PwRouter* router;
   const PwAdapters* adapters;  // of `linear`; null for none
   // PW_STORE: the column of y of the first output, and the columns of a row of y; the matrix may be one
-  // of several that have the same input.
+  // of several that have the same input. PW_EXPERT_EXCHANGE, PW_COLLECT: the columns that this rank collects,
+  // of a row of all slices or of y.
   int32_t first_column;
   int32_t num_columns;
+  // Slices, of which `linear` is the first; those of all experts are followed by the next ones of all. 1
+  // for a matrix that is not cut.
+  int32_t num_slices;
+  // PW_GATE, PW_ACTIVATE, PW_EXPERT_GATE: slices of y, whose rows are the input of slices; 1 for none.
+  int32_t num_cuts;
 } PwOperation;
 
 // A layer: its operations in order.
@@ -245,6 +204,10 @@ typedef struct {
   PwGroup* group;
   int32_t first_row;
   int32_t num_rows;
+  // A model may be a stage of another one. If it is not the first, it begins with the residual that lies in
+  // its buffer, and has no embedding. If it is not the last, it has no norm.
+  int32_t looks_up;
+  int32_t has_end;
 } PwModel;
 
 // One flat batch, as StepBatch in ../../backend/backend.py describes it; all arrays are int64.
@@ -286,14 +249,20 @@ typedef struct PwPool PwPool;
 
 #pragma GCC visibility push(default)
 
-// Shared memory of a group of `size` ranks. A slot takes the part of one rank, or a piece of a message;
-// what is longer goes in pieces. It is a multiple of 64 bytes.
-int64_t pw_group_bytes(int32_t size, int64_t slot_bytes);
+// Shared memory of a group of `size` ranks, which have `num_stages` stages of a model between them. A slot
+// takes the part of one rank, or a piece of a message; what is longer goes in pieces. It is a multiple of 64
+// bytes.
+int64_t pw_group_bytes(int32_t size, int32_t num_stages, int64_t slot_bytes);
 // One rank's view of its group, whose memory has begun as zeros. From now on it is watched; null if no
 // thread can be started. A collective ends with a lost rank after `timeout_ms`.
-PwGroup* pw_group_new(void* memory, int32_t rank, int32_t size, int64_t slot_bytes,
+PwGroup* pw_group_new(void* memory, int32_t rank, int32_t size, int32_t num_stages, int64_t slot_bytes,
                       int64_t timeout_ms);
 void pw_group_free(PwGroup* group);
+// The ranks of its stage, for collectives; it lives as long as the group.
+PwGroup* pw_group_stage(PwGroup* group);
+// Reach the ranks of another host, `size` of them from `first` on, by a connected socket, which the group
+// closes. Its other end is that of rank `peer`, which joins this host by it. 0 if no thread can be started.
+int32_t pw_group_join_host(PwGroup* group, int32_t fd, int32_t first, int32_t size, int32_t peer);
 // Let collectives to come end after another time.
 void pw_group_timeout(PwGroup* group, int64_t timeout_ms);
 // End the group because of `rank`: every wait ends, and every collective to come fails.
@@ -304,6 +273,10 @@ int32_t pw_group_lost(PwGroup* group);
 int32_t pw_all_reduce(PwGroup* group, float* x, int64_t count);
 int32_t pw_all_gather(PwGroup* group, const void* x, int64_t num_bytes, void* all);
 int32_t pw_broadcast(PwGroup* group, void* x, int64_t num_bytes, int32_t root);
+// Hidden states on their way from a rank to the rank of the same place in the next stage, which takes as
+// many bytes; both wait without an end. 0 if a rank is lost.
+int32_t pw_pass_on(PwGroup* group, const void* states, int64_t num_bytes);
+int32_t pw_take(PwGroup* group, void* states, int64_t num_bytes);
 // A message of rank 0 to all others, of at least one byte. Each of them asks for its size, which waits
 // without an end and is -1 if a rank is lost, and then takes it. 0 if a rank is lost.
 int32_t pw_send(PwGroup* group, const void* message, int64_t num_bytes);
@@ -334,6 +307,7 @@ int64_t pw_prepared_row_bytes(const PwLinear* linear);
 
 // Compute layers [first_layer, last_layer) of a step. The first call also looks the tokens up. The
 // call for the last layer also writes the normalised states of the output rows: X [outputs, hidden].
+// Stages that are not the first or the last do not.
 void pw_step(PwPool* pool, const PwModel* model, const PwBatch* batch, const PwScratch* scratch,
              int32_t first_layer, int32_t last_layer, void* states);
 

@@ -10,14 +10,17 @@ namespace PW_ISA {
 struct Routes {
   float* weights;   // [tokens, chosen + 1]
   int32_t* chosen;  // [tokens, chosen]
-  int32_t* rows;    // [tokens, chosen]
-  int64_t* starts;  // [experts + 1]
+  int32_t* rows;    // [tokens, chosen], among those of all experts
+  int64_t* all;     // [experts + 1], first rows of all experts
+  int64_t* starts;  // [slices * experts here + 1], first rows of the experts here among theirs
 
   Routes(const StepArguments& a, const PwRouter& router)
       : weights((float*)a.scratch->buffers[PW_WEIGHTS]),
         chosen((int32_t*)a.scratch->buffers[PW_CHOSEN]),
         rows(chosen + a.batch->num_tokens * router.num_chosen),
-        starts((int64_t*)a.scratch->buffers[PW_STARTS]) {}
+        all((int64_t*)a.scratch->buffers[PW_STARTS]),
+        starts(all + PW_MOST_EXPERTS + 1) {}
+  int64_t num_rows(const PwRouter& router) const { return starts[router.num_own]; }
 };
 
 // NaN for a number that is not finite: exp alone would hide it.
@@ -114,8 +117,10 @@ static inline void route_share(const PwRouter& router, const float* products, in
           routes.chosen + t * router.num_chosen);
 }
 
-// Give every chosen expert its row. One thread does it: it is a few operations per row.
-static inline void sort_rows(const PwRouter& router, int64_t num_tokens, const Routes& routes) {
+// Give every chosen expert its row. One thread does it: it is a few operations per row. The rows of each slice
+// of the experts here follow those of the slice before in the same order.
+static inline void sort_rows(const PwRouter& router, int64_t num_tokens, int32_t num_slices,
+                             const Routes& routes) {
   int64_t next[PW_MOST_EXPERTS] = {};
   const int64_t count = num_tokens * router.num_chosen;
   for (int64_t i = 0; i < count; i++) next[routes.chosen[i]]++;
@@ -123,19 +128,25 @@ static inline void sort_rows(const PwRouter& router, int64_t num_tokens, const R
   for (int64_t e = 0; e < router.num_experts; e++) {
     const int64_t size = next[e];
     if (router.counts != nullptr) router.counts[e] += size;
-    routes.starts[e] = next[e] = first;
+    routes.all[e] = next[e] = first;
     first += size;
   }
-  routes.starts[router.num_experts] = first;
+  routes.all[router.num_experts] = first;
+  const int64_t* own = routes.all + router.first_expert;
+  for (int64_t e = 0; e <= router.num_own; e++) routes.starts[e] = own[e] - own[0];
+  for (int64_t e = router.num_own + 1; e <= num_slices * router.num_own; e++)
+    routes.starts[e] = routes.starts[e - router.num_own] + routes.num_rows(router);
   for (int64_t i = 0; i < count; i++) routes.rows[i] = (int32_t)next[routes.chosen[i]]++;
 }
 
-// Copy the rows of tokens to those of their experts, [size] bytes each.
+// Copy the rows of tokens to those of their experts that are here, [size] bytes each.
 static inline void spread_rows(const void* from, void* to, int64_t size, const PwRouter& router,
                                const Routes& routes, Share tokens) {
+  const int64_t first = routes.all[router.first_expert], num_rows = routes.num_rows(router);
   for (int64_t t = tokens.first; t < tokens.last; t++)
     for (int64_t i = 0; i < router.num_chosen; i++) {
-      const int64_t row = routes.rows[t * router.num_chosen + i];
+      const int64_t row = routes.rows[t * router.num_chosen + i] - first;
+      if (row < 0 || row >= num_rows) continue;
       __builtin_memcpy((char*)to + row * size, (const char*)from + t * size, (size_t)size);
     }
 }
@@ -154,17 +165,19 @@ static void lower_expert_share(const PwAdapters* adapters, const int64_t* slots,
   }
 }
 
-// y [tokens, size] += factor * sum of the weighted rows of x, and of the weighted `shared`.
+// y [tokens, size] += factor * sum of the weighted rows of x, and of the weighted `shared`. Other columns
+// than `columns` get -0 for the rows of x: another rank collects them, and -0 + y is y.
 static inline void collect_rows(const PwRouter& router, const Routes& routes, const float* x,
-                                const float* shared, float factor, int64_t size, Share tokens,
-                                bool is_added, float* y) {
+                                const float* shared, float factor, int64_t size, Share columns,
+                                Share tokens, bool is_added, float* y) {
   const int64_t num_chosen = router.num_chosen;
   for (int64_t t = tokens.first; t < tokens.last; t++) {
     const float* weights = routes.weights + t * (num_chosen + 1);
     const int32_t* rows = routes.rows + t * num_chosen;
     for (int64_t k = 0; k < size; k += PANEL) {
-      V sum = zero();
-      for (int64_t i = 0; i < num_chosen; i++)
+      const bool is_here = k >= columns.first && k < columns.last;
+      V sum = is_here ? zero() : set1(-0.0f);
+      for (int64_t i = 0; i < num_chosen && is_here; i++)
         sum = fma(load(x + rows[i] * size + k), set1(weights[i]), sum);
       if (router.has_shared)
         sum = fma(load(shared + t * size + k), set1(weights[num_chosen]), sum);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 #endif
 
+#include "hosts.h"
 #include "types.h"
 
 // A rank that waits spins for about this long before it sleeps: parts of a layer end at about the same
@@ -21,6 +22,9 @@ static constexpr int64_t BEAT_NANOSECONDS = 50 * 1000 * 1000;
 // Beats of its own that a rank sees none of another's before that one is lost. A process that stood still
 // itself, with the machine or a container, has not beaten either.
 static constexpr int MOST_SILENT_BEATS = 30;
+// So many more for rank 0, which a rank hears through another one of its host where rank 0 is elsewhere: if
+// that one stands still, rank 0 names it first.
+static constexpr int PATIENCE_WITH_FIRST = 4;
 
 static int64_t now() {
   timespec t;
@@ -43,8 +47,7 @@ static void sleep_while_equal(std::atomic<uint32_t>* word, uint32_t value) {
 #endif
 }
 
-// Store a word, and wake who waits for it.
-static void publish(PwGroup* group, std::atomic<uint32_t>* word, uint32_t value) {
+void publish_word(PwGroup* group, std::atomic<uint32_t>* word, uint32_t value) {
   word->store(value);
   if (group->words->sleepers.load() == 0) return;
 #if defined(__linux__)
@@ -56,8 +59,7 @@ static bool has_reached(const std::atomic<uint32_t>* word, uint32_t value) {
   return (int32_t)(word->load(std::memory_order_acquire) - value) >= 0;
 }
 
-// Name the rank that ends the group; the first one named stays.
-static void lose(PwGroup* group, int32_t rank) {
+void lose_rank(PwGroup* group, int32_t rank) {
   uint32_t none = 0;
   group->words->lost.compare_exchange_strong(none, (uint32_t)rank + 1);
 }
@@ -78,7 +80,7 @@ static bool await(PwGroup* group, int32_t rank, std::atomic<uint32_t>* word, uin
     is_reached = (int32_t)(seen - value) >= 0;
     if (is_reached || group->words->lost.load() != 0) break;
     if (timeout != 0 && now() - begun > timeout) {
-      lose(group, rank);
+      lose_rank(group, rank);
       break;
     }
     sleep_while_equal(word, seen);
@@ -87,11 +89,14 @@ static bool await(PwGroup* group, int32_t rank, std::atomic<uint32_t>* word, uin
   return is_reached;
 }
 
-bool meet(PwGroup* group) {
+bool meet(PwGroup* group, int64_t num_bytes) {
+  const char* own = group->slot(group->rank);
   const uint32_t turn = ++group->turn;
-  publish(group, &group->ranks[group->rank].arrived, turn);
+  publish_word(group, &group->ranks[group->rank].arrived, turn);
+  const WordKind kind = group == group->whole ? WORD_ARRIVED : WORD_IN_STAGE;
+  if (!carry(group->whole, kind, turn, own, num_bytes, group->first, group->first + group->size)) return false;
   for (int32_t rank = 0; rank < group->size; rank++)
-    if (!await(group, rank, &group->ranks[rank].arrived, turn, group->timeout)) return false;
+    if (!await(group, group->first + rank, &group->ranks[rank].arrived, turn, group->timeout)) return false;
   return true;
 }
 
@@ -104,16 +109,21 @@ struct PwGroup::Beat {
 static void* beat(void* argument) {
   PwGroup* group = (PwGroup*)argument;
   const int32_t first = group->rank == 0 ? 1 : 0, last = group->rank == 0 ? group->size : 1;
+  const int most = MOST_SILENT_BEATS + (group->rank == 0 ? 0 : PATIENCE_WITH_FIRST);
   uint32_t* seen = new uint32_t[(size_t)group->size]();
   int* silent = new int[(size_t)group->size]();
   while (!group->beat->is_closing.load()) {
     std::atomic<uint32_t>& own = group->ranks[group->rank].beat;
-    own.store(own.load() % 0xfffffffe + 1);
+    own.store(next_beat(own.load()));
+    if (group->words->lost.load() == 0)
+      carry_beat(group);
+    else
+      carry_end(group);
     for (int32_t rank = first; rank < last; rank++) {
       const uint32_t found = group->ranks[rank].beat.load();
       silent[rank] = found == seen[rank] && found != 0 ? silent[rank] + 1 : 0;
       seen[rank] = found;
-      if (silent[rank] > MOST_SILENT_BEATS) lose(group, rank);
+      if (silent[rank] > most) lose_rank(group, rank);
     }
     nap(BEAT_NANOSECONDS);
   }
@@ -122,15 +132,36 @@ static void* beat(void* argument) {
   return nullptr;
 }
 
+// Words of each rank for the whole group, and for its stage.
 static int64_t head_bytes(int32_t size) {
-  return (int64_t)(sizeof(GroupWords) + sizeof(RankWords) * (size_t)size);
+  return (int64_t)(sizeof(GroupWords) + sizeof(RankWords) * 2 * (size_t)size);
 }
 
-int64_t pw_group_bytes(int32_t size, int64_t slot_bytes) {
-  return head_bytes(size) + 2 * (size + 1) * slot_bytes;
+// Slots of the whole group, two pieces of messages, slots of the stages, and states on their way.
+int64_t pw_group_bytes(int32_t size, int32_t num_stages, int64_t slot_bytes) {
+  const int64_t of_stages = num_stages == 1 ? 0 : (2 + (int64_t)NUM_PIECES) * size;
+  return head_bytes(size) + (2 * (size + 1) + of_stages) * slot_bytes;
 }
 
-PwGroup* pw_group_new(void* memory, int32_t rank, int32_t size, int64_t slot_bytes,
+// The view of a stage of `size` ranks, with words and slots of its own behind those of the whole group.
+static PwGroup* stage_of(const PwGroup& whole, int32_t size) {
+  PwGroup* stage = new PwGroup(whole);
+  stage->first = whole.rank / size * size;
+  stage->rank = whole.rank - stage->first;
+  stage->size = size;
+  stage->ranks = stage_words(whole) + stage->first;
+  stage->slots = stage_slots(whole, stage->first);
+  return stage;
+}
+
+static void delete_group(PwGroup* group) {
+  close_hosts(group->hosts);
+  if (group->stage != group) delete group->stage;
+  delete group->beat;
+  delete group;
+}
+
+PwGroup* pw_group_new(void* memory, int32_t rank, int32_t size, int32_t num_stages, int64_t slot_bytes,
                       int64_t timeout_ms) {
   PwGroup* group = new PwGroup();
   group->rank = rank;
@@ -141,12 +172,15 @@ PwGroup* pw_group_new(void* memory, int32_t rank, int32_t size, int64_t slot_byt
   group->ranks = (RankWords*)((char*)memory + sizeof(GroupWords));
   group->slots = (char*)memory + head_bytes(size);
   group->messages = group->slots + 2 * size * slot_bytes;
+  group->states = group->messages + 2 * (1 + size) * slot_bytes;
+  group->hosts = no_hosts();
+  group->whole = group;
+  group->stage = num_stages == 1 ? group : stage_of(*group, size / num_stages);
   group->beat = new PwGroup::Beat();
   // From now on silence counts, even before the thread has run.
   group->ranks[rank].beat.store(1);
   if (pthread_create(&group->beat->thread, nullptr, beat, group) != 0) {
-    delete group->beat;
-    delete group;
+    delete_group(group);
     return nullptr;
   }
   return group;
@@ -155,13 +189,20 @@ PwGroup* pw_group_new(void* memory, int32_t rank, int32_t size, int64_t slot_byt
 void pw_group_free(PwGroup* group) {
   group->beat->is_closing.store(true);
   pthread_join(group->beat->thread, nullptr);
-  delete group->beat;
-  delete group;
+  if (group->words->lost.load() != 0) carry_end(group);
+  delete_group(group);
 }
 
-void pw_group_timeout(PwGroup* group, int64_t timeout_ms) { group->timeout = timeout_ms * 1000000; }
+PwGroup* pw_group_stage(PwGroup* group) { return group->stage; }
 
-void pw_group_lose(PwGroup* group, int32_t rank) { lose(group, rank); }
+void pw_group_timeout(PwGroup* group, int64_t timeout_ms) {
+  group->timeout = group->stage->timeout = timeout_ms * 1000000;
+}
+
+void pw_group_lose(PwGroup* group, int32_t rank) {
+  lose_rank(group, rank);
+  carry_end(group);
+}
 
 int32_t pw_group_lost(PwGroup* group) { return (int32_t)group->words->lost.load() - 1; }
 
@@ -171,11 +212,12 @@ int32_t pw_all_reduce(PwGroup* group, float* x, int64_t count) {
     const int64_t num = least(most, count - first);
     memcpy(group->slot(group->rank), x + first, (size_t)num * sizeof(float));
     const PwGroup before = *group;
-    if (!meet(group)) return 0;
-    memcpy(x + first, before.slot(0), (size_t)num * sizeof(float));
-    for (int32_t rank = 1; rank < group->size; rank++) {
-      const float* part = (const float*)before.slot(rank);
-      for (int64_t i = 0; i < num; i++) x[first + i] += part[i];
+    if (!meet(group, num * (int64_t)sizeof(float))) return 0;
+    const auto add = [](float a, float b) { return a + b; };
+    for (int64_t i = 0; i < num; i++) {
+      float parts[PW_MOST_SLICES];
+      for (int32_t rank = 0; rank < group->size; rank++) parts[rank] = ((const float*)before.slot(rank))[i];
+      x[first + i] = sum_of_parts(parts, group->size, add);
     }
   }
   return 1;
@@ -186,7 +228,7 @@ int32_t pw_all_gather(PwGroup* group, const void* x, int64_t num_bytes, void* al
     const int64_t num = least(group->slot_bytes, num_bytes - first);
     memcpy(group->slot(group->rank), (const char*)x + first, (size_t)num);
     const PwGroup before = *group;
-    if (!meet(group)) return 0;
+    if (!meet(group, num)) return 0;
     for (int32_t rank = 0; rank < group->size; rank++)
       memcpy((char*)all + rank * num_bytes + first, before.slot(rank), (size_t)num);
   }
@@ -198,8 +240,38 @@ int32_t pw_broadcast(PwGroup* group, void* x, int64_t num_bytes, int32_t root) {
     const int64_t num = least(group->slot_bytes, num_bytes - first);
     if (group->rank == root) memcpy(group->slot(root), (char*)x + first, (size_t)num);
     const PwGroup before = *group;
-    if (!meet(group)) return 0;
+    if (!meet(group, group->rank == root ? num : 0)) return 0;
     if (group->rank != root) memcpy((char*)x + first, before.slot(root), (size_t)num);
+  }
+  return 1;
+}
+
+int32_t pw_pass_on(PwGroup* group, const void* states, int64_t num_bytes) {
+  // A stage may take as long as it computes, so that there is no end; processes are watched.
+  const int32_t next = group->rank - group->stage->size;
+  for (int64_t first = 0; first < num_bytes; first += group->slot_bytes) {
+    const uint32_t piece = group->passed + 1;
+    if (!await(group, next, &group->ranks[next].taken, piece - NUM_PIECES, 0)) return 0;
+    const int64_t num = least(group->slot_bytes, num_bytes - first);
+    char* own = group->states_of(group->rank, piece);
+    memcpy(own, (const char*)states + first, (size_t)num);
+    group->passed = piece;
+    publish_word(group, &group->ranks[group->rank].passed, piece);
+    if (!carry(group, WORD_PASSED, piece, own, num, next, next + 1)) return 0;
+  }
+  return 1;
+}
+
+int32_t pw_take(PwGroup* group, void* states, int64_t num_bytes) {
+  const int32_t before = group->rank + group->stage->size;
+  for (int64_t first = 0; first < num_bytes; first += group->slot_bytes) {
+    const uint32_t piece = group->taken + 1;
+    if (!await(group, before, &group->ranks[before].passed, piece, 0)) return 0;
+    memcpy((char*)states + first, group->states_of(before, piece),
+           (size_t)least(group->slot_bytes, num_bytes - first));
+    group->taken = piece;
+    publish_word(group, &group->ranks[group->rank].taken, piece);
+    if (!carry(group, WORD_TAKEN, piece, nullptr, 0, before, before + 1)) return 0;
   }
   return 1;
 }
@@ -213,10 +285,12 @@ int32_t pw_send(PwGroup* group, const void* message, int64_t num_bytes) {
       if (!await(group, rank, &group->ranks[rank].read, piece - 2, group->timeout)) return 0;
     char* half = group->messages + (piece & 1) * group->slot_bytes;
     memcpy(half, &num_bytes, sizeof(int64_t));
-    memcpy(half + sizeof(int64_t), (const char*)message + first,
-           (size_t)least(most, num_bytes - first));
+    const int64_t num = least(most, num_bytes - first);
+    memcpy(half + sizeof(int64_t), (const char*)message + first, (size_t)num);
     group->piece = piece;
-    publish(group, &group->words->sent, piece);
+    publish_word(group, &group->words->sent, piece);
+    const int64_t num_sent = (int64_t)sizeof(int64_t) + num;
+    if (!carry(group, WORD_SENT, piece, half, num_sent, 1, group->size)) return 0;
   }
   return 1;
 }
@@ -237,7 +311,8 @@ int32_t pw_receive(PwGroup* group, void* message, int64_t num_bytes) {
     const char* half = group->messages + (piece & 1) * group->slot_bytes;
     memcpy((char*)message + first, half + sizeof(int64_t), (size_t)least(most, num_bytes - first));
     group->piece = piece;
-    publish(group, &group->ranks[group->rank].read, piece);
+    publish_word(group, &group->ranks[group->rank].read, piece);
+    if (!carry(group, WORD_READ, piece, nullptr, 0, 0, 1)) return 0;
   }
   return 1;
 }

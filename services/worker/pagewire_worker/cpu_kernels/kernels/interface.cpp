@@ -59,7 +59,8 @@ static bool is_worth_sharing(const PwModel& model, const PwBatch& batch) {
   for (int64_t i = 0; i < layer.num_operations; i++) {
     const PwOperation& operation = layer.operations[i];
     const int64_t copies = operation.router == nullptr ? 1 : operation.router->num_chosen;
-    if (operation.linear != nullptr && is_worth_sharing(*operation.linear, batch.num_tokens, copies))
+    if (operation.linear != nullptr &&
+        is_worth_sharing(*operation.linear, batch.num_tokens, copies * operation.num_slices))
       return true;
   }
   int64_t num_seen = 0, width = (int64_t)model.num_heads * model.head_dim;

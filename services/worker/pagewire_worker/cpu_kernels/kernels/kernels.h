@@ -44,6 +44,7 @@ extern const Kernels neon_bf16_kernels;
 #include "attention/shared_tiles.h"
 #include "products/pack.h"
 #include "experts.h"
+#include "exchange.h"
 #include "operations.h"
 #include "step.h"
 #include "products/argmax.h"

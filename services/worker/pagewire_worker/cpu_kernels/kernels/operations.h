@@ -31,25 +31,48 @@ static void add_norm_share(PwPool* pool, int thread, float* x, const PwNorm* nor
     store(y + i, add(load(y + i), mul(load(x + i), set1(factor))));
 }
 
-// x = the sum of x of all ranks, in their order, for `count` values, a multiple of 16. Once a rank is lost
+// The sum of `count` parts that lie `stride` numbers apart.
+static inline V sum_at(const float* x, int64_t stride, int32_t count) {
+  V parts[PW_MOST_SLICES];
+  for (int32_t i = 0; i < count; i++) parts[i] = load(x + i * stride);
+  return sum_of_parts(parts, count, [](V a, V b) { return add(a, b); });
+}
+
+// y [slices, num_rows, size] = x [num_rows, slices * size]
+template <class Element>
+static inline void slice_share(PwPool* pool, int thread, const void* x, int64_t num_rows, int64_t size,
+                               int32_t num_slices, void* y) {
+  const Share rows = share(pool, thread, num_rows);
+  const size_t num_bytes = (size_t)size * sizeof(Element);
+  for (int64_t row = rows.first; row < rows.last; row++)
+    for (int32_t slice = 0; slice < num_slices; slice++)
+      __builtin_memcpy((char*)y + (slice * num_rows + row) * num_bytes,
+                       (const char*)x + (row * num_slices + slice) * num_bytes, num_bytes);
+}
+
+// x [num_rows, size] = the sum of x [slices, num_rows, size]
+static inline void sum_slices_share(float* x, int64_t num_rows, int64_t size, int32_t num_slices,
+                                    Share rows) {
+  for (int64_t i = rows.first * size; i < rows.last * size; i += PANEL)
+    store(x + i, sum_at(x + i, num_rows * size, num_slices));
+}
+
+// x = the sum of x of all ranks, for `count` values, a multiple of 16. Once a rank is lost
 // x means nothing, and the group says so.
 static inline void reduce_share(PwPool* pool, int thread, PwGroup* group, float* x, int64_t count) {
   const int64_t longest = group->slot_bytes / (int64_t)sizeof(float);
   for (int64_t first = 0; first < count; first += longest) {
-    const Share part = share(pool, thread, least(longest, count - first) / PANEL);
+    const int64_t num = least(longest, count - first);
+    const Share part = share(pool, thread, num / PANEL);
     const PwGroup before = *group;  // its turn, which `meet` advances
     float* own = (float*)before.slot(group->rank);
     for (int64_t i = part.first * PANEL; i < part.last * PANEL; i += PANEL)
       store(own + i, load(x + first + i));
     pool->barrier();
-    if (thread == 0) meet(group);
+    if (thread == 0) meet(group, num * (int64_t)sizeof(float));
     pool->barrier();
-    for (int64_t i = part.first * PANEL; i < part.last * PANEL; i += PANEL) {
-      V sum = load((const float*)before.slot(0) + i);
-      for (int32_t rank = 1; rank < group->size; rank++)
-        sum = add(sum, load((const float*)before.slot(rank) + i));
-      store(x + first + i, sum);
-    }
+    for (int64_t i = part.first * PANEL; i < part.last * PANEL; i += PANEL)
+      store(x + first + i, sum_at((const float*)before.slot(0) + i, longest, group->size));
   }
 }
 
@@ -66,6 +89,7 @@ static inline bool goes_by_rows(const PwOperation& operation) {
     case PW_COLLECT:
     case PW_LATENT_KEY:
     case PW_LATENT_QUERY:
+    case PW_SUM_SLICES:
     case PW_LOWER: return true;
     default: return false;
   }
@@ -91,6 +115,7 @@ static void expert_share(PwPool* pool, int phase, int thread, const StepArgument
   const PwRouter& router = *o.router;
   const Routes routes(a, router);
   const int64_t num_tokens = a.batch->num_tokens, hidden = a.model->hidden;
+  const int64_t num_rows = num_tokens * router.num_chosen;  // of the experts of all ranks
   const Share tokens = share(pool, thread, num_tokens);
   void *x = a.scratch->buffers[o.input], *y = a.scratch->buffers[o.output];
   void* prepared = a.scratch->buffers[PW_EXPERT_PREPARED];
@@ -99,13 +124,15 @@ static void expert_share(PwPool* pool, int phase, int thread, const StepArgument
   const LowRank low = {o.adapters, row_slots, (const float*)a.scratch->buffers[PW_EXPERT_LOW],
                        a.model->type};
   const bool has_adapters = slots != nullptr && o.adapters != nullptr;
-  const Group group = {o.linear, routes.starts, router.num_experts, has_adapters ? &low : nullptr};
+  const Group group = {o.linear, routes.starts, router.num_own * o.num_slices,
+                       has_adapters ? &low : nullptr};
   const Rows rows = input_rows(a, o, PW_EXPERT_PREPARED);
+  const Share columns = {o.first_column, o.first_column + o.num_columns};
   switch (o.kind) {
     case PW_ROUTE:
       return route_share(router, (float*)x, o.linear->num_outputs, routes, tokens);
     case PW_SORT:
-      if (thread == 0) sort_rows(router, num_tokens, routes);
+      if (thread == 0) sort_rows(router, num_tokens, o.num_slices, routes);
       return;
     case PW_SPREAD:
       spread_rows(x, y, hidden * (int64_t)sizeof(typename T::Element), router, routes, tokens);
@@ -114,19 +141,26 @@ static void expert_share(PwPool* pool, int phase, int thread, const StepArgument
                     routes, tokens);
       return;
     case PW_EXPERT_LOWER: {
-      const Share choices = share(pool, thread, num_tokens * router.num_chosen);
+      const Share choices = share(pool, thread, num_rows);
       return lower_expert_share<T>(o.adapters, slots, router, routes, x, choices, row_slots,
                                    (float*)y);
     }
     case PW_EXPERT_PREPARE:
-      return prepare_share<T>(pool, thread, *o.linear, x, num_tokens * router.num_chosen, y);
+      return prepare_share<T>(pool, thread, *o.linear, x, routes.num_rows(router) * o.num_slices, y);
     case PW_EXPERT_STORE:
       return store_linear<T>(pool, phase, thread, group, rows, (float*)y, o.linear->num_outputs);
     case PW_EXPERT_GATE:
-      return gate_up_linear<T>(pool, phase, thread, group, rows, o.activation, y);
+      return gate_up_linear<T>(pool, phase, thread, group, rows, o.activation, o.num_cuts, y);
+    case PW_EXPERT_EXCHANGE:
+      return exchange_rows(pool, thread, a.model->group, router, routes,
+                           {(float*)x, routes.num_rows(router), hidden, 0}, o.num_slices * hidden, columns,
+                           {(float*)y, num_rows, hidden, columns.first / hidden});
     case PW_COLLECT:
-      return collect_rows(router, routes, (float*)x, (float*)a.scratch->buffers[PW_PRODUCTS],
-                          o.factor, hidden, tokens, o.output == PW_RESIDUAL, (float*)y);
+      for (int32_t slice = 0; slice < o.num_slices; slice++)
+        collect_rows(router, routes, (float*)x + slice * num_rows * hidden,
+                     (float*)a.scratch->buffers[PW_PRODUCTS] + slice * num_tokens * hidden, o.factor,
+                     hidden, columns, tokens, o.output == PW_RESIDUAL, (float*)y + slice * num_tokens * hidden);
+      return;
   }
 }
 
@@ -137,11 +171,11 @@ static void operation_share(PwPool* pool, int phase, int thread, const StepArgum
   const int64_t num_tokens = a.batch->num_tokens;
   void *x = a.scratch->buffers[o.input], *y = a.scratch->buffers[o.output];
   const Share tokens = share(pool, thread, num_tokens);
-  const AllRows all(num_tokens);
+  const AllRows all(num_tokens, o.num_slices);
   const int64_t* slots = a.batch->adapter_slots;
   const LowRank low = {o.adapters, slots, (const float*)a.scratch->buffers[PW_LOW], a.model->type};
   const bool has_adapters = slots != nullptr && o.adapters != nullptr;
-  const Group group = {o.linear, all.starts, 1, has_adapters ? &low : nullptr};
+  const Group group = {o.linear, all.starts, o.num_slices, has_adapters ? &low : nullptr};
   const Rows rows = input_rows(a, o, PW_PREPARED);
   switch (o.kind) {
     case PW_NORM: return norm_share<T>(pool, thread, (float*)x, *o.norm, num_tokens, y);
@@ -152,13 +186,21 @@ static void operation_share(PwPool* pool, int phase, int thread, const StepArgum
                             (float*)y);
     case PW_REDUCE:
       return reduce_share(pool, thread, a.model->group, (float*)x, num_tokens * a.model->hidden);
-    case PW_PREPARE: return prepare_share<T>(pool, thread, *o.linear, x, num_tokens, y);
+    case PW_SLICE:
+      return slice_share<typename T::Element>(pool, thread, x, num_tokens, o.linear->num_inputs,
+                                              o.num_slices, y);
+    case PW_SUM_SLICES:
+      return sum_slices_share((float*)x, num_tokens, a.model->hidden, o.num_slices, tokens);
+    case PW_PREPARE:
+      return prepare_share<T>(pool, thread, *o.linear, x, num_tokens * o.num_slices, y);
     case PW_STORE:
       return store_linear<T>(pool, phase, thread, group, rows, (float*)y + o.first_column,
                              o.num_columns);
     case PW_ADD: return add_linear<T>(pool, phase, thread, group, rows, o.factor, (float*)y);
-    case PW_GATE: return gate_up_linear<T>(pool, phase, thread, group, rows, o.activation, y);
-    case PW_ACTIVATE: return activate_linear<T>(pool, phase, thread, group, rows, o.activation, y);
+    case PW_GATE:
+      return gate_up_linear<T>(pool, phase, thread, group, rows, o.activation, o.num_cuts, y);
+    case PW_ACTIVATE:
+      return activate_linear<T>(pool, phase, thread, group, rows, o.activation, o.num_cuts, y);
     case PW_ROTATE:
       return rotate_share<T>(*a.model, *o.attention, *a.batch, (float*)x,
                              (typename T::Element*)y, tokens.first, tokens.last);

@@ -10,7 +10,7 @@ static inline void adapt_embedding(const StepArguments& a, int64_t token, float*
   if (adapters == nullptr || slots == nullptr || slots[token] < 0) return;
   const PwAdapterPart& part = adapters->parts[slots[token]];
   float* low = (float*)a.scratch->buffers[PW_LOW] + token * adapters->max_rank;
-  const int64_t first = a.batch->token_ids[token] * part.rank;
+  const int64_t first = (a.batch->token_ids[token] - a.model->first_row) * part.rank;
   for (int32_t r = 0; r < part.rank; r++)
     low[r] = element(part.down, first + r, a.model->type) * part.scaling;
   const LowRank ranks = {adapters, slots, (const float*)a.scratch->buffers[PW_LOW], a.model->type};
@@ -22,15 +22,15 @@ static void step_job(PwPool* pool, const void* arguments, int thread) {
   const StepArguments& a = *(const StepArguments*)arguments;
   const PwModel& model = *a.model;
   float* residual = (float*)a.scratch->buffers[PW_RESIDUAL];
-  if (a.first_layer == 0) {
+  if (a.first_layer == 0 && model.looks_up) {
     Share tokens = share(pool, thread, a.batch->num_tokens);
     V factor = set1(model.embedding_factor);
     for (int64_t token = tokens.first; token < tokens.last; token++) {
       float* row = residual + token * model.hidden;
       const int64_t place = a.batch->token_ids[token] - model.first_row;
       if (model.group != nullptr && (place < 0 || place >= model.num_rows)) {
-        for (int64_t i = 0; i < model.hidden; i += PANEL) store(row + i, set1(0.0f));
-        continue;  // another rank has it
+        for (int64_t i = 0; i < model.hidden; i += PANEL) store(row + i, set1(-0.0f));
+        continue;  // another rank has it, and keeps its bits in the sum: -0 + x is x
       }
       read_row(model.embedding, place, row);
       adapt_embedding(a, token, row);
@@ -54,7 +54,7 @@ static void step_job(PwPool* pool, const void* arguments, int thread) {
         pool->barrier();
     }
   }
-  if (a.last_layer == model.num_layers) {
+  if (a.last_layer == model.num_layers && model.has_end) {
     Share rows = share(pool, thread, a.batch->num_outputs);
     for (int64_t row = rows.first; row < rows.last; row++)
       normalise(residual + a.batch->output_rows[row] * model.hidden, model.norm,
@@ -100,7 +100,7 @@ static void activate_job(PwPool* pool, const void* arguments, int thread) {
   Rows x = prepare_rows<T>(pool, thread, a);
   auto compute = b.is_gated ? gate_up_linear<T> : activate_linear<T>;
   const AllRows rows(a.num_rows);
-  compute(pool, 0, thread, rows.of(*a.linear), x, b.activation, a.y);
+  compute(pool, 0, thread, rows.of(*a.linear), x, b.activation, 1, a.y);
 }
 
 template <class T>

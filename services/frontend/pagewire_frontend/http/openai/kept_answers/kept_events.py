@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable
 
 import orjson
 
+from pagewire_frontend.http.kept_streams.framing import SSE_FRAMING
 from pagewire_frontend.http.kept_streams.pulled import PulledSource
 from pagewire_frontend.http.kept_streams.recipe_keeper import RecipeKeeper
 from pagewire_frontend.http.openai.answer import Answer
@@ -17,6 +18,8 @@ NewKeeper = Callable[[str], RecipeKeeper | None]
 
 class KeptSource:
     """The EventSource of an answer that is opened when its events are asked for."""
+
+    framing = SSE_FRAMING
 
     def __init__(self, opening: Opening, *, is_streamed: bool, new_keeper: NewKeeper) -> None:
         self._opening = opening

@@ -14,11 +14,13 @@ struct Group {
   int64_t num_rows(int64_t i) const { return starts[i + 1] - starts[i]; }
 };
 
-// The rows of a single matrix.
+// The rows of a single matrix, or of the slices of one.
 struct AllRows {
-  int64_t starts[2];
+  int64_t starts[PW_MOST_SLICES + 1];
 
-  explicit AllRows(int64_t num_rows) : starts{0, num_rows} {}
+  explicit AllRows(int64_t num_rows, int32_t num_slices = 1) {
+    for (int32_t i = 0; i <= num_slices; i++) starts[i] = i * num_rows;
+  }
   Group of(const PwLinear& linear, const LowRank* low = nullptr) const {
     return {&linear, starts, 1, low};
   }
@@ -187,39 +189,66 @@ static void add_share(PwPool* pool, int phase, int thread, const Group& group, R
   });
 }
 
-// y [num_rows, outputs / 2] = activation(gate) * up; panels of gate and up alternate in the matrix.
+// Goes along the panels of a row of y [slices, num_rows, outputs of a slice].
+template <class Out>
+class SlicedRow {
+ public:
+  SlicedRow(void* y, int64_t num_rows, int64_t size, int64_t row, int64_t column)
+      : at_(column), size_(size), next_slice_(num_rows * size), out_((Out*)y + row * size) {
+    if (at_ < size) return;
+    out_ += at_ / size * next_slice_;
+    at_ %= size;
+  }
+  void store_next(V values) {
+    store(out_ + at_, values);
+    if ((at_ += PANEL) < size_) return;
+    at_ = 0;
+    out_ += next_slice_;
+  }
+
+ private:
+  int64_t at_, size_, next_slice_;
+  Out* out_;
+};
+
+// y [slices, num_rows, outputs / 2 / slices] = activation(gate) * up; panels of gate and up alternate in the
+// matrix.
 template <class T, class Out>
 static void gate_up_share(PwPool* pool, int phase, int thread, const Group& group, Rows x,
-                          const PwActivation& activation, void* y) {
+                          const PwActivation& activation, int32_t num_slices, void* y) {
+  const int64_t num_rows = group.starts[group.count];
   linear_share<T>(pool, phase, thread, group, x, true, [=](const PwLinear& linear) {
     const float* bias = linear.bias;
-    const int64_t stride = linear.num_outputs / 2;
+    const int64_t size = linear.num_outputs / 2 / num_slices;
     return [=](int64_t row, int64_t panel, int num_panels, float* sums) {
+      SlicedRow<Out> out(y, num_rows, size, row, panel / 2 * PANEL);
       for (int n = 0; n < num_panels; n += 2) {
         V gate = load(sums + n * PANEL), up = load(sums + (n + 1) * PANEL);
         if (bias != nullptr) {
           gate = add(gate, load(bias + (panel + n) * PANEL));
           up = add(up, load(bias + (panel + n + 1) * PANEL));
         }
-        store((Out*)y + row * stride + (panel + n) / 2 * PANEL, gated(activation, gate, up));
+        out.store_next(gated(activation, gate, up));
       }
     };
   });
 }
 
-// y [num_rows, outputs] = activation(x W^T + bias)
+// y [slices, num_rows, outputs / slices] = activation(x W^T + bias)
 template <class T, class Out>
 static void activate_share(PwPool* pool, int phase, int thread, const Group& group, Rows x,
-                           const PwActivation& activation, void* y) {
+                           const PwActivation& activation, int32_t num_slices, void* y) {
+  const int64_t num_rows = group.starts[group.count];
   linear_share<T>(pool, phase, thread, group, x, false, [=](const PwLinear& linear) {
     const float* bias = linear.bias;
-    const int64_t stride = linear.num_outputs;
+    const int64_t size = linear.num_outputs / num_slices;
     return [=](int64_t row, int64_t panel, int num_panels, float* sums) {
+      SlicedRow<Out> out(y, num_rows, size, row, panel * PANEL);
       for (int n = 0; n < num_panels; n++) {
         V sum = load(sums + n * PANEL);
         int64_t column = (panel + n) * PANEL;
         if (bias != nullptr) sum = add(sum, load(bias + column));
-        store((Out*)y + row * stride + column, activate(activation, sum));
+        out.store_next(activate(activation, sum));
       }
     };
   });
@@ -254,16 +283,18 @@ static void add_linear(PwPool* pool, int phase, int thread, const Group& group, 
 
 template <class T>
 static void gate_up_linear(PwPool* pool, int phase, int thread, const Group& group, Rows x,
-                           const PwActivation& activation, void* y) {
-#define PW_CALL(K) gate_up_share<K, typename T::Element>(pool, phase, thread, group, x, activation, y)
+                           const PwActivation& activation, int32_t num_slices, void* y) {
+#define PW_CALL(K) \
+  gate_up_share<K, typename T::Element>(pool, phase, thread, group, x, activation, num_slices, y)
   PW_BY_KIND(group.linears[0], PW_CALL)
 #undef PW_CALL
 }
 
 template <class T>
 static void activate_linear(PwPool* pool, int phase, int thread, const Group& group, Rows x,
-                            const PwActivation& activation, void* y) {
-#define PW_CALL(K) activate_share<K, typename T::Element>(pool, phase, thread, group, x, activation, y)
+                            const PwActivation& activation, int32_t num_slices, void* y) {
+#define PW_CALL(K) \
+  activate_share<K, typename T::Element>(pool, phase, thread, group, x, activation, num_slices, y)
   PW_BY_KIND(group.linears[0], PW_CALL)
 #undef PW_CALL
 }

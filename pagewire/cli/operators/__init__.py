@@ -1,0 +1,1 @@
+"""Actions of `pagewire admin` about workers and processes."""

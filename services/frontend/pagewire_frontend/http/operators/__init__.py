@@ -1,0 +1,1 @@
+"""HTTP endpoints of operators: the memory, the weights and profiles of workers."""

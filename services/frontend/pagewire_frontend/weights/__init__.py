@@ -1,0 +1,1 @@
+"""Receives the tensors of new weights, and writes them as a checkpoint that workers load."""

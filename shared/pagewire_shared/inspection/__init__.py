@@ -1,0 +1,1 @@
+"""Answers to operators about processes that run: stacks, profiles and calls."""

@@ -1,0 +1,1 @@
+"""Versions of the weights of a model, and orders to exchange them while workers run."""

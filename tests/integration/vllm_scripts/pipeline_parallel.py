@@ -1,3 +1,0 @@
-from vllm import LLM
-
-llm = LLM("meta-llama/Llama-3.1-70B-Instruct", pipeline_parallel_size=4)
