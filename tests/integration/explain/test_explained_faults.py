@@ -2,6 +2,7 @@
 over real processes: what was lost on their way, and what they are slow by themselves."""
 
 import os
+import re
 import signal
 import socket
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import grpc
+import httpx
 import pytest
 from integration.explain.crowd import SHORT, Crowd
 
@@ -128,11 +130,25 @@ def test_a_missed_deadline(cell: Cluster, pool: ThreadPoolExecutor) -> None:
     assert "waiting at the scheduler for a slot" in summary
 
 
+def seconds_to_fill(cluster: Cluster) -> float:
+    """Wait until no more tokens are generated, and return after how many seconds that was."""
+    began = changed = time.monotonic()
+    count = -1.0
+    while time.monotonic() - changed < 2.0:
+        time.sleep(0.1)
+        text = httpx.get(f"{cluster.http_url}/metrics", timeout=10).text
+        found = re.findall(r"^vllm:generation_tokens_total\{.*\} (.*)$", text, re.MULTILINE)
+        assert found, text
+        if (now := sum(map(float, found))) != count:
+            count, changed = now, time.monotonic()
+    return changed - began
+
+
 def test_a_slow_client(wide: Cluster, pool: ThreadPoolExecutor) -> None:
     place = urlsplit(wide.http_url)
     body = (
-        f'{{"model": "{wide.model}", "prompt": [5, 6, 7], "max_tokens": 1500, "logprobs": 20,'
-        ' "n": 4, "ignore_eos": true, "stream": true}'
+        f'{{"model": "{wide.model}", "prompt": [5, 6, 7], "max_tokens": 400, "logprobs": 20,'
+        ' "n": 15, "ignore_eos": true, "stream": true}'
     )
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -142,7 +158,8 @@ def test_a_slow_client(wide: Cluster, pool: ThreadPoolExecutor) -> None:
             f"Content-Type: application/json\r\nConnection: close\r\n"
             f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
         )
-        time.sleep(12)
+        # It takes nothing for longer than the buffers before it take to be filled.
+        time.sleep(2.0 * seconds_to_fill(wide) + 2.0)
         while client.recv(1 << 16):
             pass
     assert "waiting for the client to take the answer" in Crowd(wide, pool).explained("sleepy")

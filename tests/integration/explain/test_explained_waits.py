@@ -71,6 +71,7 @@ def test_a_cold_adapter(crowd: Crowd) -> None:
 def test_all_workers_asleep(cell: Cluster, crowd: Crowd) -> None:
     asyncio.run(sleep(cell.grpc_address, api_key="sk-ops"))
     sent = crowd.queue("asleep")
+    time.sleep(1.0)
     asyncio.run(wake_up(cell.grpc_address, api_key="sk-ops"))
     sent.result()
     assert "waiting for a worker to wake" in crowd.explained("asleep")
