@@ -78,9 +78,12 @@ def test_all_workers_asleep(cell: Cluster, crowd: Crowd) -> None:
 
 
 def test_a_worker_that_sleeps_in_the_middle(cell: Cluster, crowd: Crowd) -> None:
-    sent = crowd.run("dreamer", 200)
+    began = time.monotonic()
+    crowd.run("awake").result()
+    seconds = time.monotonic() - began
+    sent = crowd.run("dreamer")
     asyncio.run(sleep(cell.grpc_address, api_key="sk-ops"))
-    time.sleep(1.0)
+    time.sleep(1.5 * seconds)
     asyncio.run(wake_up(cell.grpc_address, api_key="sk-ops"))
     sent.result()
     assert "after it was moved, or its worker slept" in crowd.explained("dreamer")
