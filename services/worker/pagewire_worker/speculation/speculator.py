@@ -17,7 +17,7 @@ from pagewire_shared.steps.result import StepResult
 from pagewire_worker.batch.draft_rows import VerifiedRows
 from pagewire_worker.batch.input_batch import PreparedStep
 from pagewire_worker.batch.slots import SlotTable
-from pagewire_worker.speculation.chances import FIRST_CHANCE, LEARNING, SequenceChance
+from pagewire_worker.speculation.chances import FIRST_CHANCES, SequenceChance
 from pagewire_worker.speculation.draft_counts import DraftCounts
 from pagewire_worker.speculation.prediction import PredictionFinder
 from pagewire_worker.speculation.proposer import (
@@ -49,6 +49,7 @@ class _Slot:
     Attributes:
         pause, next_search: Tokens that the next search in vain is not repeated for, and the tokens
             that the next search takes.
+        learnt: Tokens that there were when drafts had been verified.
         position, drafts: The drafts that were offered, and the place of the first.
     """
 
@@ -56,6 +57,7 @@ class _Slot:
     chance: SequenceChance
     pause: int = 1
     next_search: int = 0
+    learnt: int = 0
     position: int = -1
     drafts: Drafts = NOTHING
 
@@ -90,7 +92,7 @@ class Speculator:
         self._predictions = predictions
         self._clock = clock
         self._slots: dict[int, _Slot] = {}
-        self._prior = FIRST_CHANCE
+        self._prior = FIRST_CHANCES
         # Whether drafts were offered with the last result and with the one before: if so, the
         # scheduler has planned no step ahead.
         self._is_held = self._was_held = False
@@ -151,8 +153,8 @@ class Speculator:
         """Let `slot` begin; without a start it gets no drafts."""
         self._slots.pop(slot, None)
         if start is not None:
-            prior = FIRST_CHANCE if len(start.predicted_token_ids) else self._prior
-            self._slots[slot] = _Slot(start, SequenceChance(prior))
+            prior = FIRST_CHANCES if len(start.predicted_token_ids) else self._prior
+            self._slots[slot] = _Slot(start, SequenceChance(prior), learnt=start.num_tokens)
             self._proposer.begin(slot, start)
 
     def _learn(self, step: PreparedStep, verified: VerifiedRows) -> dict[int, int]:
@@ -166,8 +168,11 @@ class Speculator:
                 slot, end = int(step.slots[index]), int(step.ends[index])
                 held = self._slots.get(slot)
                 if held is not None:
-                    part = held.chance.note(num_drafts, accepted[index])
-                    self._prior += LEARNING * (part - self._prior)
+                    num_right = accepted[index]
+                    self._prior = held.chance.note(
+                        num_drafts, num_right, self._prior, num_between=max(0, end - held.learnt)
+                    )
+                    held.learnt = end + num_right + 1
                 drafts = self.drafts(slot, end)[:num_drafts]
                 finder = self._predictions
                 if finder is not None and finder.has_found(slot, end, drafts):

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Final
 
+from pagewire_worker.speculation.chances import Chances
+
 WEIGHT: Final = 0.1
 """Of a new measurement in a mean."""
 LEAST_GAIN: Final = 1.02
@@ -96,13 +98,13 @@ class StepCosts:
         if key not in self._ideals:
             if len(self._ideals) >= MOST_IDEALS:
                 self._ideals.clear()
-            self._ideals[key] = any(self.choose(num_rows, [1.0] * num_rows, [most] * num_rows))
+            self._ideals[key] = any(self.choose(num_rows, [SURE] * num_rows, [most] * num_rows))
         return self._ideals[key]
 
     def choose(
         self,
         num_rows: int,
-        chances: Sequence[float],
+        chances: Sequence[Chances],
         lengths: Sequence[int],
         *,
         is_held: bool = True,
@@ -111,12 +113,12 @@ class StepCosts:
     ) -> list[int]:
         """Return how many drafts of each sequence to verify, [sequences].
 
-        Drafts are added in the order of their chance to be right, p ** j for the j-th draft of a
-        sequence with chance p, as far as the expected tokens per second are most.
+        Drafts are added in the order of their chance to be right, first * later ** j for the draft
+        behind j others of a sequence, as far as the expected tokens per second are most.
 
         Args:
             num_rows: Rows of the step without drafts.
-            chances: Chance that a draft is right if those before it are, per sequence.
+            chances: Those of each sequence, [sequences].
             lengths: Drafts that each sequence has.
             is_held: Whether no other step is under way. If one is, the worker waits longer.
             draft_seconds: Time to compute one more draft of all sequences.
@@ -124,10 +126,10 @@ class StepCosts:
         """
         gains: list[tuple[float, int]] = []
         for index, (chance, length) in enumerate(zip(chances, lengths, strict=True)):
-            gain = chance
+            gain = chance.first
             for _ in range(length):
                 gains.append((gain, index))
-                gain *= chance
+                gain *= chance.later
         gains.sort(reverse=True)
         beside = self._beside_plain.seconds
         best_rate = LEAST_GAIN * num_rows / (self.seconds(num_rows) + beside)
@@ -160,5 +162,6 @@ class StepCosts:
         return table, slope
 
 
+SURE: Final = Chances(1.0, 1.0)
 MOST_IDEALS: Final = 1024
 """Answers of `may_gain` that are kept."""

@@ -11,7 +11,7 @@ from pagewire_shared.steps.plan import StepPlan
 from pagewire_shared.steps.result import StepResult
 from pagewire_worker.batch.draft_rows import DraftRows, VerifiedRows
 from pagewire_worker.batch.slots import SlotLimits, SlotTable
-from pagewire_worker.speculation.chances import SequenceChance
+from pagewire_worker.speculation.chances import Chances, SequenceChance
 from pagewire_worker.speculation.proposer import LATER
 from pagewire_worker.speculation.speculator import Speculator
 from pagewire_worker.speculation.step_costs import StepCosts
@@ -93,7 +93,7 @@ class MadeUpSteps:
         drafts = DraftRows(np.array([granted]), rows, rows) if granted else None
         step = SimpleNamespace(
             slots=np.zeros(1, np.int64),
-            ends=np.zeros(1, np.int64),
+            ends=self.table.num_tokens[:1] - 1 - right,
             token_slots=rows,
             token_positions=rows,
             sampling_slots=rows,
@@ -184,7 +184,7 @@ def test_right_drafts_of_a_fast_model_are_worth_it_and_those_of_a_slow_one_no_lo
 
 def test_reading_where_nothing_can_be_gained_costs_next_to_nothing():
     steps = computing(CHEAP, 0.0, draft_seconds=0.05, num_unread=10**9)
-    steps.speculator._slots[0].chance = SequenceChance(0.01)
+    steps.speculator._slots[0].chance = SequenceChance(Chances(0.01, 0.01))
     assert steps.run() < 1.03
 
 
@@ -228,7 +228,7 @@ def reading(chance, first_chance, token_seconds):
     steps = MadeUpSteps(CHEAP, chance)
     proposer = ReadingProposer(steps, draft_seconds=0.3, token_seconds=token_seconds)
     steps.speculator._proposer = steps.proposer = proposer
-    steps.speculator._slots[0].chance = SequenceChance(first_chance)
+    steps.speculator._slots[0].chance = SequenceChance(Chances(first_chance, first_chance))
     return steps
 
 
@@ -279,7 +279,7 @@ def test_a_head_that_pays_follows_all_steps():
 @pytest.mark.parametrize("make", [lambda: following(CHEAP, 0.0), lambda: reading(0.0, 0.02, 5e-3)])
 def test_what_computes_drafts_is_tried_again_and_found_to_pay(make):
     steps = make()
-    steps.speculator._slots[0].chance = SequenceChance(0.02)
+    steps.speculator._slots[0].chance = SequenceChance(Chances(0.02, 0.02))
     take = steps._take
 
     def change(*arguments):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from pagewire_worker.speculation.chances import Chances
 from pagewire_worker.speculation.step_costs import StepCosts
 
 
@@ -17,7 +18,12 @@ STEEP = [(1, 1.0), (2, 2.0), (4, 4.0), (8, 8.0), (64, 64.0)]
 
 
 def chosen(costs, num_rows, chances, lengths):
-    return costs.choose(num_rows, chances, lengths)
+    return costs.choose(num_rows, alike(chances), lengths)
+
+
+def alike(chances):
+    """Return chances of which the first and the later ones are alike."""
+    return [Chances(one, one) for one in chances]
 
 
 def test_free_rows_are_filled_and_costly_ones_are_not():
@@ -46,7 +52,7 @@ def test_drafts_behind_a_step_under_way_are_worth_less():
     """There are two pauses in the place of one."""
     costs = curve(*FLAT, pause=0.6)
     for is_held, expected in ((True, True), (False, False)):
-        found = costs.choose(1, [0.5], [5], is_held=is_held)
+        found = costs.choose(1, alike([0.5]), [5], is_held=is_held)
         assert any(found) == expected
 
 
@@ -82,8 +88,17 @@ def test_rows_beyond_the_curve_cost_as_its_end():
 
 def test_drafts_that_have_to_be_computed_are_fewer():
     costs = curve(*FLAT)
-    found = [costs.choose(1, [0.8], [5], draft_seconds=one)[0] for one in (0.0, 0.2, 0.4, 1.0)]
+    found = [
+        costs.choose(1, alike([0.8]), [5], draft_seconds=one)[0] for one in (0.0, 0.2, 0.4, 1.0)
+    ]
     assert found == sorted(found, reverse=True)
     assert (found[0], found[-1]) == (5, 0)
     # A small step makes one draft of every sequence.
-    assert costs.choose(8, [0.8] * 8, [1] * 8, draft_seconds=0.2) == [1] * 8
+    assert costs.choose(8, alike([0.8] * 8), [1] * 8, draft_seconds=0.2) == [1] * 8
+
+
+def test_drafts_behind_a_likely_wrong_one_have_their_own_chance():
+    """Where a first right draft means that all are right, as many as there are pay."""
+    rows = [(1, 1.0), (2, 1.2), (6, 2.0), (64, 14.0)]
+    assert curve(*rows).choose(1, [Chances(0.5, 0.98)], [5]) == [5]
+    assert curve(*rows).choose(1, [Chances(0.5, 0.5)], [5]) != [5]
