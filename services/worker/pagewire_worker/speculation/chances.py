@@ -4,18 +4,23 @@ The first draft of a step has a chance of its own. Where a model leaves the path
 first one is wrong; where it follows them, nearly all are right, so one chance for all drafts would
 be too low behind a first one that is right, after a few steps with bad luck.
 
-A sequence starts with the chances that those before it had. Old drafts count less and less, by the
-drafts and by the tokens behind them, since text changes.
+A sequence starts with the chances that those before it had. Its last drafts count most, since text
+changes. While it has none, what they said is forgotten, and what all of its drafts said is left: a
+few wrong ones end drafts for a while, and many do for good.
 """
 
 from typing import Final, NamedTuple
 
 PRIOR_WEIGHT: Final = 2.0
 """Drafts that what was known before a sequence counts as."""
-KEPT: Final = 0.8
-"""Of what is known of a sequence, when more drafts are verified."""
+LONG_WEIGHT: Final = 3.0
+"""Drafts that what all of a sequence said counts as, beside the last ones."""
+KEPT: Final = 0.85
+"""Of what the last drafts said, when more are verified."""
+LONG_KEPT: Final = 0.97
+"""Of what all drafts of a sequence said, when more are verified."""
 HALF_LIFE: Final = 16
-"""Tokens without drafts after which what is known of a sequence counts half."""
+"""Tokens without drafts after which what the last ones said counts half."""
 LEARNING: Final = 0.1
 """Of each step of a sequence, in the chances that new ones start with."""
 
@@ -46,45 +51,48 @@ class SequenceChance:
     __slots__ = ("_first", "_later")
 
     def __init__(self, prior: Chances) -> None:
-        self._first, self._later = _Ratio(prior.first), _Ratio(prior.later)
+        self._first, self._later = _Chance(prior.first), _Chance(prior.later)
 
-    @property
-    def value(self) -> Chances:
-        """The chances of its next drafts."""
-        return Chances(self._first.value, self._later.value)
+    def value(self, num_since: int = 0) -> Chances:
+        """Return the chances, `num_since` tokens behind the last drafts that were verified."""
+        kept = 0.5 ** (num_since / HALF_LIFE)
+        return Chances(self._first.value(kept), self._later.value(kept))
 
     def note(
-        self, num_drafts: int, num_right: int, prior: Chances, *, num_between: int = 0
+        self, num_drafts: int, num_right: int, prior: Chances, *, num_since: int = 0
     ) -> Chances:
         """Learn from verified drafts, at least one; return the prior of new sequences after them.
 
-        A draft behind a wrong one was not tried. `num_between` are the tokens between the drafts
-        that were verified before and these.
+        A draft behind a wrong one was not tried. `num_since` is as above, before these.
         """
         first = min(num_right, 1)
-        kept = KEPT * 0.5 ** (num_between / HALF_LIFE)
+        kept = KEPT * 0.5 ** (num_since / HALF_LIFE)
         self._first.note(1, first, kept)
-        learnt = prior.first + LEARNING * (first - prior.first), prior.later
+        learnt = prior.first + LEARNING * (first - prior.first)
         num_tried = min(num_right, num_drafts - 1)
         if num_tried == 0:
-            return Chances(*learnt)
+            return Chances(learnt, prior.later)
         self._later.note(num_tried, num_right - 1, kept)
         part = (num_right - 1) / num_tried
-        return Chances(learnt[0], prior.later + LEARNING * (part - prior.later))
+        return Chances(learnt, prior.later + LEARNING * (part - prior.later))
 
 
-class _Ratio:
-    """Right ones among those tried, of which old ones count less."""
+class _Chance:
+    """Right ones among those tried: of the last ones, and of all."""
 
-    __slots__ = ("_num_right", "_num_tried")
+    __slots__ = ("_all_right", "_all_tried", "_num_right", "_num_tried")
 
     def __init__(self, prior: float) -> None:
-        self._num_right, self._num_tried = prior * PRIOR_WEIGHT, PRIOR_WEIGHT
+        self._num_right = self._num_tried = 0.0
+        self._all_right, self._all_tried = prior * PRIOR_WEIGHT, PRIOR_WEIGHT
 
-    @property
-    def value(self) -> float:
-        return self._num_right / self._num_tried
+    def value(self, kept: float) -> float:
+        """Return the chance, with `kept` of the last ones."""
+        right = kept * self._num_right + LONG_WEIGHT * self._all_right / self._all_tried
+        return right / (kept * self._num_tried + LONG_WEIGHT)
 
     def note(self, num_tried: int, num_right: int, kept: float) -> None:
         self._num_right = kept * self._num_right + num_right
         self._num_tried = kept * self._num_tried + num_tried
+        self._all_right = LONG_KEPT * self._all_right + num_right
+        self._all_tried = LONG_KEPT * self._all_tried + num_tried

@@ -17,7 +17,7 @@ from pagewire_shared.steps.result import StepResult
 from pagewire_worker.batch.draft_rows import VerifiedRows
 from pagewire_worker.batch.input_batch import PreparedStep
 from pagewire_worker.batch.slots import SlotTable
-from pagewire_worker.speculation.chances import FIRST_CHANCES, SequenceChance
+from pagewire_worker.speculation.chances import FIRST_CHANCES, Chances, SequenceChance
 from pagewire_worker.speculation.draft_counts import DraftCounts
 from pagewire_worker.speculation.prediction import PredictionFinder
 from pagewire_worker.speculation.proposer import (
@@ -170,7 +170,7 @@ class Speculator:
                 if held is not None:
                     num_right = accepted[index]
                     self._prior = held.chance.note(
-                        num_drafts, num_right, self._prior, num_between=max(0, end - held.learnt)
+                        num_drafts, num_right, self._prior, num_since=max(0, end - held.learnt)
                     )
                     held.learnt = end + num_right + 1
                 drafts = self.drafts(slot, end)[:num_drafts]
@@ -350,12 +350,16 @@ class Speculator:
         assert self._costs is not None
         return self._costs.choose(
             num_rows,
-            [self._slots[one.slot].chance.value for one in asked],
+            [self._chances(one) for one in asked],
             lengths,
             is_held=self._is_held,
             draft_seconds=self._proposer.draft_seconds,
             follow_seconds=self._proposer.follow_seconds,
         )
+
+    def _chances(self, one: DraftRequest) -> Chances:
+        held = self._slots[one.slot]
+        return held.chance.value(max(0, len(one.tokens) - held.learnt))
 
 
 def _by_slot(result: StepResult, counts: Mapping[int, int]) -> npt.NDArray[np.uint32]:
