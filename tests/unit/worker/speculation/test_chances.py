@@ -10,7 +10,7 @@ def test_a_wrong_first_draft_says_nothing_of_later_ones():
     for _ in range(20):
         chance.note(5, 0, FIRST_CHANCES)
     assert chance.value().first < 0.1
-    assert chance.value().later == FIRST_CHANCES.later
+    assert chance.value().later == pytest.approx(FIRST_CHANCES.later)
 
 
 def test_later_drafts_are_those_behind_a_right_one():
@@ -41,7 +41,7 @@ def test_a_few_wrong_drafts_are_forgotten_and_many_are_not():
         many.note(2, 0, FIRST_CHANCES)
     for _ in range(5):
         few.note(2, 0, FIRST_CHANCES)
-    assert few.value().first < 0.5
+    assert few.value().first < few.value(num_since=100).first - 0.2
     assert few.value(num_since=100).first > 0.8
     assert many.value(num_since=100).first < 0.1
 
