@@ -192,6 +192,12 @@ class ModelRunner:
         self.phases.end()
         return in_flight.result
 
+    @torch.inference_mode()
+    def propose_drafts(self) -> None:
+        """Compute the drafts that the last result has announced, if they take time."""
+        if self._speculator is not None:
+            self._speculator.propose()
+
     def drop_slots(self) -> None:
         """Forget all requests; blocks keep their content and names."""
         self._read_all()

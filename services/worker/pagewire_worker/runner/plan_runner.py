@@ -33,6 +33,10 @@ class PlanRunner(Protocol):
         """Return the result of the oldest plan under way."""
         ...
 
+    def propose_drafts(self) -> None:
+        """Compute the drafts that the last result has announced."""
+        ...
+
     def drop_slots(self) -> None:
         """Forget all sequences."""
         ...
@@ -61,6 +65,9 @@ class SleepingRunner:
     def collect(self, in_flight: StepInFlight) -> StepResult:
         """Raise WireError: nothing is under way."""
         raise WireError("a worker that sleeps has no steps")
+
+    def propose_drafts(self) -> None:
+        """Have no drafts."""
 
     def drop_slots(self) -> None:
         """Have nothing to forget."""

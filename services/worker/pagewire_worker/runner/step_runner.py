@@ -114,6 +114,8 @@ class StepRunner:
         self._last_ended = ended
         step = RunStep(launched.in_flight.plan, result, seconds)
         self._notify(lambda: self._on_result(step))
+        # The next plan is waited for meanwhile.
+        self._model_runner.propose_drafts()
 
     def _guard(self, job: Callable[[], None]) -> None:
         try:

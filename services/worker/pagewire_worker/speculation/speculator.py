@@ -1,7 +1,7 @@
 """Keeps the drafts of slots: lets them be proposed, offers them to the scheduler, and learns.
 
 The worker proposes and the scheduler grants. A result says how many drafts each slot has; the plan
-after it says how many of them may be verified.
+after it says how many of them may be verified. Drafts that take time are computed in between.
 """
 
 import time
@@ -39,6 +39,8 @@ FOLLOWED_STEPS: Final = 16
 """That a proposer follows before a trial, if it has not followed those before them."""
 MOST_PAUSE: Final = 16
 """Tokens that a sequence without drafts is not searched for, at most."""
+AWAITED_SECONDS: Final = 0.0005
+"""Between the last draft and the step, from which on the plan was waited for."""
 MICROSECONDS: Final = 1e-6
 
 
@@ -99,7 +101,11 @@ class Speculator:
         self._taken_at: float | None = None
         self._debt_seconds = 0.0
         self._trials = Trials()
-        # Of the proposer, since the last step; and whether it computes for a trial only.
+        # Drafts that were offered and are not computed yet; when those of before were.
+        self._awaited: list[tuple[DraftRequest, int, _Slot]] = []
+        self._proposed_at: float | None = None
+        # Of the proposer while the scheduler waited for the result, and whether it computes for a
+        # trial only.
         self._proposing_seconds = 0.0
         self._is_trial = False
         # Whether drafts were expected to pay, and steps that were followed since one was left out.
@@ -108,6 +114,7 @@ class Speculator:
 
     def drafts(self, slot: int, position: int) -> Drafts:
         """Return the drafts for the places of `slot` from `position` on."""
+        self.propose()
         held = self._slots.get(slot)
         return NOTHING if held is None or held.position != position else held.drafts
 
@@ -124,9 +131,25 @@ class Speculator:
             for slot, source in sources:
                 self._begin(slot, None if source is None else source.start)
 
+    def propose(self) -> None:
+        """Compute the drafts that were offered with the last result, if they are not there yet.
+
+        Meanwhile the result is on its way to the scheduler, and the plan on its way back.
+        """
+        awaited, self._awaited = self._awaited, []
+        # Sequences may have left since.
+        awaited = [one for one in awaited if self._slots.get(one[0].slot) is one[2]]
+        if awaited:
+            asked, counts = [one[0] for one in awaited], [one[1] for one in awaited]
+            drafts = self._propose(asked, counts)
+            for (_, _, held), found in zip(awaited, drafts, strict=True):
+                held.drafts = found
+            self._proposed_at = self._clock()
+
     def clear(self) -> None:
         """Forget all slots."""
         self._slots.clear()
+        self._awaited = []
         self._is_held = self._was_held = False
         self._proposer.clear()
 
@@ -143,7 +166,7 @@ class Speculator:
             if predicted:
                 result = replace(result, num_predicted=_by_slot(result, predicted))
         self._note_time(began, result, step)
-        self._proposing_seconds = 0.0
+        self._proposing_seconds, self._proposed_at = 0.0, None
         self._follow(step)
         offered = self._offer_in_time(began, result, len(step.slots))
         self._was_held, self._is_held = self._is_held, bool(offered)
@@ -193,8 +216,11 @@ class Speculator:
         costs.note_step(num_rows, seconds)
         has_drafts = step.drafts is not None
         if before is not None and (has_drafts or not (self._is_held or self._was_held)):
+            ready = self._proposed_at
+            # A plan that came while drafts were computed would have come no later without them.
+            is_most = has_drafts and ready is not None and now - seconds - ready < AWAITED_SECONDS
             beside = now - before - seconds - self._proposing_seconds
-            costs.note_beside(beside, has_drafts=has_drafts)
+            costs.note_beside(beside, has_drafts=has_drafts, is_most=is_most)
 
     def _follow(self, step: PreparedStep) -> None:
         """Let the proposer follow a step, if its drafts pay or time for a trial is saved up."""
@@ -245,17 +271,18 @@ class Speculator:
         if not any(lengths):
             return {}
         counts = lengths if self._costs is None else self._choose(num_rows, asked, lengths)
-        chosen = [(one, count) for one, count in zip(asked, counts, strict=True) if count]
-        if not chosen:
-            return {}
-        asked, counts = [one for one, _ in chosen], [count for _, count in chosen]
-        offered = {}
-        for one, drafts in zip(asked, self._propose(asked, counts), strict=True):
-            if drafts:
-                held = self._slots[one.slot]
-                held.position, held.drafts = len(one.tokens), drafts
-                offered[one.slot] = len(drafts)
-        return offered
+        self._awaited = [
+            (one, count, self._slots[one.slot])
+            for one, count in zip(asked, counts, strict=True)
+            if count
+        ]
+        for one, _, held in self._awaited:
+            held.position = len(one.tokens)
+        if self._proposer.draft_seconds:
+            return {one.slot: count for one, count, _ in self._awaited}
+        offered = [(one.slot, held) for one, _, held in self._awaited]
+        self.propose()
+        return {slot: len(held.drafts) for slot, held in offered if held.drafts}
 
     def _asked(self, result: StepResult) -> list[DraftRequest]:
         """Return the sequences of a result that it is time to search drafts for."""
@@ -311,7 +338,8 @@ class Speculator:
         began = self._clock()
         drafts = self._proposer.propose(asked, counts)
         seconds = self._clock() - began
-        self._proposing_seconds += seconds
+        if self._proposer.draft_seconds == 0.0:
+            self._proposing_seconds += seconds
         if self._is_trial:
             self._trials.spend(seconds)
             self._trials.note_trial()

@@ -18,6 +18,8 @@ from pagewire_worker.speculation.chances import Chances
 
 WEIGHT: Final = 0.1
 """Of a new measurement in a mean."""
+FEW: Final = 8
+"""Measurements that may all be outliers."""
 LEAST_GAIN: Final = 1.02
 """Tokens per second with drafts, relative to without, that drafts are worth it from."""
 ENTRY_PAUSES: Final = 1.5
@@ -37,8 +39,9 @@ class _Mean:
 
     def note(self, seconds: float) -> None:
         self.num_measured += 1
-        weight = max(WEIGHT, 1.0 / self.num_measured)
-        self.seconds += weight * (seconds - self.seconds)
+        change = max(WEIGHT, 1.0 / self.num_measured) * (seconds - self.seconds)
+        # An outlier, such as a step that was interrupted, moves it by no more than a mean.
+        self.seconds += change if self.num_measured <= FEW else min(change, WEIGHT * self.seconds)
 
 
 class StepCosts:
@@ -87,10 +90,14 @@ class StepCosts:
             self._table, self._slope = self._tabled()
             self._ideals.clear()
 
-    def note_beside(self, seconds: float, *, has_drafts: bool) -> None:
-        """Take the time from the end of a step to that of the next, without that of its model."""
+    def note_beside(self, seconds: float, *, has_drafts: bool, is_most: bool = False) -> None:
+        """Take the time from the end of a step to that of the next, without that of its model.
+
+        With `is_most`, it would have been that or less without the drafts that were computed.
+        """
         if 0.0 <= seconds < MOST_PAUSE_SECONDS:
-            (self._beside_drafts if has_drafts else self._beside_plain).note(seconds)
+            mean = self._beside_drafts if has_drafts else self._beside_plain
+            mean.note(min(seconds, mean.seconds) if is_most else seconds)
 
     def may_gain(self, num_rows: int, most: int) -> bool:
         """Return whether up to `most` drafts for each of `num_rows` would pay if all were right."""
@@ -121,7 +128,8 @@ class StepCosts:
             chances: Those of each sequence, [sequences].
             lengths: Drafts that each sequence has.
             is_held: Whether no other step is under way. If one is, the worker waits longer.
-            draft_seconds: Time to compute one more draft of all sequences.
+            draft_seconds: Time to compute one more draft of all sequences, while the plan is waited
+                for.
             follow_seconds: Time that having drafts takes in each step, however many.
         """
         gains: list[tuple[float, int]] = []
@@ -133,15 +141,15 @@ class StepCosts:
         gains.sort(reverse=True)
         beside = self._beside_plain.seconds
         best_rate = LEAST_GAIN * num_rows / (self.seconds(num_rows) + beside)
-        beside += (1.0 if is_held else ENTRY_PAUSES) * self.pause_seconds + follow_seconds
+        beside += (1.0 if is_held else ENTRY_PAUSES) * self.pause_seconds
         counts = [0] * len(lengths)
         best, num_tokens, deepest = counts.copy(), float(num_rows), 0
         for added, (gain, index) in enumerate(gains, 1):
             num_tokens += gain
             counts[index] += 1
             deepest = max(deepest, counts[index])
-            seconds = self.seconds(num_rows + added) + beside
-            rate = num_tokens / (seconds + draft_seconds * deepest)
+            seconds = self.seconds(num_rows + added) + follow_seconds
+            rate = num_tokens / (seconds + max(beside, draft_seconds * deepest))
             if rate > best_rate:
                 best, best_rate = counts.copy(), rate
         return best
