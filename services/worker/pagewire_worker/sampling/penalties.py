@@ -19,11 +19,12 @@ Floats = npt.NDArray[np.float32]
 LARGEST_LOGIT = 1e30
 """Upper bound of a logit: a tiny repetition penalty divides logits to infinity, for which no
 softmax exists. This value stays finite when it is divided by the lowest temperature."""
+NO_ROWS: npt.NDArray[np.intp] = np.zeros(0, dtype=np.intp)
 
 
 @dataclass(frozen=True, slots=True)
 class PenaltyRows:
-    """The penalties of each row, [rows] float32 each.
+    """The penalties of each row, [rows] float32 each, or [0] where no row has any.
 
     Attributes:
         repetition: Divides positive and multiplies other logits of tokens that occurred; 1 is
@@ -38,8 +39,13 @@ class PenaltyRows:
 
     def affected(self) -> npt.NDArray[np.intp]:
         """Return the rows that have a penalty."""
+        if not len(self.repetition):
+            return NO_ROWS
         is_neutral = (self.repetition == 1) & (self.frequency == 0) & (self.presence == 0)
         return np.flatnonzero(~is_neutral)
+
+
+NO_PENALTIES = PenaltyRows(*(np.zeros(0, dtype=np.float32),) * 3)
 
 
 def apply_penalties(logits: Tensor, penalties: PenaltyRows, history: TokenHistory) -> None:

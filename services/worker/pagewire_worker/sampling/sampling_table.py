@@ -11,7 +11,7 @@ from torch import Tensor
 from pagewire_shared.sampling.fields import NUMBERS
 from pagewire_shared.steps.plan import NewSequence
 from pagewire_worker.backend.device_copy import rows_to_device
-from pagewire_worker.sampling.penalties import PenaltyRows
+from pagewire_worker.sampling.penalties import NO_PENALTIES, PenaltyRows
 from pagewire_worker.sampling.token_history import TokenHistory
 from pagewire_worker.sampling.token_rules import RowRules, TokenRules, make_rules
 
@@ -70,7 +70,7 @@ PLAIN_ROWS = SamplingRows(
     num_logprobs=NO_IDS,
     banned=(),
     rules=RowRules(),
-    penalties=PenaltyRows(_NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS),
+    penalties=NO_PENALTIES,
     history=None,
 )
 """Any number of rows that take their most likely tokens."""
@@ -103,6 +103,7 @@ class SamplingTable:
         self._num_logprobs = np.full(num_slots, NO_LOGPROBS, dtype=np.int64)
         self._num_prompt_logprobs = np.full(num_slots, NO_LOGPROBS, dtype=np.int64)
         self._is_plain = np.zeros(num_slots, dtype=np.bool_)
+        self._has_penalties = np.zeros(num_slots, dtype=np.bool_)
         self._stop_ids: dict[int, npt.NDArray[np.int64]] = {}
         self._rules: dict[int, TokenRules] = {}
 
@@ -123,6 +124,7 @@ class SamplingTable:
         stop_ids = {*map(int, request.eos_token_ids), *sampling.stop_token_ids}
         self._stop_ids[slot] = np.array(sorted(stop_ids), dtype=np.int64)
         self._set_rules(slot, make_rules(sampling, self._device))
+        self._has_penalties[slot] = sampling.has_penalties
         wants_logprobs = self._num_logprobs[slot] != NO_LOGPROBS
         has_rules = sampling.has_penalties or slot in self._rules
         self._is_plain[slot] = is_greedy and not has_rules and not wants_logprobs
@@ -168,6 +170,7 @@ class SamplingTable:
             self._num_logprobs,
             self._num_prompt_logprobs,
             self._is_plain,
+            self._has_penalties,
         )
 
     def rows(
@@ -206,12 +209,18 @@ class SamplingTable:
             num_logprobs=self._num_logprobs[slots],
             banned=tuple((row, ids) for row, ids in banned if len(ids)),
             rules=self._row_rules(slots),
-            penalties=PenaltyRows(
-                numbers["repetition_penalty"][slots],
-                numbers["frequency_penalty"][slots],
-                numbers["presence_penalty"][slots],
-            ),
+            penalties=self._penalties(slots),
             history=history,
+        )
+
+    def _penalties(self, slots: npt.NDArray[np.int64]) -> PenaltyRows:
+        if not self._has_penalties[slots].any():
+            return NO_PENALTIES
+        numbers = self._numbers
+        return PenaltyRows(
+            numbers["repetition_penalty"][slots],
+            numbers["frequency_penalty"][slots],
+            numbers["presence_penalty"][slots],
         )
 
     def _row_rules(self, slots: npt.NDArray[np.int64]) -> RowRules:

@@ -8,7 +8,6 @@ delay steps by a bounded time.
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -21,9 +20,9 @@ from pagewire_worker.backend.attention import AttentionMetadata
 from pagewire_worker.backend.backend import ModelBackend, StepBatch
 from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.batch.slots import SlotTable
-from pagewire_worker.sampling.sampling_table import NO_LOGPROBS, SamplingRows
-from pagewire_worker.sampling.token_history import TokenHistory
+from pagewire_worker.sampling.sampling_table import SamplingRows
 from pagewire_worker.speculation.draft_blocks import DraftBlocks
+from pagewire_worker.speculation.draft_sampling import DraftSampling
 from pagewire_worker.speculation.draft_work import WEIGHT, DraftWork
 from pagewire_worker.speculation.proposer import (
     LATER,
@@ -70,7 +69,7 @@ class DraftModel:
     ) -> None:
         self._backend = backend
         self._blocks = blocks
-        self._tokens = torch.from_numpy(blocks.tokens)
+        self._sampling = DraftSampling(table, torch.from_numpy(blocks.tokens))
         self._table = table
         self._sampler = sampler
         self._clock = clock
@@ -215,6 +214,7 @@ class DraftModel:
         self, slots: Int64Array, begins: Int64Array, ends: Int64Array, counts: Int64Array
     ) -> None:
         """Write `counts` drafts behind the tokens of `slots`, [n] each, in so many small steps."""
+        self._sampling.begin()
         while len(slots):
             hidden = self._forward(slots, begins, ends, has_outputs=True)
             self._blocks.tokens[slots, ends] = self._choose(slots, ends, hidden)
@@ -224,13 +224,10 @@ class DraftModel:
 
     def _choose(self, slots: Int64Array, ends: Int64Array, hidden: Tensor) -> npt.NDArray[np.int32]:
         """Return the draft for the place `ends` of each slot, [n]."""
-        prompt_lens = self._table.prompt_lens[slots]
-        history = TokenHistory(self._tokens, slots, prompt_lens, ends)
-        rows = self._table.sampling.rows(slots, ends - prompt_lens, history)
+        rows = self._sampling.rows(slots, ends)
         if rows.is_plain:
             token_ids = self._backend.greedy(hidden).token_ids
         else:
-            rows = replace(rows, num_logprobs=np.full(len(slots), NO_LOGPROBS, dtype=np.int64))
             token_ids = self._sampler(self._backend.logits(hidden), rows).token_ids
         return token_ids.numpy().astype(np.int32)
 

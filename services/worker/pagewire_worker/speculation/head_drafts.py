@@ -7,7 +7,6 @@ late, and drafts are worse. Rows of wrong drafts are written again by those of r
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -22,10 +21,9 @@ from pagewire_worker.backend.state_tap import StateTap
 from pagewire_worker.batch.slots import SlotTable
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.models.draft_head import DraftHead
-from pagewire_worker.sampling.sampling_table import NO_LOGPROBS
-from pagewire_worker.sampling.token_history import TokenHistory
 from pagewire_worker.speculation.draft_blocks import DraftBlocks
 from pagewire_worker.speculation.draft_model import Sample
+from pagewire_worker.speculation.draft_sampling import DraftSampling
 from pagewire_worker.speculation.draft_work import WEIGHT, DraftWork
 from pagewire_worker.speculation.proposer import (
     LATER,
@@ -75,7 +73,7 @@ class HeadDrafts:
         self._tap = tap
         self._dtype = dtype
         self._blocks = blocks
-        self._tokens = torch.from_numpy(blocks.tokens)
+        self._sampling = DraftSampling(table, torch.from_numpy(blocks.tokens))
         self._table = table
         self._sampler = sampler
         self._clock = clock
@@ -211,6 +209,7 @@ class HeadDrafts:
     def _draft(self, slots: Int64Array, ends: Int64Array, counts: Int64Array) -> None:
         """Write `counts` drafts behind the tokens of `slots`, [n] each, in so many small steps."""
         hidden = self._last[slots]
+        self._sampling.begin()
         while True:
             self._blocks.tokens[slots, ends] = drafts = self._choose(slots, ends, hidden)
             going = counts > 1
@@ -228,9 +227,7 @@ class HeadDrafts:
 
     def _choose(self, slots: Int64Array, ends: Int64Array, hidden: Tensor) -> npt.NDArray[np.int32]:
         """Return the draft for the place `ends` of each slot, [n]: the target's formula decides."""
-        prompt_lens = self._table.prompt_lens[slots]
-        history = TokenHistory(self._tokens, slots, prompt_lens, ends)
-        rows = self._table.sampling.rows(slots, ends - prompt_lens, history)
+        rows = self._sampling.rows(slots, ends)
         logits = self._head.logits(hidden, self._target_logits)
         target_ids = self._head.target_ids
         if rows.is_plain:
@@ -240,7 +237,6 @@ class HeadDrafts:
             if target_ids is not None:
                 whole = logits.new_full((len(logits), len(self._head.embedding)), IMPOSSIBLE)
                 logits = whole.index_copy_(1, target_ids, logits)
-            rows = replace(rows, num_logprobs=np.full(len(slots), NO_LOGPROBS, dtype=np.int64))
             token_ids = self._sampler(logits, rows).token_ids
         return token_ids.numpy().astype(np.int32)
 

@@ -6,19 +6,20 @@ after it says how many of them may be verified. Drafts that take time are comput
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from pagewire_shared.steps.plan import NewSequence, StepPlan
+from pagewire_shared.steps.plan import StepPlan
 from pagewire_shared.steps.result import StepResult
 from pagewire_worker.batch.draft_rows import VerifiedRows
 from pagewire_worker.batch.input_batch import PreparedStep
 from pagewire_worker.batch.slots import SlotTable
 from pagewire_worker.speculation.chances import FIRST_CHANCES, Chances, SequenceChance
 from pagewire_worker.speculation.draft_counts import DraftCounts
+from pagewire_worker.speculation.drafted_slot import DraftedSlot, start_of
 from pagewire_worker.speculation.prediction import PredictionFinder
 from pagewire_worker.speculation.proposer import (
     LATER,
@@ -42,26 +43,7 @@ MOST_PAUSE: Final = 16
 AWAITED_SECONDS: Final = 0.0005
 """Between the last draft and the step, from which on the plan was waited for."""
 MICROSECONDS: Final = 1e-6
-
-
-@dataclass(slots=True)
-class _Slot:
-    """A slot whose sequence may have drafts.
-
-    Attributes:
-        pause, next_search: Tokens that the next search in vain is not repeated for, and the tokens
-            that the next search takes.
-        learnt: Tokens that there were when drafts had been verified.
-        position, drafts: The drafts that were offered, and the place of the first.
-    """
-
-    start: SequenceStart
-    chance: SequenceChance
-    pause: int = 1
-    next_search: int = 0
-    learnt: int = 0
-    position: int = -1
-    drafts: Drafts = NOTHING
+NOT_ASKED: Final[tuple[Sequence[DraftRequest], Sequence[int]]] = ((), ())
 
 
 class Speculator:
@@ -93,7 +75,7 @@ class Speculator:
         self._most = most
         self._predictions = predictions
         self._clock = clock
-        self._slots: dict[int, _Slot] = {}
+        self._slots: dict[int, DraftedSlot] = {}
         self._prior = FIRST_CHANCES
         # Whether drafts were offered with the last result and with the one before: if so, the
         # scheduler has planned no step ahead.
@@ -102,7 +84,7 @@ class Speculator:
         self._debt_seconds = 0.0
         self._trials = Trials()
         # Drafts that were offered and are not computed yet; when those of before were.
-        self._awaited: list[tuple[DraftRequest, int, _Slot]] = []
+        self._awaited: tuple[Sequence[DraftRequest], Sequence[int]] = NOT_ASKED
         self._proposed_at: float | None = None
         # Of the proposer while the scheduler waited for the result, and whether it computes for a
         # trial only.
@@ -114,17 +96,17 @@ class Speculator:
 
     def drafts(self, slot: int, position: int) -> Drafts:
         """Return the drafts for the places of `slot` from `position` on."""
-        self.propose()
         held = self._slots.get(slot)
         return NOTHING if held is None or held.position != position else held.drafts
 
     def follow(self, plan: StepPlan) -> None:
         """Follow the slots that get other sequences, just before the step is run."""
+        self.propose()
         for freed in plan.freed_slots:
             if self._slots.pop(int(freed), None) is not None:
                 self._proposer.release(int(freed))
         for request in plan.new_sequences:
-            self._begin(request.slot, _start_of(request))
+            self._begin(request.slot, start_of(request))
         if len(plan.fork_slots):
             forks = zip(plan.fork_slots, plan.fork_sources, strict=True)
             sources = [(int(slot), self._slots.get(int(source))) for slot, source in forks]
@@ -136,20 +118,17 @@ class Speculator:
 
         Meanwhile the result is on its way to the scheduler, and the plan on its way back.
         """
-        awaited, self._awaited = self._awaited, []
-        # Sequences may have left since.
-        awaited = [one for one in awaited if self._slots.get(one[0].slot) is one[2]]
-        if awaited:
-            asked, counts = [one[0] for one in awaited], [one[1] for one in awaited]
-            drafts = self._propose(asked, counts)
-            for (_, _, held), found in zip(awaited, drafts, strict=True):
-                held.drafts = found
+        asked, counts = self._awaited
+        if asked:
+            self._awaited = NOT_ASKED
+            for one, drafts in zip(asked, self._propose(asked, counts), strict=True):
+                self._slots[one.slot].drafts = drafts
             self._proposed_at = self._clock()
 
     def clear(self) -> None:
         """Forget all slots."""
         self._slots.clear()
-        self._awaited = []
+        self._awaited = NOT_ASKED
         self._is_held = self._was_held = False
         self._proposer.clear()
 
@@ -177,7 +156,7 @@ class Speculator:
         self._slots.pop(slot, None)
         if start is not None:
             prior = FIRST_CHANCES if len(start.predicted_token_ids) else self._prior
-            self._slots[slot] = _Slot(start, SequenceChance(prior), learnt=start.num_tokens)
+            self._slots[slot] = DraftedSlot(start, SequenceChance(prior), learnt=start.num_tokens)
             self._proposer.begin(slot, start)
 
     def _learn(self, step: PreparedStep, verified: VerifiedRows) -> dict[int, int]:
@@ -271,18 +250,18 @@ class Speculator:
         if not any(lengths):
             return {}
         counts = lengths if self._costs is None else self._choose(num_rows, asked, lengths)
-        self._awaited = [
-            (one, count, self._slots[one.slot])
-            for one, count in zip(asked, counts, strict=True)
-            if count
-        ]
-        for one, _, held in self._awaited:
-            held.position = len(one.tokens)
-        if self._proposer.draft_seconds:
-            return {one.slot: count for one, count, _ in self._awaited}
-        offered = [(one.slot, held) for one, _, held in self._awaited]
-        self.propose()
-        return {slot: len(held.drafts) for slot, held in offered if held.drafts}
+        chosen = [(one, count) for one, count in zip(asked, counts, strict=True) if count]
+        if not chosen:
+            return {}
+        for one, _ in chosen:
+            self._slots[one.slot].position = len(one.tokens)
+        offered = {one.slot: count for one, count in chosen}
+        self._awaited = [one for one, _ in chosen], list(offered.values())
+        if self._proposer.draft_seconds == 0.0:
+            self.propose()
+            found = ((slot, len(self._slots[slot].drafts)) for slot in offered)
+            offered = {slot: length for slot, length in found if length}
+        return offered
 
     def _asked(self, result: StepResult) -> list[DraftRequest]:
         """Return the sequences of a result that it is time to search drafts for."""
@@ -394,16 +373,3 @@ def _by_slot(result: StepResult, counts: Mapping[int, int]) -> npt.NDArray[np.ui
     """Return the counts per slot of `result`; slots without any have 0."""
     slots = np.asarray(result.slots).tolist()
     return np.array([counts.get(slot, 0) for slot in slots], dtype=np.uint32)
-
-
-def _start_of(request: NewSequence) -> SequenceStart | None:
-    """Return what proposers know of a new sequence; None for one that has no drafts."""
-    if request.is_beam or request.pooling is not None:
-        return None
-    num_prompt = request.num_prefix_tokens + len(request.prompt_token_ids)
-    return SequenceStart(
-        scope=(request.tenant, request.draft_scope),
-        num_prompt=num_prompt,
-        num_tokens=num_prompt + len(request.emitted_token_ids),
-        predicted_token_ids=request.predicted_token_ids,
-    )

@@ -83,6 +83,7 @@ def test_the_logits_of_drafts_are_those_of_a_plain_head(
     sequence = Running(0, PROMPT, GREEDY, 20)
     while not sequence.output:
         driver.step([sequence], budget)
+    driver.model_runner.propose_drafts()
     plain = PlainHead(method, tensors)
     tokens = [*PROMPT, *sequence.output]
     states, output = states_of(target, PROMPT, (2, 3, 3) if method == "eagle3" else (6,))

@@ -73,6 +73,7 @@ def test_the_logits_of_drafts_are_those_of_its_parts(tmp_path, monkeypatch, name
     sequence = Running(0, PROMPT, GREEDY, 12)
     while not sequence.output:
         driver.step([sequence], 16)
+    driver.model_runner.propose_drafts()
     plain = PlainMtp(folder, tensors)
     tokens, states = [*PROMPT, *sequence.output], plain.states(PROMPT)
     for logits in found[:3]:
