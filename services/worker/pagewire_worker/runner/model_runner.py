@@ -138,6 +138,8 @@ class ModelRunner:
     def hurry_when(self, is_hurried: Callable[[], bool]) -> None:
         """Let no step wait for late masks once `is_hurried`: another one is there to be run."""
         self._grammars.hurry_when(is_hurried)
+        if self._speculator is not None:
+            self._speculator.hurry_when(is_hurried)
 
     def run(self, plan: StepPlan) -> StepResult:
         """Run one step. Never raises for what is wrong with a step: the result says it."""

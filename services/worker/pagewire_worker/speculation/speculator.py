@@ -40,8 +40,6 @@ FOLLOWED_STEPS: Final = 16
 """That a proposer follows before a trial, if it has not followed those before them."""
 MOST_PAUSE: Final = 16
 """Tokens that a sequence without drafts is not searched for, at most."""
-AWAITED_SECONDS: Final = 0.0005
-"""Between the last draft and the step, from which on the plan was waited for."""
 MICROSECONDS: Final = 1e-6
 NOT_ASKED: Final[tuple[Sequence[DraftRequest], Sequence[int]]] = ((), ())
 
@@ -83,9 +81,10 @@ class Speculator:
         self._taken_at: float | None = None
         self._debt_seconds = 0.0
         self._trials = Trials()
-        # Drafts that were offered and are not computed yet; when those of before were.
+        # Drafts that were offered and are not computed yet; whether a plan came before they were.
         self._awaited: tuple[Sequence[DraftRequest], Sequence[int]] = NOT_ASKED
-        self._proposed_at: float | None = None
+        self._was_hurried = False
+        self._is_hurried: Callable[[], bool] = _never
         # Of the proposer while the scheduler waited for the result, and whether it computes for a
         # trial only.
         self._proposing_seconds = 0.0
@@ -123,7 +122,11 @@ class Speculator:
             self._awaited = NOT_ASKED
             for one, drafts in zip(asked, self._propose(asked, counts), strict=True):
                 self._slots[one.slot].drafts = drafts
-            self._proposed_at = self._clock()
+            self._was_hurried = self._is_hurried()
+
+    def hurry_when(self, is_hurried: Callable[[], bool]) -> None:
+        """Know by `is_hurried` whether the next plan is there."""
+        self._is_hurried = is_hurried
 
     def clear(self) -> None:
         """Forget all slots."""
@@ -145,7 +148,7 @@ class Speculator:
             if predicted:
                 result = replace(result, num_predicted=_by_slot(result, predicted))
         self._note_time(began, result, step)
-        self._proposing_seconds, self._proposed_at = 0.0, None
+        self._proposing_seconds, self._was_hurried = 0.0, False
         self._follow(step)
         offered = self._offer_in_time(began, result, len(step.slots))
         self._was_held, self._is_held = self._is_held, bool(offered)
@@ -195,10 +198,9 @@ class Speculator:
         costs.note_step(num_rows, seconds)
         has_drafts = step.drafts is not None
         if before is not None and (has_drafts or not (self._is_held or self._was_held)):
-            ready = self._proposed_at
-            # A plan that came while drafts were computed would have come no later without them.
-            is_most = has_drafts and ready is not None and now - seconds - ready < AWAITED_SECONDS
             beside = now - before - seconds - self._proposing_seconds
+            # A plan that came while drafts were computed would have come no later without them.
+            is_most = has_drafts and self._was_hurried
             costs.note_beside(beside, has_drafts=has_drafts, is_most=is_most)
 
     def _follow(self, step: PreparedStep) -> None:
@@ -373,3 +375,7 @@ def _by_slot(result: StepResult, counts: Mapping[int, int]) -> npt.NDArray[np.ui
     """Return the counts per slot of `result`; slots without any have 0."""
     slots = np.asarray(result.slots).tolist()
     return np.array([counts.get(slot, 0) for slot in slots], dtype=np.uint32)
+
+
+def _never() -> bool:
+    return False

@@ -97,7 +97,8 @@ class StepCosts:
         """
         if 0.0 <= seconds < MOST_PAUSE_SECONDS:
             mean = self._beside_drafts if has_drafts else self._beside_plain
-            mean.note(min(seconds, mean.seconds) if is_most else seconds)
+            if not is_most or seconds < mean.seconds:
+                mean.note(seconds)
 
     def may_gain(self, num_rows: int, most: int) -> bool:
         """Return whether up to `most` drafts for each of `num_rows` would pay if all were right."""
