@@ -11,13 +11,13 @@ few wrong ones end drafts for a while, and many do for good.
 
 from typing import Final, NamedTuple
 
-PRIOR_WEIGHT: Final = 3.0
+PRIOR_WEIGHT: Final = 2.0
 """Drafts that what was known before a sequence counts as."""
 LONG_WEIGHT: Final = 3.0
 """Drafts that what all of a sequence said counts as, beside the last ones."""
 KEPT: Final = 0.85
 """Of what the last drafts said, when more are verified."""
-LONG_KEPT: Final = 0.95
+LONG_KEPT: Final = 0.97
 """Of what all drafts of a sequence said, when more are verified."""
 HALF_LIFE: Final = 16
 """Tokens without drafts after which what the last ones said counts half."""
