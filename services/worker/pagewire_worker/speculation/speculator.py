@@ -34,6 +34,10 @@ from pagewire_worker.speculation.trials import Trials
 
 SEARCH_SHARE: Final = 0.01
 """Of the time of steps, that searches for drafts that are not verified may take."""
+SAVED_SHARE: Final = 0.1
+"""Of the time that right drafts have saved, that such searches may take in addition."""
+MOST_CREDIT_SECONDS: Final = 0.02
+"""That searches may take at most, because of steps and drafts before them."""
 TRIAL_DRAFTS: Final = 2
 """Of a sequence in a trial."""
 FOLLOWED_STEPS: Final = 16
@@ -167,6 +171,10 @@ class Speculator:
         assert step.drafts is not None
         predicted = {}
         accepted = step.num_accepted(verified).tolist()
+        if self._costs is not None:
+            num_seqs = len(step.slots)
+            saved = sum(accepted) * self._costs.seconds(num_seqs) / num_seqs
+            self._debt_seconds -= SAVED_SHARE * saved
         for index, num_drafts in enumerate(step.drafts.num_drafts.tolist()):
             if num_drafts:
                 self.counts.add(num_drafts, accepted[index])
@@ -189,7 +197,7 @@ class Speculator:
         if costs is None:
             return
         seconds = result.model_time_us * MICROSECONDS
-        self._debt_seconds = max(0.0, self._debt_seconds - SEARCH_SHARE * seconds)
+        self._debt_seconds = max(-MOST_CREDIT_SECONDS, self._debt_seconds - SEARCH_SHARE * seconds)
         self._trials.save(seconds)
         num_rows = len(step.token_slots)
         if num_rows != len(step.sampling_slots):
