@@ -9,6 +9,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -93,35 +94,33 @@ def encode_batch(batch: StepBatch, block_size: int) -> bytes:
     flags = np.array(facts, dtype=np.int64)
     longest = int(attention.seq_lens.max(initial=0))
     num_blocks = -(-longest // block_size)
-    arrays: list[Array] = [
-        flags,
-        *(one.numpy() for one in (batch.token_ids, batch.positions, batch.output_rows)),
-        attention.query_starts,
-        attention.seq_lens,
-        *adapters,
-    ]
-    for group in batch.groups:
-        arrays.append(group.slot_mapping.numpy())
-        arrays.append(group.attention.block_tables[:, :num_blocks].astype(np.int32))
+    mappings = (group.slot_mapping for group in batch.groups)
+    tensors = (batch.token_ids, batch.positions, batch.output_rows, *mappings)
+    numbers = (attention.query_starts, attention.seq_lens, *(one.numpy() for one in tensors))
+    lengths = np.array([len(flags), *map(len, numbers)], dtype=np.int64)
+    tables = (group.attention.block_tables[:, :num_blocks].astype(np.int32) for group in batch.groups)
+    # An array by itself takes some microseconds on either side, so all numbers are in one.
+    arrays: list[Array] = [lengths, np.concatenate((flags, *numbers)), *adapters, *tables]
     return encode(RankCommand.FORWARD, arrays)
 
 
 def decode_batch(message: RankMessage) -> StepBatch:
-    """Return the batch of a step."""
-    flags, token_ids, positions, output_rows, query_starts, seq_lens, *tables = message.arrays
+    """Return the batch of a step. Its arrays lie in the message."""
+    lengths, numbers, *tables = message.arrays
+    ends = list(accumulate(lengths.tolist(), initial=0))
+    flags, query_starts, seq_lens, *parts = (numbers[begin:end] for begin, end in pairwise(ends))
     is_decode, has_faults, num_adapters = flags.tolist()
     adapters, tables = tables[:num_adapters], tables[num_adapters:]
+    token_ids, positions, output_rows, *mappings = map(torch.from_numpy, parts)
     groups = [
-        GroupBatch(
-            _tensor(slots), AttentionMetadata(query_starts, seq_lens, blocks.astype(np.int64))
-        )
-        for slots, blocks in zip(tables[::2], tables[1::2], strict=True)
+        GroupBatch(slots, AttentionMetadata(query_starts, seq_lens, blocks.astype(np.int64)))
+        for slots, blocks in zip(mappings, tables, strict=True)
     ]
     return StepBatch(
-        token_ids=_tensor(token_ids),
-        positions=_tensor(positions),
+        token_ids=token_ids,
+        positions=positions,
         slot_mapping=groups[0].slot_mapping,
-        output_rows=_tensor(output_rows),
+        output_rows=output_rows,
         attention=groups[0].attention,
         is_decode=bool(is_decode),
         faults=torch.zeros(len(token_ids), dtype=torch.int64) if has_faults else None,

@@ -294,3 +294,40 @@ def test_a_head_follows_nothing_where_nothing_can_be_gained():
     steps = following(COMPUTING, 1.0)
     assert steps.run() == pytest.approx(1.0, rel=0.01)
     assert steps.proposer.num_followed == 0
+
+
+def test_drafts_that_take_time_are_computed_behind_the_result():
+    """The result says how many there will be; they are there before the next step at the latest."""
+    steps = computing(CHEAP, 1.0, draft_seconds=0.02)
+    for has_time in (True, False):
+        began = steps.clock
+        granted = steps._take(0, 0, steps.times.seconds(1))
+        place = int(steps.table.num_tokens[0])
+        assert granted
+        assert steps.clock == began
+        assert not steps.speculator.drafts(0, place)
+        if has_time:
+            steps.speculator.propose()
+        else:
+            steps.speculator.follow(StepPlan(1, 1, 2, num_drafts=[granted]))
+        assert len(steps.speculator.drafts(0, place)) == granted
+        assert steps.clock == pytest.approx(began + granted * 0.02)
+        steps.table.num_tokens[0] += 1
+
+
+def test_searches_in_vain_take_part_of_what_right_drafts_have_saved():
+    counts = []
+    for right in (0, 3):
+        steps = MadeUpSteps(CHEAP, chance=0.0, num_drafts=0)
+        prepare = steps.proposer.prepare
+
+        def slow_prepare(asked, most, seconds, steps=steps, prepare=prepare):
+            steps.clock += 0.02
+            return prepare(asked, most, seconds)
+
+        steps.proposer.prepare = slow_prepare
+        for _ in range(40):
+            steps._take(4 if right else 0, right, steps.times.seconds(1))
+            steps.table.num_tokens[0] += 16
+        counts.append(steps.proposer.num_asked)
+    assert counts[1] > 2 * counts[0]

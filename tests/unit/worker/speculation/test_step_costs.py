@@ -102,3 +102,21 @@ def test_drafts_behind_a_likely_wrong_one_have_their_own_chance():
     rows = [(1, 1.0), (2, 1.2), (6, 2.0), (64, 14.0)]
     assert curve(*rows).choose(1, [Chances(0.5, 0.98)], [5]) == [5]
     assert curve(*rows).choose(1, [Chances(0.5, 0.5)], [5]) != [5]
+
+
+def test_drafts_are_computed_while_the_plan_is_awaited():
+    waiting = curve(*FLAT, pause=1.0)
+    chances = alike([0.9])
+    for seconds in (0.0, 0.2):
+        assert waiting.choose(1, chances, [5], draft_seconds=seconds) == [5]
+    assert waiting.choose(1, chances, [5], draft_seconds=0.6) != [5]
+
+
+def test_a_plan_that_came_before_its_drafts_can_only_shorten_the_wait():
+    costs = curve((1, 1.0))
+    for seconds in (0.004, 0.004, 0.018):
+        costs.note_beside(seconds, has_drafts=True, is_most=seconds > 0.01)
+    assert costs.pause_seconds == pytest.approx(0.004)
+    for _ in range(30):
+        costs.note_beside(0.002, has_drafts=True, is_most=True)
+    assert costs.pause_seconds < 0.003
