@@ -3,11 +3,12 @@
     python benchmarks/cpu/ranks.py [--ranks 2] [--kib 64] [--seqs 256]
 
 Prints medians of one call in microseconds: a sum through shared memory, between hosts and by
-torch.distributed's gloo, and the time from rank 0's send of a batch until all other ranks have
-decoded it and answered. Between hosts, each rank has memory of its own and a loopback.
+torch.distributed's gloo, and the times from a batch of rank 0 until all other ranks have decoded
+it, and until rank 0 has their answer. Between hosts, each rank has memory of its own and a loopback.
 """
 
 import argparse
+import mmap
 import os
 import socket
 import statistics
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from itertools import combinations
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import distributed
 
@@ -30,6 +32,7 @@ from pagewire_worker.parallel.shared_collectives import SharedCollectives
 TIMES = 2000
 WARM_UP = 200
 BLOCK_SIZE = 16
+Seconds = npt.NDArray[np.float64]
 
 
 def median_us(call: Callable[[], object]) -> float:
@@ -57,19 +60,28 @@ def decode_of(num_seqs: int, seq_len: int = 1024) -> StepBatch:
     )
 
 
-def message_us(group: SharedCollectives, num_seqs: int) -> float:
-    """Return the median time of a batch to all other ranks, with the sum by which they answer."""
-    answer = torch.zeros(16)
-    batch = decode_of(num_seqs)
+def message_us(group: SharedCollectives, num_seqs: int, seen: Seconds) -> tuple[float, float]:
+    """Return the median times of a batch: until the last of the other ranks has decoded it, and
+    until rank 0 has the sum by which they answer.
+
+    Args:
+        seen: When each rank had it, in memory of all ranks, [ranks].
+    """
+    answer, rank = torch.zeros(16), group.topology.tp_rank
+    batch, visible = decode_of(num_seqs), []
 
     def call() -> None:
-        if group.topology.tp_rank == 0:
+        began = time.monotonic()
+        if rank == 0:
             group.send(encode_batch(batch, BLOCK_SIZE))
         else:
             decode_batch(decode(group.receive()))
+            seen[rank] = time.monotonic()
         group.all_reduce(answer)
+        visible.append(seen[1:].max() - began)
 
-    return median_us(call)
+    whole = median_us(call)
+    return statistics.median(visible[WARM_UP:]) * 1e6, whole
 
 
 Pairs = dict[tuple[int, int], tuple[socket.socket, socket.socket]]
@@ -103,7 +115,9 @@ def on_hosts(rank: int, num_ranks: int, pairs: Pairs) -> SharedCollectives:
     return group
 
 
-def run(memory: GroupMemory, pairs: Pairs, rank: int, options: argparse.Namespace) -> None:
+def run(
+    memory: GroupMemory, pairs: Pairs, instants: Seconds, rank: int, options: argparse.Namespace
+) -> None:
     """Measure as one rank; rank 0 prints."""
     torch.set_num_threads(1)
     group = SharedCollectives(memory, RankTopology(rank, options.ranks), 60_000)
@@ -114,15 +128,18 @@ def run(memory: GroupMemory, pairs: Pairs, rank: int, options: argparse.Namespac
     address = f"tcp://127.0.0.1:{options.port}"
     distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=options.ranks)
     gloo = median_us(lambda: distributed.all_reduce(x))
-    message = message_us(group, options.seqs)
-    far = message_us(hosts, options.seqs)
+    seen, whole = message_us(group, options.seqs, instants)
+    far_seen, far = message_us(hosts, options.seqs, instants)
     if rank == 0:
         print(f"{options.ranks} ranks, {os.cpu_count()} cores")
         print(
             f"sum of {options.kib} KiB: {shared:.0f} us, gloo {gloo:.0f} us ({shared / gloo:.2f}),"
             f" between hosts {between:.0f} us ({between / gloo:.2f})"
         )
-        print(f"batch of {options.seqs} sequences: {message:.0f} us, between hosts {far:.0f} us")
+        print(
+            f"batch of {options.seqs} sequences: decoded after {seen:.0f} us and answered after"
+            f" {whole:.0f}, between hosts after {far_seen:.0f} and {far:.0f}"
+        )
     distributed.destroy_process_group()
 
 
@@ -135,14 +152,15 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=29512)
     options = parser.parse_args()
     memory, pairs = GroupMemory(options.ranks), connected(options.ranks)
+    instants = np.frombuffer(mmap.mmap(-1, 8 * options.ranks), np.float64)
     children = []
     for rank in range(1, options.ranks):
         pid = os.fork()
         if pid == 0:
-            run(memory, pairs, rank, options)
+            run(memory, pairs, instants, rank, options)
             os._exit(0)
         children.append(pid)
-    run(memory, pairs, 0, options)
+    run(memory, pairs, instants, 0, options)
     for pid in children:
         os.waitpid(pid, 0)
     return 0

@@ -5,6 +5,7 @@ the text in UTF-8, then for each array its type, its dimensions and its numbers;
 at a multiple of eight bytes. Tables of blocks are int32.
 """
 
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ def encode(command: RankCommand, arrays: Sequence[Array] = (), text: str = "") -
     parts.append(bytes(-(_HEADER.size + len(encoded)) % _ALIGNMENT))
     for array in arrays:
         parts.append(_ARRAY.pack(_TYPES.index(array.dtype), array.ndim))
-        parts.append(np.asarray(array.shape, dtype=np.int64))
+        parts.append(struct.pack(f"<{array.ndim}q", *array.shape))
         parts.append(np.ascontiguousarray(array))
         parts.append(bytes(-array.nbytes % _ALIGNMENT))
     return b"".join(parts)
@@ -78,9 +79,9 @@ def decode(message: bytes | bytearray) -> RankMessage:
         place += -place % _ALIGNMENT
         kind, num_dims = _ARRAY.unpack_from(message, place)
         place += _ARRAY.size
-        shape = np.frombuffer(message, np.int64, num_dims, place)
-        place += shape.nbytes
-        array = np.frombuffer(message, _TYPES[kind], int(np.prod(shape)), place)
+        shape = struct.unpack_from(f"<{num_dims}q", message, place)
+        place += 8 * num_dims
+        array = np.frombuffer(message, _TYPES[kind], math.prod(shape), place)
         place += array.nbytes
         arrays.append(array.reshape(shape))
     return RankMessage(RankCommand(command), text, tuple(arrays))
@@ -98,7 +99,9 @@ def encode_batch(batch: StepBatch, block_size: int) -> bytes:
     tensors = (batch.token_ids, batch.positions, batch.output_rows, *mappings)
     numbers = (attention.query_starts, attention.seq_lens, *(one.numpy() for one in tensors))
     lengths = np.array([len(flags), *map(len, numbers)], dtype=np.int64)
-    tables = (group.attention.block_tables[:, :num_blocks].astype(np.int32) for group in batch.groups)
+    tables = (
+        group.attention.block_tables[:, :num_blocks].astype(np.int32) for group in batch.groups
+    )
     # An array by itself takes some microseconds on either side, so all numbers are in one.
     arrays: list[Array] = [lengths, np.concatenate((flags, *numbers)), *adapters, *tables]
     return encode(RankCommand.FORWARD, arrays)

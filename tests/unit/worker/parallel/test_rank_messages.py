@@ -30,7 +30,7 @@ def test_a_batch() -> None:
         faults=torch.ones(4, dtype=torch.int64),
         further_groups=(GroupBatch(torch.tensor([9, 8, 7, 6]), metadata(100)),),
     )
-    found = decode_batch(decode(encode_batch(batch, 16)))
+    found = decode_batch(decode(bytearray(encode_batch(batch, 16))))
     for name in ("token_ids", "positions", "slot_mapping", "output_rows"):
         assert torch.equal(getattr(found, name), getattr(batch, name))
     assert not found.is_decode
