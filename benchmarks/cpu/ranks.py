@@ -4,7 +4,8 @@
 
 Prints medians of one call in microseconds: a sum through shared memory, between hosts and by
 torch.distributed's gloo, and the times from a batch of rank 0 until all other ranks have decoded
-it, and until rank 0 has their answer. Between hosts, each rank has memory of its own and a loopback.
+it, and until rank 0 has their answer. Between hosts, each rank has memory of its own and a
+loopback.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""The chances that drafts are right: of each sequence, as its own drafts were, and of new ones.
+"""Learns the chances that drafts are right: of each sequence from its own drafts, and of new ones.
 
-The first draft of a step has a chance of its own. Where a model leaves the path of its drafts, the
-first one is wrong; where it follows them, nearly all are right, so one chance for all drafts would
-be too low behind a first one that is right, after a few steps with bad luck.
+The first draft of a step has a chance of its own. A model that leaves the path of its drafts makes
+the first one wrong; one that follows them makes nearly all right. So one chance for all drafts
+would be too low behind a first one that is right, after a few steps with bad luck.
 
 A sequence starts with the chances that those before it had. Its last drafts count most, since text
 changes. While it has none, what they said is forgotten, and what all of its drafts said is left: a

@@ -1,4 +1,4 @@
-"""How drafts are chosen: by the formula of the target, with the seeds and places of its tokens."""
+"""Gives the sampling parameters of drafts: the target's, with the seeds and places of its tokens."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A slot whose sequence may have drafts."""
+"""Keeps what a speculator knows of a slot whose sequence may have drafts."""
 
 from dataclasses import dataclass
 
