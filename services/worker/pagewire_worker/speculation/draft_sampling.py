@@ -1,4 +1,4 @@
-"""Gives the sampling parameters of drafts: the target's, with the seeds and places of its tokens."""
+"""Gives the sampling parameters of drafts: those of the target, for the places of its tokens."""
 
 from dataclasses import replace
 
