@@ -15,7 +15,8 @@ from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
 from support.cells.clusters import Cluster, start_cluster
 from support.cells.more_workers import MoreWorker
 from support.checkpoints.checkpoints import make_checkpoint
-from support.processes.processes import children_of, is_running, wait_until
+from support.processes.processes import is_running, wait_until
+from support.processes.ray_nodes import ON_RAY, ranks_of_tasks
 from support.traffic.signalled import LEAST_TOKENS, seeded_requests
 from support.traffic.streams import Stream, eventually_clean, follow_all
 
@@ -25,13 +26,6 @@ NUM_STREAMS = 8
 NUM_TOKENS = 150
 PATIENCE_SECONDS = 240.0
 
-ON_RAY = {
-    "distributed_executor_backend": "ray",
-    "rank_hosts": "2",
-    "cpu_threads": "2",
-    # Both nodes are this machine. By default it is the address of the node, which needs a word.
-    "rank_listen": "127.0.0.1:0",
-}
 DIVIDED, STAGED = "tensor_parallel_size", "pipeline_parallel_size"
 
 
@@ -101,17 +95,3 @@ def test_a_cluster_without_room_is_refused(
     with MoreWorker(cluster, tmp_path, **{**ON_RAY, "cpu_threads": "8"}) as worker:
         assert worker.finish(PATIENCE_SECONDS) == 1
         assert "--rank-hosts: Ray has no 2 nodes with 4 free CPUs each" in worker.log
-
-
-def ranks_of_tasks() -> list[int]:
-    """Return the processes of ranks that tasks of Ray have started."""
-    entries = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    tasks = [pid for pid in entries if _command(pid).startswith(b"ray::serve_host")]
-    return [rank for task in tasks for rank in children_of(task)]
-
-
-def _command(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""

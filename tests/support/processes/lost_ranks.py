@@ -5,10 +5,13 @@
 A rank gets SIGKILL or SIGSTOP at an instant drawn from the time that the streams take undisturbed.
 Streams must end with the undisturbed tokens, the group must be gone within a bounded time, and no
 process and no shared memory may be left behind.
+
+With --ray, in an environment of `make ray`, each rank is on a node of its own.
 """
 
 import argparse
 import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -25,6 +28,7 @@ from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
 from support.cells.clusters import Cluster, start_cluster
 from support.checkpoints.checkpoints import make_checkpoint
 from support.processes.processes import children_of, is_running
+from support.processes.ray_nodes import ON_RAY, ranks_of_tasks, ray_nodes
 from support.traffic.signalled import seeded_requests
 from support.traffic.streams import Stream, eventually_clean, follow_all
 
@@ -37,16 +41,18 @@ SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
 SHARED = Path("/dev/shm")
 
 
-def ranks_of(cluster: Cluster) -> list[int]:
+def ranks_of(cluster: Cluster, *, on_ray: bool) -> list[int]:
     """Return the processes of the worker's ranks, rank 0 first; none while it is started."""
     found = cluster.processes["worker"]
-    return [found[0], *sorted(children_of(found[0]))] if found else []
+    if not found:
+        return []
+    return [found[0], *sorted(ranks_of_tasks() if on_ray else children_of(found[0]))]
 
 
-async def group_of(cluster: Cluster, size: int) -> list[int]:
+async def group_of(cluster: Cluster, size: int, *, on_ray: bool) -> list[int]:
     """Return the processes of a group that is whole."""
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while len(ranks := ranks_of(cluster)) != size:
+        while len(ranks := ranks_of(cluster, on_ray=on_ray)) != size:
             await asyncio.sleep(0.02)
     return ranks
 
@@ -86,7 +92,9 @@ def shared_files() -> set[str]:
     return {one.name for one in SHARED.iterdir()}
 
 
-async def run(cluster: Cluster, size: int, num_instants: int, seed: int) -> dict[str, list[float]]:
+async def run(
+    cluster: Cluster, size: int, num_instants: int, seed: int, *, on_ray: bool
+) -> dict[str, list[float]]:
     """Return the seconds until groups had ended, by signal and rank.
 
     Raises:
@@ -103,7 +111,7 @@ async def run(cluster: Cluster, size: int, num_instants: int, seed: int) -> dict
     plan = [(rank, number) for rank in range(size) for number in SIGNALS] * num_instants
     for rank, number in dice.sample(plan, len(plan)):
         await eventually_clean(cluster.grpc_address, 1, timeout_seconds=PATIENCE_SECONDS)
-        ranks = await group_of(cluster, size)
+        ranks = await group_of(cluster, size, on_ray=on_ray)
         instant = dice.random() * longest
         what = f"{number.name} of rank {rank} after {instant:.3f} s"
         print(what, flush=True)
@@ -122,7 +130,15 @@ def main() -> int:
     parser.add_argument("--stages", type=int, default=1)
     parser.add_argument("--instants", type=int, default=20, help="of each rank and signal")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--ray", action="store_true", help="on two nodes of Ray, of this machine")
     options = parser.parse_args()
+    with ray_nodes() if options.ray else contextlib.nullcontext():
+        lose(options)
+    return 0
+
+
+def lose(options: argparse.Namespace) -> None:
+    """Lose ranks as `options` say, and print what came of it."""
     before, size = shared_files(), options.ranks * options.stages
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = make_checkpoint(
@@ -133,11 +149,14 @@ def main() -> int:
             tensor_parallel_size=options.ranks,
             pipeline_parallel_size=options.stages,
             kv_cache_memory=64 << 20,
+            **(ON_RAY if options.ray else {}),
         )
         began = time.monotonic()
         try:
-            found = asyncio.run(run(cluster, size, options.instants, options.seed))
-            ranks = ranks_of(cluster)
+            found = asyncio.run(
+                run(cluster, size, options.instants, options.seed, on_ray=options.ray)
+            )
+            ranks = ranks_of(cluster, on_ray=options.ray)
         finally:
             cluster.local.stop()
     assert not any(map(is_running, ranks)), "ranks are left behind"
@@ -149,7 +168,6 @@ def main() -> int:
         )
     num_lost = sum(map(len, found.values()))
     print(f"{num_lost} losses in {time.monotonic() - began:.0f} s; every stream was undisturbed")
-    return 0
 
 
 if __name__ == "__main__":
