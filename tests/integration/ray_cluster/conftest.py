@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.processes.ray_nodes import ray_nodes
+from support.cells.ray_nodes import ray_nodes
 
 HERE = Path(__file__).parent
 WANTED = "TEST_RAY"

@@ -14,9 +14,9 @@ import pytest
 from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
 from support.cells.clusters import Cluster, start_cluster
 from support.cells.more_workers import MoreWorker
+from support.cells.ray_nodes import ON_RAY, ranks_of_tasks
 from support.checkpoints.checkpoints import make_checkpoint
 from support.processes.processes import is_running, wait_until
-from support.processes.ray_nodes import ON_RAY, ranks_of_tasks
 from support.traffic.signalled import LEAST_TOKENS, seeded_requests
 from support.traffic.streams import Stream, eventually_clean, follow_all
 

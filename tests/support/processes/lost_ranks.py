@@ -26,9 +26,9 @@ import grpc.aio
 
 from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
 from support.cells.clusters import Cluster, start_cluster
+from support.cells.ray_nodes import ON_RAY, ranks_of_tasks, ray_nodes
 from support.checkpoints.checkpoints import make_checkpoint
 from support.processes.processes import children_of, is_running
-from support.processes.ray_nodes import ON_RAY, ranks_of_tasks, ray_nodes
 from support.traffic.signalled import seeded_requests
 from support.traffic.streams import Stream, eventually_clean, follow_all
 
@@ -132,7 +132,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--ray", action="store_true", help="on two nodes of Ray, of this machine")
     options = parser.parse_args()
-    with ray_nodes() if options.ray else contextlib.nullcontext():
+    with ray_nodes(os.cpu_count() or 1) if options.ray else contextlib.nullcontext():
         lose(options)
     return 0
 
@@ -140,6 +140,8 @@ def main() -> int:
 def lose(options: argparse.Namespace) -> None:
     """Lose ranks as `options` say, and print what came of it."""
     before, size = shared_files(), options.ranks * options.stages
+    # A deployment gives its worker the threads of the machine.
+    on_ray = {name: value for name, value in ON_RAY.items() if name != "cpu_threads"}
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = make_checkpoint(
             Path(folder) / "model", architecture="Qwen3ForCausalLM", hidden=256, layers=4
@@ -149,7 +151,7 @@ def lose(options: argparse.Namespace) -> None:
             tensor_parallel_size=options.ranks,
             pipeline_parallel_size=options.stages,
             kv_cache_memory=64 << 20,
-            **(ON_RAY if options.ray else {}),
+            **(on_ray if options.ray else {}),
         )
         began = time.monotonic()
         try:

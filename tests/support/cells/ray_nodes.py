@@ -26,12 +26,12 @@ _VARIABLES = {
 
 
 @contextmanager
-def ray_nodes() -> Iterator[Any]:
-    """Run the cluster; workers that are started meanwhile find it, and are on the first node."""
+def ray_nodes(num_cpus: int = NODE_CPUS) -> Iterator[Any]:
+    """Run the cluster, of `num_cpus` per node; workers that are started meanwhile find it, and are on the first node."""
     from ray.cluster_utils import Cluster
 
     os.environ |= _VARIABLES
-    node = {"num_cpus": NODE_CPUS, "object_store_memory": 80 << 20, "include_dashboard": False}
+    node = {"num_cpus": num_cpus, "object_store_memory": 80 << 20, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=node)
     node.pop("include_dashboard")
     cluster.add_node(**node)
