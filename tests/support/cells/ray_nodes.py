@@ -27,7 +27,10 @@ _VARIABLES = {
 
 @contextmanager
 def ray_nodes(num_cpus: int = NODE_CPUS) -> Iterator[Any]:
-    """Run the cluster, of `num_cpus` per node; workers that are started meanwhile find it, and are on the first node."""
+    """Run the cluster, with `num_cpus` per node.
+
+    Workers that are started meanwhile find it, and are on the first node.
+    """
     from ray.cluster_utils import Cluster
 
     os.environ |= _VARIABLES
