@@ -224,8 +224,10 @@ class Peer:
 
     def _reason(self, error: grpc.aio.AioRpcError) -> PagewireError:
         reason = from_rpc_error(error)
-        # Connection and deadline are the group's, not the client's: a server is away.
-        if isinstance(reason, UnavailableError | DeadlineError):
+        # Connection and deadline are the group's, not the client's: a server is away. One that ends
+        # cancels its calls; a call that ends here raises asyncio.CancelledError.
+        is_cancelled = error.code() is grpc.StatusCode.CANCELLED
+        if is_cancelled or isinstance(reason, UnavailableError | DeadlineError):
             return self._away()
         # The class exists in the frontend only: across processes its code identifies it.
         if reason.code == ResponseNotFoundError.code:
