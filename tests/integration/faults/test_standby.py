@@ -115,8 +115,10 @@ def test_a_stopped_scheduler_stands_by_when_it_goes_on(
 ) -> None:
     first = active(cluster)
     pid = cluster.local.pids("scheduler")[first]
+    # A scheduler that was replaced before is a standby only once it has come back.
+    both = ["active", "standby"]
+    wait_until(lambda: sorted(states(cluster)) == both, PATIENCE_SECONDS, "there is a standby")
     before = states(cluster)
-    assert sorted(before) == ["active", "standby"]
     try:
         streams = asyncio.run(with_signal(cluster, pid, signal.SIGSTOP))
         assert states(cluster) == ["lost" if one == "active" else "active" for one in before]
