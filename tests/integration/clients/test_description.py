@@ -45,7 +45,7 @@ def test_schemathesis_finds_nothing(short: Cluster, clients_python: str, tmp_pat
     options = {
         "--checks": ",".join(CHECKS),
         "--phases": "coverage,fuzzing",
-        "--max-examples": "8",
+        "--max-examples": "4",
         "--seed": "1",
         "--request-timeout": "20",
         "--warnings": "off",

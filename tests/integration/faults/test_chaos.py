@@ -28,7 +28,9 @@ def injected(folder: Path, flavour: str, count: int, seed: int) -> Outcomes:
                 one = Run(deployment, outcomes, dice, clients)
                 cells: list[Cell] = drawn(list(CELLS), count, dice)
                 await one.inject(cells)
-                assert one.problems == []
+                # Which process met what.
+                faults = [line for line in cluster.log.splitlines() if "Error" in line]
+                assert one.problems == [], "\n".join(faults[-40:])
         return outcomes
 
     tool("redis-server", "make tools")
@@ -39,7 +41,7 @@ def injected(folder: Path, flavour: str, count: int, seed: int) -> Outcomes:
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("flavour", "count"),
-    [("plain", 30), pytest.param("speculative", 30, marks=pytest.mark.long)],
+    [("plain", 16), pytest.param("speculative", 10, marks=pytest.mark.long)],
 )
 def test_no_stream_is_hurt(tmp_path: Path, flavour: str, count: int) -> None:
     outcomes = injected(tmp_path, flavour, count, seed=11)

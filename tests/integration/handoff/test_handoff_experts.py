@@ -17,6 +17,7 @@ from support.checkpoints.checkpoints import write_tokenizer
 from support.checkpoints.fallback_checkpoints import VOCAB, make_fallback_checkpoint
 from support.kernels.fused_kernels import needs_kernels
 from support.oracles.family_checkpoints import FAMILY_CHECKPOINTS, MAX_POSITIONS
+from support.products import WHOLE
 from support.traffic.mixed_requests import Mixed, ask_mixed
 from support.traffic.streams import eventually_clean
 
@@ -26,7 +27,9 @@ LENGTHS = (97, 112, 130, 161, 180)
 SLICES = 2
 
 
-@pytest.mark.parametrize("spread", ["worker-0", "worker-1"], ids=["prompts", "tokens"])
+@pytest.mark.parametrize(
+    "spread", ["worker-0", pytest.param("worker-1", marks=WHOLE)], ids=["prompts", "tokens"]
+)
 def test_a_process_and_whole_experts_are_a_pair(
     tmp_path: Path, spread: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -71,7 +71,6 @@ async def damage_records(store: KvStore, tier: str, records: Files | Values, cou
 
 COUNTS = [
     200,
-    pytest.param(1000, marks=[pytest.mark.long, pytest.mark.timeout(300)]),
     pytest.param(3400, marks=[*WHOLE, pytest.mark.timeout(300)]),
 ]
 

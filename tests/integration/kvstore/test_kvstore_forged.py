@@ -28,7 +28,6 @@ NUM_IN_MEMORY = 32
 NUM_BELOW = 40
 COUNTS = [
     40,
-    pytest.param(1000, marks=[pytest.mark.long, pytest.mark.timeout(300)]),
     pytest.param(3400, marks=[*WHOLE, pytest.mark.timeout(300)]),
 ]
 

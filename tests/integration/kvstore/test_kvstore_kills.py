@@ -23,8 +23,8 @@ FRESH_AT_A_TIME = 4
 DISK_SIZE = "1MiB"
 # Fewer blocks than the prefixes have together, so that they go and come again and again.
 SETTINGS = {"kv_load": "always", "kv_cache_memory": 44 * BLOCK_BYTES}
-NUM_STORE_KILLS = 10
-NUM_WORKER_KILLS = 3
+NUM_STORE_KILLS = 6
+NUM_WORKER_KILLS = 2
 
 
 @pytest.fixture(scope="module")

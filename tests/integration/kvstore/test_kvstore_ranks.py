@@ -76,7 +76,7 @@ def test_stages_and_a_single_process_share_blocks(tiny_checkpoint: Path, tmp_pat
                 wait_for_blocks(store.address, NUM_BLOCKS * len(answers))
 
 
-NUM_KILLS = 4
+NUM_KILLS = 2
 SHARED = [prompt_of(number, 133, end) for number in range(8) for end in range(2)]
 FRESH = [prompt_of(100 + number, 133) for number in range(32)]
 

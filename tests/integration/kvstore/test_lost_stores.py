@@ -8,7 +8,7 @@ from support.processes.kv_stores import listed_names
 from support.traffic.lost_stores import LEAST, cell, copied, fall, shared_waves, stores
 
 NUM_PREFIXES = 9
-NUM_WAVES = 3
+NUM_WAVES = 2
 
 
 def test_a_lost_store_costs_no_hits(tiny_checkpoint: Path, tmp_path: Path) -> None:

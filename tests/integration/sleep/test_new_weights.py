@@ -191,9 +191,9 @@ def test_random_updates_and_kills(folder: Path) -> None:
     paths = make_versions(folder / "random")
     cluster = start(paths)
     try:
-        versions = asyncio.run(run_rounds(cluster, paths, 40, seed=1))
-        assert versions.counts["wait"] > 10
-        assert versions.counts["kill worker"] + versions.counts["kill scheduler"] > 3
+        versions = asyncio.run(run_rounds(cluster, paths, 16, seed=1))
+        assert versions.counts["wait"] > 4
+        assert versions.counts["kill worker"] + versions.counts["kill scheduler"] > 1
         assert requests_of(cluster.model, versions.dice)
     finally:
         cluster.local.stop()

@@ -149,9 +149,10 @@ def main() -> int:
     return int(survivors > 0)
 
 
-def hunt_apart() -> dict[str, tuple[bool, str]]:
-    """Plant all in processes apart from this one, by name whether each is found, and how."""
-    command = [sys.executable, "-m", "support.poison.hunt", "--json"]
+def hunt_apart(names: Sequence[str] = ()) -> dict[str, tuple[bool, str]]:
+    """Plant those named, or all, in processes apart from this one; return by name whether each is
+    found, and how."""
+    command = [sys.executable, "-m", "support.poison.hunt", "--json", *names]
     folder = Path(__file__).parents[2]
     result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     assert result.returncode == 0, result.stderr

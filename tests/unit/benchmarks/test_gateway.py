@@ -13,7 +13,7 @@ from .conftest import BENCHMARKS
     ("flags", "shown"),
     [
         (["--repeats", "1"], "| gateway, gRPC |"),
-        (["--traced", "2", "--ratio", "1"], "batches sent"),
+        (["--traced", "1", "--rounds", "2", "--ratio", "1"], "batches sent"),
     ],
 )
 def test_a_small_run_prints_its_figures(flags, shown):
