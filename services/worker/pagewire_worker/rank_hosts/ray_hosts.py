@@ -15,7 +15,6 @@ from pagewire_shared.errors import StartupError
 from pagewire_shared.rpc.address import Address, parse_address
 from pagewire_worker.config import WorkerConfig
 from pagewire_worker.rank_hosts.follower import HostFollower
-from pagewire_worker.rank_hosts.layout import HostLayout
 
 PLACE_SECONDS: Final = 60.0
 """For nodes with room; a cluster that scales may have to start them."""
@@ -44,8 +43,7 @@ class RayHosts:
             ) from error
         self._ray = ray
         self._strategies = strategies
-        layout = HostLayout(config.num_ranks, config.rank_hosts)
-        self._cpus = max(1, (config.cpu_threads or 1) * layout.per_host)
+        self._cpus = max(1, (config.cpu_threads or 1) * config.ranks_here)
         # Stages meet seldom, so their nodes may be apart; ranks of a stage meet in each layer.
         self._strategy = "STRICT_SPREAD" if config.pipeline_parallel_size > 1 else "PACK"
         self._group: Any = None
