@@ -180,16 +180,15 @@ class FusedBackend:
         arrays, own = BatchArrays(batch), self._prepared(num_seqs)
         drafting = DraftArrays(self._decoder, self._vocabulary, arrays.structure, rows, own)
         found = torch.empty((num_drafts, num_seqs), dtype=torch.int64)
-        seconds = self._work.seconds(num_seqs) * len(self._decoder.layers)
-        most = max(1, int(CALL_SECONDS / seconds))
+        num_layers = len(self._decoder.layers)
+        most = max(1, int(CALL_SECONDS / (num_layers * self._work.seconds(num_seqs))))
         for first in range(0, num_drafts, most):
             self._pool.draft(
                 self._model,
                 arrays.structure,
                 self._scratch.structure,
                 drafting.structure,
-                first,
-                min(first + most, num_drafts),
+                *(first, min(first + most, num_drafts)),
                 pointer(found),
             )
             self._on_layer()

@@ -271,7 +271,7 @@ typedef struct {
   int64_t most_sorted;           // logits that filters look at, the likeliest
   float* sorted;                 // memory for as many
   void* states;                  // [num_seqs, hidden]
-  void* prepared;                // as of pw_linear, for num_seqs rows
+  void* prepared;                // memory for num_seqs prepared rows
   float* logits;                 // [num_seqs, outputs of the vocabulary]
   PwDraftPlaces places;
   float divisor;  // of logits, 1 for none

@@ -21,7 +21,7 @@ static constexpr int64_t NAP_NANOSECONDS = 20 * 1000 * 1000;
 static constexpr int64_t BEAT_NANOSECONDS = 50 * 1000 * 1000;
 // Silence after which a rank is lost. A process that stood still itself, with the machine or a container, has
 // heard nothing meanwhile either, so that the time from one of its beats to the next counts up to a limit.
-static constexpr int64_t MOST_SILENCE = 30 * BEAT_NANOSECONDS;
+static constexpr int64_t MOST_SILENCE = 26 * BEAT_NANOSECONDS;
 static constexpr int64_t MOST_SILENCE_PER_BEAT = 2 * BEAT_NANOSECONDS;
 // So much more for rank 0, which a rank hears through another one of its host where rank 0 is elsewhere: if
 // that one stands still, rank 0 names it first.
