@@ -48,7 +48,8 @@ class RayHosts:
         self._strategy = "STRICT_SPREAD" if config.pipeline_parallel_size > 1 else "PACK"
         self._group: Any = None
         self._tasks: dict[int, Any] = {}
-        if not ray.is_initialized():
+        self._has_connected = not ray.is_initialized()
+        if self._has_connected:
             self._connect()
 
     @property
@@ -107,10 +108,13 @@ class RayHosts:
         return None
 
     def close(self) -> None:
-        """Give the nodes back, which ends the tasks there."""
+        """Give the nodes back, which ends the tasks there, and leave the cluster."""
         if self._group is not None:
             with contextlib.suppress(self._ray.exceptions.RayError):
                 self._ray.util.remove_placement_group(self._group)
+        if self._has_connected:
+            # At its end the interpreter would wait half a second for more of Ray's log.
+            self._ray.shutdown()
         self._group = None
         self._tasks = {}
 
