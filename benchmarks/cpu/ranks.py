@@ -3,9 +3,9 @@
     python benchmarks/cpu/ranks.py [--ranks 2] [--kib 64] [--seqs 256]
 
 Prints medians of one call in microseconds: a sum through shared memory, between hosts and by
-torch.distributed's gloo, and the times from a batch of rank 0 until all other ranks have decoded
-it, and until rank 0 has their answer. Between hosts, each rank has memory of its own and a
-loopback.
+torch.distributed's gloo, and the times from a batch of rank 0 until all other ranks have read it,
+until they have decoded it, and until rank 0 has their answer. Ranks that wait sleep soon, or stay
+awake as where cores are to spare. Between hosts, each rank has memory of its own and a loopback.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.backend.collectives import RankTopology
 from pagewire_worker.parallel.group_memory import GroupMemory
 from pagewire_worker.parallel.messages import decode, decode_batch, encode_batch
-from pagewire_worker.parallel.shared_collectives import SharedCollectives
+from pagewire_worker.parallel.shared_collectives import AWAKE_SECONDS, SharedCollectives
 
 TIMES = 2000
 WARM_UP = 200
@@ -61,28 +61,31 @@ def decode_of(num_seqs: int, seq_len: int = 1024) -> StepBatch:
     )
 
 
-def message_us(group: SharedCollectives, num_seqs: int, seen: Seconds) -> tuple[float, float]:
-    """Return the median times of a batch: until the last of the other ranks has decoded it, and
-    until rank 0 has the sum by which they answer.
+def message_us(group: SharedCollectives, num_seqs: int, seen: Seconds) -> str:
+    """Return the median times of a batch: until the last of the other ranks has read it, until it
+    has decoded it, and until rank 0 has the sum by which they answer.
 
     Args:
-        seen: When each rank had it, in memory of all ranks, [ranks].
+        seen: When each rank had read and decoded it, in memory of all ranks, [ranks, 2].
     """
     answer, rank = torch.zeros(16), group.topology.tp_rank
-    batch, visible = decode_of(num_seqs), []
+    batch, times = decode_of(num_seqs), []
 
     def call() -> None:
         began = time.monotonic()
         if rank == 0:
             group.send(encode_batch(batch, BLOCK_SIZE))
         else:
-            decode_batch(decode(group.receive()))
-            seen[rank] = time.monotonic()
+            message = group.receive()
+            seen[rank, 0] = time.monotonic()
+            decode_batch(decode(message))
+            seen[rank, 1] = time.monotonic()
         group.all_reduce(answer)
-        visible.append(seen[1:].max() - began)
+        times.append(seen[1:].max(axis=0) - began)
 
     whole = median_us(call)
-    return statistics.median(visible[WARM_UP:]) * 1e6, whole
+    read, decoded = np.median(times[WARM_UP:], axis=0) * 1e6
+    return f"read after {read:.0f} us, decoded after {decoded:.0f}, answered after {whole:.0f}"
 
 
 Pairs = dict[tuple[int, int], tuple[socket.socket, socket.socket]]
@@ -129,18 +132,22 @@ def run(
     address = f"tcp://127.0.0.1:{options.port}"
     distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=options.ranks)
     gloo = median_us(lambda: distributed.all_reduce(x))
-    seen, whole = message_us(group, options.seqs, instants)
-    far_seen, far = message_us(hosts, options.seqs, instants)
+    messages = {
+        "waits sleep": message_us(group, options.seqs, instants),
+        "between hosts": message_us(hosts, options.seqs, instants),
+    }
+    for one in (group, hosts):
+        one.stay_awake(AWAKE_SECONDS)
+    messages["waits stay awake"] = message_us(group, options.seqs, instants)
+    messages["between hosts, awake"] = message_us(hosts, options.seqs, instants)
     if rank == 0:
         print(f"{options.ranks} ranks, {os.cpu_count()} cores")
         print(
             f"sum of {options.kib} KiB: {shared:.0f} us, gloo {gloo:.0f} us ({shared / gloo:.2f}),"
             f" between hosts {between:.0f} us ({between / gloo:.2f})"
         )
-        print(
-            f"batch of {options.seqs} sequences: decoded after {seen:.0f} us and answered after"
-            f" {whole:.0f}, between hosts after {far_seen:.0f} and {far:.0f}"
-        )
+        for what, shown in messages.items():
+            print(f"batch of {options.seqs} sequences, {what}: {shown}")
     distributed.destroy_process_group()
 
 
@@ -153,7 +160,7 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=29512)
     options = parser.parse_args()
     memory, pairs = GroupMemory(options.ranks), connected(options.ranks)
-    instants = np.frombuffer(mmap.mmap(-1, 8 * options.ranks), np.float64)
+    instants = np.frombuffer(mmap.mmap(-1, 16 * options.ranks), np.float64).reshape(-1, 2)
     children = []
     for rank in range(1, options.ranks):
         pid = os.fork()

@@ -356,6 +356,11 @@ class WorkerConfig(ModelFilesConfig):
         return self.tensor_parallel_size * self.pipeline_parallel_size
 
     @property
+    def ranks_here(self) -> int:
+        """Those of them on one host."""
+        return self.num_ranks // self.rank_hosts
+
+    @property
     def rank_field(self) -> str:
         """The setting that asks for ranks."""
         is_pipeline = self.tensor_parallel_size == 1

@@ -295,6 +295,47 @@ class ChoiceArgs(ctypes.Structure):
     )
 
 
+class DraftFilterArgs(ctypes.Structure):
+    """PwDraftFilter."""
+
+    _fields_ = (
+        ("top_k", ctypes.c_int64),
+        ("min_p", ctypes.c_float),
+        ("top_p", ctypes.c_float),
+    )
+
+
+class DraftPlaces(ctypes.Structure):
+    """PwDraftPlaces."""
+
+    _fields_ = (
+        ("token_ids", ctypes.c_void_p),
+        ("positions", ctypes.c_void_p),
+        ("slot_mapping", ctypes.c_void_p),
+        ("seq_lens", ctypes.c_void_p),
+    )
+
+
+class Drafting(ctypes.Structure):
+    """PwDrafting."""
+
+    _fields_ = (
+        ("vocabulary", ctypes.POINTER(LinearArgs)),
+        ("vocab_size", ctypes.c_int64),
+        ("num_choices", ctypes.c_int64),
+        ("choices", ctypes.c_void_p),
+        ("filters", ctypes.c_void_p),
+        ("most_sorted", ctypes.c_int64),
+        ("sorted", ctypes.c_void_p),
+        ("states", ctypes.c_void_p),
+        ("prepared", ctypes.c_void_p),
+        ("logits", ctypes.c_void_p),
+        ("places", DraftPlaces),
+        ("divisor", ctypes.c_float),
+        ("softcap", ctypes.c_float),
+    )
+
+
 FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "pw_isa_name": (ctypes.c_char_p, (_INT,)),
     "pw_isa_runs": (_INT, (_INT,)),
@@ -305,6 +346,7 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "pw_group_stage": (_POINTER, (_POINTER,)),
     "pw_group_join_host": (_INT, (_POINTER, _INT, _INT, _INT, _INT)),
     "pw_group_timeout": (None, (_POINTER, _LONG)),
+    "pw_group_yield": (None, (_POINTER, _LONG)),
     "pw_group_lose": (None, (_POINTER, _INT)),
     "pw_group_lost": (_INT, (_POINTER,)),
     "pw_all_reduce": (_INT, (_POINTER, _POINTER, _LONG)),
@@ -325,6 +367,7 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "pw_weight_bytes": (_LONG, (_LINEAR,)),
     "pw_prepared_row_bytes": (_LONG, (_LINEAR,)),
     "pw_step": (None, (*_STEP, _INT, _INT, _POINTER)),
+    "pw_draft": (None, (*_STEP, ctypes.POINTER(Drafting), _LONG, _LONG, _POINTER)),
     "pw_linear": (None, (*_PRODUCT, _POINTER, _LONG)),
     "pw_argmax": (None, (*_PRODUCT, _LONG, _POINTER)),
     "pw_adapted_linear": (None, (*_PRODUCT, _POINTER, _LONG, _ROW_ADAPTERS)),

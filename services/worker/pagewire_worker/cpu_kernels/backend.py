@@ -20,6 +20,7 @@ from pagewire_worker.backend.stage_ends import WHOLE_MODEL, StageEnds
 from pagewire_worker.backend.state_tap import StateTap
 from pagewire_worker.cpu_kernels import abi
 from pagewire_worker.cpu_kernels.adapter_store import FusedAdapterStore
+from pagewire_worker.cpu_kernels.drafting import DraftArrays
 from pagewire_worker.cpu_kernels.library import TYPES, KernelPool, pointer
 from pagewire_worker.cpu_kernels.operations import LayerOperations
 from pagewire_worker.cpu_kernels.packed_layers import FusedDecoder
@@ -35,6 +36,7 @@ from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_watch import LayerWatch
 from pagewire_worker.models.load_parts import embedding_factor
 from pagewire_worker.sampling.sampler import likeliest
+from pagewire_worker.sampling.sampling_table import SamplingRows
 
 CALL_SECONDS = 0.1
 """Approximate limit of one call: the worker reports progress between two calls."""
@@ -139,8 +141,7 @@ class FusedBackend:
         Of a stage before the last, none are returned.
         """
         num_tokens = len(batch.token_ids)
-        if num_tokens > self._scratch.num_tokens:
-            self._scratch = StepScratch(self._decoder, num_tokens, self._low_size)
+        self._reserve(num_tokens)
         if not self._ends.is_first:
             self._ends.take(self._residual(num_tokens), batch.faults)
         states = torch.empty(
@@ -164,6 +165,38 @@ class FusedBackend:
             return states
         self._ends.pass_on(self._residual(num_tokens), batch.faults)
         return states[:0]
+
+    def draft(self, batch: StepBatch, rows: SamplingRows, num_drafts: int) -> Tensor:
+        """Return the next tokens of sequences with one token each, [num_drafts, sequences].
+
+        Each is computed with those before. The arrays of `batch`, whose tables have the blocks of
+        all, may change.
+
+        Args:
+            rows: How tokens are chosen, without rules; the first for their present positions.
+        """
+        num_seqs = len(batch.token_ids)
+        self._reserve(num_seqs)
+        arrays, own = BatchArrays(batch), self._prepared(num_seqs)
+        drafting = DraftArrays(self._decoder, self._vocabulary, arrays.structure, rows, own)
+        found = torch.empty((num_drafts, num_seqs), dtype=torch.int64)
+        num_layers = len(self._decoder.layers)
+        most = max(1, int(CALL_SECONDS / (num_layers * self._work.seconds(num_seqs))))
+        for first in range(0, num_drafts, most):
+            self._pool.draft(
+                self._model,
+                arrays.structure,
+                self._scratch.structure,
+                drafting.structure,
+                *(first, min(first + most, num_drafts)),
+                pointer(found),
+            )
+            self._on_layer()
+        return found
+
+    def _reserve(self, num_tokens: int) -> None:
+        if num_tokens > self._scratch.num_tokens:
+            self._scratch = StepScratch(self._decoder, num_tokens, self._low_size)
 
     def tap(self, layers: Sequence[int]) -> StateTap:
         """Return a tap of the states that come into `layers`; steps make a call up to each."""

@@ -36,7 +36,8 @@ _AVX512 = (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq")
 _AVX512_BF16 = (*_AVX512, "-mavx512bf16", "-mavx512vnni")
 # Instructions that each file may use. Nothing else is assumed of the processor.
 _EVERYWHERE: dict[str, tuple[str, ...]] = dict.fromkeys(
-    ("interface.cpp", "pool.cpp", "group.cpp", "hosts.cpp", "sampling/largest.cpp"), ()
+    ("interface.cpp", "drafts.cpp", "pool.cpp", "group.cpp", "hosts.cpp", "sampling/largest.cpp"),
+    (),
 )
 _UNITS: dict[str, dict[str, tuple[str, ...]]] = {
     "x86_64": {

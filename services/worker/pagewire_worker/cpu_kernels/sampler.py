@@ -24,6 +24,18 @@ def _choices(count: int) -> Any:
     return np.zeros(count, dtype=_CHOICE)
 
 
+def choices_of(rows: SamplingRows, which: Rows) -> Any:
+    """Return structures for the noise of the rows `which`, without tokens and limits."""
+    choices = _choices(len(which))
+    if len(which):
+        choices["row"] = which
+        choices["seed"] = _seeds(rows)[which]
+        choices["position"] = rows.position.numpy()[which]
+        choices["choice"] = rows.choice.numpy()[which]
+        choices["temperature"] = rows.temperature[which]
+    return choices
+
+
 class KernelFilters:
     """The operations of pagewire_worker.sampling.filters, with the same results."""
 
@@ -85,13 +97,8 @@ class KernelSampler:
         self, logits: Tensor, rows: SamplingRows, which: Rows, likely: Tensor
     ) -> Tensor:
         """Return one token for each of the rows `which` of `logits`; `likely` are of all rows."""
-        choices = _choices(len(which))
-        choices["row"] = which
-        choices["seed"] = _seeds(rows)[which]
-        choices["position"] = rows.position.numpy()[which]
-        choices["choice"] = rows.choice.numpy()[which]
+        choices = choices_of(rows, which)
         choices["token"] = likely.numpy()[which]
-        choices["temperature"] = rows.temperature[which]
         choices["least"] = self._least_kept(logits, rows, which)
         self._pool.choose(
             choices.ctypes.data, len(choices), _address(logits), logits.shape[1], logits.stride(0)

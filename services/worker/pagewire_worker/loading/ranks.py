@@ -117,6 +117,7 @@ def opened_ranks(
         return
     memory = GroupMemory(config.num_ranks, num_stages=topology.num_stages)
     collectives = SharedCollectives(memory, topology, int(STEP_SECONDS * 1000))
+    collectives.use_spare_cores(config.ranks_here * (config.cpu_threads or 1))
     group = RankGroup(collectives, _processes(config, elsewhere, memory, collectives))
     # Rank 0 does these itself, where it asks for them.
     group.functions = dict.fromkeys(("open_cache", "tap", "drop"), _nothing)

@@ -9,6 +9,7 @@ cpu_kernels/kernels/group.cpp does the work: it also watches that the processes 
 
 import ctypes
 import os
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -16,9 +17,15 @@ from torch import Tensor
 from pagewire_shared.errors import StartupError
 from pagewire_worker.backend.collectives import RankLostError, RankTopology
 from pagewire_worker.cpu_kernels.library import pointer
+from pagewire_worker.host.cpu import num_physical_cores
 from pagewire_worker.parallel.group_memory import GroupMemory, group_library
 
 NAME = "shared-memory-2"
+
+AWAKE_SECONDS: Final = 0.001
+"""About as long as rank 0 takes from one step to the next."""
+_SPARE_CORES: Final = 2
+"""For the processes beside the ranks."""
 
 
 class SharedCollectives:
@@ -81,6 +88,19 @@ class SharedCollectives:
     def set_timeout(self, seconds: float) -> None:
         """Let collectives to come wait so long for a rank whose process runs."""
         self._library.pw_group_timeout(self._group, int(seconds * 1000))
+
+    def use_spare_cores(self, num_threads: int) -> None:
+        """Let waits stay awake for a while if this host has cores that nobody else needs.
+
+        Args:
+            num_threads: Of the model, in all ranks of this host.
+        """
+        if num_threads + _SPARE_CORES <= num_physical_cores():
+            self.stay_awake(AWAKE_SECONDS)
+
+    def stay_awake(self, seconds: float) -> None:
+        """Let each wait of this rank keep its core for so long, unless others want it."""
+        self._library.pw_group_yield(self._group, int(seconds * 1e9))
 
     def check(self) -> None:
         """Raise RankLostError if a rank is lost: what was computed with it means nothing."""

@@ -15,7 +15,6 @@ from pagewire_shared.errors import StartupError
 from pagewire_shared.rpc.address import Address, parse_address
 from pagewire_worker.config import WorkerConfig
 from pagewire_worker.rank_hosts.follower import HostFollower
-from pagewire_worker.rank_hosts.layout import HostLayout
 
 PLACE_SECONDS: Final = 60.0
 """For nodes with room; a cluster that scales may have to start them."""
@@ -44,13 +43,13 @@ class RayHosts:
             ) from error
         self._ray = ray
         self._strategies = strategies
-        layout = HostLayout(config.num_ranks, config.rank_hosts)
-        self._cpus = max(1, (config.cpu_threads or 1) * layout.per_host)
+        self._cpus = max(1, (config.cpu_threads or 1) * config.ranks_here)
         # Stages meet seldom, so their nodes may be apart; ranks of a stage meet in each layer.
         self._strategy = "STRICT_SPREAD" if config.pipeline_parallel_size > 1 else "PACK"
         self._group: Any = None
         self._tasks: dict[int, Any] = {}
-        if not ray.is_initialized():
+        self._has_connected = not ray.is_initialized()
+        if self._has_connected:
             self._connect()
 
     @property
@@ -109,10 +108,13 @@ class RayHosts:
         return None
 
     def close(self) -> None:
-        """Give the nodes back, which ends the tasks there."""
+        """Give the nodes back, which ends the tasks there, and leave the cluster."""
         if self._group is not None:
             with contextlib.suppress(self._ray.exceptions.RayError):
                 self._ray.util.remove_placement_group(self._group)
+        if self._has_connected:
+            # At its end the interpreter would wait half a second for more of Ray's log.
+            self._ray.shutdown()
         self._group = None
         self._tasks = {}
 

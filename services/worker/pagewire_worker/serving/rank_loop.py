@@ -52,6 +52,7 @@ def serve_task(task: RankTask) -> int | None:
     stages = topology.num_stages
     memory = GroupMemory(config.num_ranks, task.fd, task.slot_bytes, num_stages=stages)
     collectives = SharedCollectives(memory, topology, int(STEP_SECONDS * 1000))
+    collectives.use_spare_cores(config.ranks_here * (config.cpu_threads or 1))
     for host in task.host_links:
         collectives.join_host(host.fd, range(host.first, host.first + host.size), host.peer)
     link = socket.socket(fileno=task.link)

@@ -8,7 +8,7 @@ delay steps by a bounded time.
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,21 @@ MOST_UNSEEN: Final = 128
 
 Sample = Callable[[Tensor, SamplingRows], SampledTokens]
 """(logits [rows, vocab], rows) -> a token per row."""
+
+
+@runtime_checkable
+class DraftsAtOnce(Protocol):
+    """A model that computes several tokens of its sequences in one call."""
+
+    def draft(self, batch: StepBatch, rows: SamplingRows, num_drafts: int) -> Tensor:
+        """Return the next tokens of sequences with one token each, [num_drafts, sequences].
+
+        The arrays of `batch`, whose tables have the blocks of all, may change.
+
+        Args:
+            rows: How tokens are chosen, without rules; the first for their present positions.
+        """
+        ...
 
 
 class DraftModel:
@@ -216,20 +231,29 @@ class DraftModel:
         """Write `counts` drafts behind the tokens of `slots`, [n] each, in so many small steps."""
         self._sampling.begin()
         while len(slots):
-            hidden = self._forward(slots, begins, ends, has_outputs=True)
-            self._blocks.tokens[slots, ends] = self._choose(slots, ends, hidden)
-            going = counts > 1
-            slots, counts = slots[going], counts[going] - 1
-            begins, ends = ends[going], ends[going] + 1
+            rows, backend = self._sampling.rows(slots, ends), self._backend
+            is_one_each = bool((begins + 1 == ends).all())
+            if isinstance(backend, DraftsAtOnce) and is_one_each and not self._sampling.has_rules:
+                num = int(counts.min())
+                # The arrays of a batch change.
+                batch = self._batch(slots, begins, ends.copy(), num)
+                drafts = backend.draft(batch, rows, num)
+                self._blocks.num_computed[slots] = ends + num - 1
+            else:
+                num = 1
+                hidden = self._forward(slots, begins, ends, has_outputs=True)
+                drafts = self._choose(rows, hidden).unsqueeze(0)
+            places = ends[:, None] + np.arange(num)
+            self._blocks.tokens[slots[:, None], places] = drafts.numpy().T
+            going = counts > num
+            slots, counts, ends = slots[going], counts[going] - num, ends[going] + num
+            begins = ends - 1
 
-    def _choose(self, slots: Int64Array, ends: Int64Array, hidden: Tensor) -> npt.NDArray[np.int32]:
-        """Return the draft for the place `ends` of each slot, [n]."""
-        rows = self._sampling.rows(slots, ends)
+    def _choose(self, rows: SamplingRows, hidden: Tensor) -> Tensor:
+        """Return a draft for each of `rows` [n], [n] int64."""
         if rows.is_plain:
-            token_ids = self._backend.greedy(hidden).token_ids
-        else:
-            token_ids = self._sampler(self._backend.logits(hidden), rows).token_ids
-        return token_ids.numpy().astype(np.int32)
+            return self._backend.greedy(hidden).token_ids
+        return self._sampler(self._backend.logits(hidden), rows).token_ids
 
     def _forward(
         self, slots: Int64Array, begins: Int64Array, ends: Int64Array, *, has_outputs: bool
@@ -239,26 +263,33 @@ class DraftModel:
         Returns:
             The states of their last tokens, [n, hidden]; without outputs [0, hidden].
         """
+        batch = self._batch(slots, begins, ends, int(has_outputs))
+        self._blocks.num_computed[slots] = ends
+        return self._backend.forward(batch)
+
+    def _batch(
+        self, slots: Int64Array, begins: Int64Array, ends: Int64Array, num_drafts: int
+    ) -> StepBatch:
+        """Return the batch of the tokens from `begins` to `ends` of `slots`, [n] each.
+
+        Args:
+            num_drafts: Behind each, which its tables have room for; without any it has no outputs.
+        """
         num_rows = ends - begins
         query_starts = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(num_rows)))
         owners = slots.repeat(num_rows)
         positions = np.arange(len(owners)) + (begins - query_starts[:-1]).repeat(num_rows)
         size, blocks = self._blocks.block_size, self._blocks.tables
         places = blocks[owners, positions // size] * size + positions % size
-        last_rows = query_starts[1:] - 1 if has_outputs else query_starts[:0]
-        hidden = self._backend.forward(
-            StepBatch(
-                token_ids=torch.from_numpy(self._blocks.tokens[owners, positions]).long(),
-                positions=torch.from_numpy(positions),
-                slot_mapping=torch.from_numpy(places),
-                output_rows=torch.from_numpy(last_rows),
-                attention=AttentionMetadata(
-                    query_starts, ends, blocks[slots, : -(-int(ends.max()) // size)]
-                ),
-                is_decode=has_outputs and bool((num_rows == 1).all()),
-                # Values that are not finite must not spread to others through their blocks.
-                faults=torch.zeros(len(owners), dtype=torch.int64),
-            )
+        last_rows = query_starts[1:] - 1 if num_drafts else query_starts[:0]
+        longest = int(ends.max()) + max(0, num_drafts - 1)
+        return StepBatch(
+            token_ids=torch.from_numpy(self._blocks.tokens[owners, positions]).long(),
+            positions=torch.from_numpy(positions),
+            slot_mapping=torch.from_numpy(places),
+            output_rows=torch.from_numpy(last_rows),
+            attention=AttentionMetadata(query_starts, ends, blocks[slots, : -(-longest // size)]),
+            is_decode=num_drafts > 0 and bool((num_rows == 1).all()),
+            # Values that are not finite must not spread to others through their blocks.
+            faults=torch.zeros(len(owners), dtype=torch.int64),
         )
-        self._blocks.num_computed[slots] = ends
-        return hidden

@@ -14,6 +14,10 @@ from pagewire_worker.sampling.token_history import TokenHistory
 class DraftSampling:
     """The sampling parameters of drafts, which mostly follow those of the drafts before them.
 
+    Attributes:
+        has_rules: Whether tokens of the rows that were asked for last are banned, biased or
+            penalised.
+
     Args:
         table: The slots of the target.
         tokens: Tokens and drafts of the slots, [slots, places].
@@ -24,6 +28,7 @@ class DraftSampling:
         self._tokens = tokens
         self._slots = self._ends = np.zeros(0, dtype=np.int64)
         self._rows: SamplingRows | None = None
+        self.has_rules = False
 
     def begin(self) -> None:
         """Begin with other sequences, or others of their places."""
@@ -41,8 +46,9 @@ class DraftSampling:
         history = TokenHistory(self._tokens, slots, prompt_lens, ends)
         rows = self._table.sampling.rows(slots, ends - prompt_lens, history)
         if rows.is_plain:
+            self.has_rules = False
             return rows
         rows = replace(rows, num_logprobs=np.full(len(slots), NO_LOGPROBS, dtype=np.int64))
-        needs_history = rows.rules.by_row or rows.banned or len(rows.penalties.affected())
-        self._rows, self._slots, self._ends = None if needs_history else rows, slots, ends
+        self.has_rules = bool(rows.rules.by_row or rows.banned or len(rows.penalties.affected()))
+        self._rows, self._slots, self._ends = None if self.has_rules else rows, slots, ends
         return rows

@@ -18,6 +18,7 @@ MACHINE = platform.machine()
 UNITS = {
     *(
         "interface.cpp",
+        "drafts.cpp",
         "pool.cpp",
         "group.cpp",
         "hosts.cpp",

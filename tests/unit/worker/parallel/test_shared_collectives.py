@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from pagewire_worker.backend.collectives import RankLostError, RankTopology
+from pagewire_worker.parallel import shared_collectives
 from pagewire_worker.parallel.group_memory import GroupMemory
 from pagewire_worker.parallel.shared_collectives import SharedCollectives
 from support.kernels.fused_kernels import needs_kernels
@@ -104,6 +105,28 @@ def test_messages_of_any_size_arrive_in_order() -> None:
         return messages
 
     assert together(3, act) == [messages] * 3
+
+
+@pytest.mark.parametrize(("num_cores", "is_awake"), [(4, True), (3, False)])
+def test_waits_stay_awake_where_cores_are_to_spare(
+    num_cores: int, is_awake: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two cores are for others: a wait that keeps its core spends time of the processor."""
+    monkeypatch.setattr(shared_collectives, "num_physical_cores", lambda: num_cores)
+    monkeypatch.setattr(shared_collectives, "AWAKE_SECONDS", 10.0)
+
+    def act(rank: SharedCollectives) -> float:
+        rank.use_spare_cores(2)
+        if rank.topology.tp_rank == 0:
+            time.sleep(0.3)
+            rank.send(b"late")
+            return 0.0
+        began = time.thread_time()
+        assert rank.receive() == b"late"
+        return time.thread_time() - began
+
+    spent = together(2, act)[1]
+    assert (spent > 0.03) is is_awake
 
 
 def test_states_go_from_stage_to_stage() -> None:

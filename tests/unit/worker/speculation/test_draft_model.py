@@ -4,13 +4,17 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from pagewire_shared.errors import StartupError
 from pagewire_shared.sampling.params import SamplingParams
+from pagewire_worker.cpu_kernels import backend
 from pagewire_worker.loading.loader import load_replica
 from pagewire_worker.speculation import draft_model
 from pagewire_worker.speculation.proposer import DraftRequest
-from support.cells.worker_driver import GREEDY, Driver, Running, load
+from support.cells.worker_driver import GREEDY, Driver, Running, load, request
+from support.kernels.fused_kernels import needs_kernels
+from support.speculated.targets import Target, write_target
 
 SAMPLED = SamplingParams(seed=1, temperature=1.0, top_p=0.9, max_tokens=None)
 LONG = [(7 * at) % 500 for at in range(150)]
@@ -49,6 +53,53 @@ def test_the_same_noise_chooses_the_same_tokens(driver, sampling):
     assert blocks.num_free < blocks.capacity
     driver.run([])  # the sequences are freed
     assert blocks.num_free == blocks.capacity
+
+
+FILTERS = (
+    {},
+    {"top_k": 7},
+    {"min_p": 0.2},
+    {"top_p": 0.6},
+    {"top_k": 9, "top_p": 0.7, "min_p": 0.01},
+)
+
+
+@needs_kernels
+@pytest.mark.parametrize("call_seconds", [1e9, 0.0])
+@pytest.mark.parametrize("family", ["qwen3", "gemma2"])
+def test_drafts_of_one_call_are_those_of_many(tmp_path, monkeypatch, family, call_seconds):
+    """Greedy and sampled ones together, some sequences with fewer drafts than others."""
+    monkeypatch.setattr(backend, "CALL_SECONDS", call_seconds)
+    folder = write_target(tmp_path, Target(family))
+    itself = config(model=str(folder))
+    driver = Driver.of(load(folder, cpu_backend="fused", speculative_config=itself))
+    model, table = model_of(driver), driver.model_runner._slots
+    hot = [SamplingParams(temperature=1.5, seed=seed, **one) for seed, one in enumerate(FILTERS)]
+    every = [GREEDY, *hot]
+    slots = np.arange(len(every))
+    for slot, sampling in enumerate(every):
+        table.sampling.set(request(slot, sampling=sampling))
+        model.blocks.tokens[slot, :20] = LONG[slot : slot + 20]
+        assert model.blocks.reserve(slot, 40, set(slots.tolist()))
+    ends, counts = np.full(len(every), 20), np.array([5, 5, 3, 5, 4, 1])
+
+    def drafts(which):
+        model.blocks.tokens[:, 20:] = 0
+        model._draft(slots[which], np.zeros_like(ends)[which], ends[which], counts[which])
+        model._draft(slots[which], ends[which] - 1, ends[which], counts[which])
+        done = (ends + counts - 1)[which]
+        assert np.array_equal(model.blocks.num_computed[slots[which]], done)
+        return model.blocks.tokens[slots[which], 20:25].copy()
+
+    with torch.inference_mode():
+        for which in (slots, slots[:1], slots[1:]):
+            found = drafts(which)
+            with monkeypatch.context() as apart:
+                apart.setattr(draft_model, "DraftsAtOnce", type(None))
+                assert np.array_equal(drafts(which), found)
+            assert np.array_equal((found > 0).sum(axis=1), counts[which])
+            assert len(np.unique(found[:, 0])) > len(which) / 2
+    table.clear()
 
 
 def test_a_long_prompt_is_read_in_chunks_without_drafts_meanwhile(driver, monkeypatch):

@@ -245,6 +245,39 @@ typedef struct {
   float least;        // of logits / temperature that are kept; -inf for all
 } PwChoice;
 
+// What the filters of a row keep, as ../../sampling/filters.py says.
+typedef struct {
+  int64_t top_k;  // 0 keeps all
+  float min_p;    // 0 keeps all
+  float top_p;    // 1 keeps all
+} PwDraftFilter;
+
+// The arrays of a batch that change from one draft to the next; see PwBatch.
+typedef struct {
+  int64_t* token_ids;
+  int64_t* positions;
+  int64_t* slot_mapping;
+  int64_t* seq_lens;
+} PwDraftPlaces;
+
+// How a draft model chooses the next token of each sequence of a batch, and goes on with it. Rows without a
+// choice take their likeliest token.
+typedef struct {
+  const PwLinear* vocabulary;
+  int64_t vocab_size;
+  int64_t num_choices;
+  PwChoice* choices;             // [num_choices]; each draft adds one to their positions
+  const PwDraftFilter* filters;  // [num_choices]
+  int64_t most_sorted;           // logits that filters look at, the likeliest
+  float* sorted;                 // memory for as many
+  void* states;                  // [num_seqs, hidden]
+  void* prepared;                // memory for num_seqs prepared rows
+  float* logits;                 // [num_seqs, outputs of the vocabulary]
+  PwDraftPlaces places;
+  float divisor;  // of logits, 1 for none
+  float softcap;  // 0 for none
+} PwDrafting;
+
 typedef struct PwPool PwPool;
 
 #pragma GCC visibility push(default)
@@ -265,6 +298,8 @@ PwGroup* pw_group_stage(PwGroup* group);
 int32_t pw_group_join_host(PwGroup* group, int32_t fd, int32_t first, int32_t size, int32_t peer);
 // Let collectives to come end after another time.
 void pw_group_timeout(PwGroup* group, int64_t timeout_ms);
+// Let each wait give its core to others that want one for so long before it sleeps.
+void pw_group_yield(PwGroup* group, int64_t nanoseconds);
 // End the group because of `rank`: every wait ends, and every collective to come fails.
 void pw_group_lose(PwGroup* group, int32_t rank);
 // The rank that ended the group; -1 while all are well.
@@ -310,6 +345,12 @@ int64_t pw_prepared_row_bytes(const PwLinear* linear);
 // Stages that are not the first or the last do not.
 void pw_step(PwPool* pool, const PwModel* model, const PwBatch* batch, const PwScratch* scratch,
              int32_t first_layer, int32_t last_layer, void* states);
+
+// Write tokens for each sequence of a batch of one token each, a step for each draft: drafts from `first_draft`
+// to before `last_draft` of [drafts, num_seqs]. The batch is that of the step before, and then that of the
+// last one; its tables have the blocks of all steps.
+void pw_draft(PwPool* pool, const PwModel* model, const PwBatch* batch, const PwScratch* scratch,
+              const PwDrafting* drafting, int64_t first_draft, int64_t last_draft, int64_t* drafts);
 
 // y [num_rows, stride] = x [num_rows, inputs] W^T + bias, y in float32. `type` is the type of x;
 // `prepared` is memory for its rows if prepared ones have bytes.

@@ -14,17 +14,18 @@
 #include "hosts.h"
 #include "types.h"
 
-// A rank that waits spins for about this long before it sleeps: parts of a layer end at about the same
-// time in all of them.
+// A rank that waits spins for about this long before it gives its core to others that wait for one: parts of
+// a layer end at about the same time in all of them.
 static constexpr int64_t SPIN_NANOSECONDS = 50 * 1000;
 static constexpr int64_t NAP_NANOSECONDS = 20 * 1000 * 1000;
 static constexpr int64_t BEAT_NANOSECONDS = 50 * 1000 * 1000;
-// Beats of its own that a rank sees none of another's before that one is lost. A process that stood still
-// itself, with the machine or a container, has not beaten either.
-static constexpr int MOST_SILENT_BEATS = 30;
-// So many more for rank 0, which a rank hears through another one of its host where rank 0 is elsewhere: if
+// Silence after which a rank is lost. A process that stood still itself, with the machine or a container, has
+// heard nothing meanwhile either, so that the time from one of its beats to the next counts up to a limit.
+static constexpr int64_t MOST_SILENCE = 26 * BEAT_NANOSECONDS;
+static constexpr int64_t MOST_SILENCE_PER_BEAT = 2 * BEAT_NANOSECONDS;
+// So much more for rank 0, which a rank hears through another one of its host where rank 0 is elsewhere: if
 // that one stands still, rank 0 names it first.
-static constexpr int PATIENCE_WITH_FIRST = 4;
+static constexpr int64_t PATIENCE_WITH_FIRST = 4 * BEAT_NANOSECONDS;
 
 static int64_t now() {
   timespec t;
@@ -73,6 +74,11 @@ static bool await(PwGroup* group, int32_t rank, std::atomic<uint32_t>* word, uin
   while (now() - begun < SPIN_NANOSECONDS)
     for (int i = 0; i < 64; i++)
       if (has_reached(word, value)) return true;
+  // To be woken takes about 0.1 ms.
+  while (now() - begun < group->whole->yield_time) {
+    if (has_reached(word, value)) return true;
+    sched_yield();
+  }
   bool is_reached = false;
   group->words->sleepers.fetch_add(1);
   for (;;) {
@@ -109,9 +115,10 @@ struct PwGroup::Beat {
 static void* beat(void* argument) {
   PwGroup* group = (PwGroup*)argument;
   const int32_t first = group->rank == 0 ? 1 : 0, last = group->rank == 0 ? group->size : 1;
-  const int most = MOST_SILENT_BEATS + (group->rank == 0 ? 0 : PATIENCE_WITH_FIRST);
+  const int64_t most = MOST_SILENCE + (group->rank == 0 ? 0 : PATIENCE_WITH_FIRST);
   uint32_t* seen = new uint32_t[(size_t)group->size]();
-  int* silent = new int[(size_t)group->size]();
+  int64_t* silent = new int64_t[(size_t)group->size]();
+  int64_t before = now();
   while (!group->beat->is_closing.load()) {
     std::atomic<uint32_t>& own = group->ranks[group->rank].beat;
     own.store(next_beat(own.load()));
@@ -119,9 +126,11 @@ static void* beat(void* argument) {
       carry_beat(group);
     else
       carry_end(group);
+    const int64_t time = now(), since = least(time - before, MOST_SILENCE_PER_BEAT);
+    before = time;
     for (int32_t rank = first; rank < last; rank++) {
       const uint32_t found = group->ranks[rank].beat.load();
-      silent[rank] = found == seen[rank] && found != 0 ? silent[rank] + 1 : 0;
+      silent[rank] = found == seen[rank] && found != 0 ? silent[rank] + since : 0;
       seen[rank] = found;
       if (silent[rank] > most) lose_rank(group, rank);
     }
@@ -203,6 +212,8 @@ void pw_group_lose(PwGroup* group, int32_t rank) {
   lose_rank(group, rank);
   carry_end(group);
 }
+
+void pw_group_yield(PwGroup* group, int64_t nanoseconds) { group->yield_time = nanoseconds; }
 
 int32_t pw_group_lost(PwGroup* group) { return (int32_t)group->words->lost.load() - 1; }
 

@@ -37,7 +37,8 @@ struct PwGroup {
   int32_t rank, size;
   int32_t first;  // in the whole group, of the rank that is 0 here
   int64_t slot_bytes;
-  int64_t timeout;  // of a collective, in nanoseconds
+  int64_t timeout;     // of a collective, in nanoseconds
+  int64_t yield_time;  // after which a wait sleeps, in nanoseconds; of the whole group
   GroupWords* words;
   RankWords* ranks;
   char* slots;     // [2, size, slot_bytes]: collectives use the halves in turn
