@@ -15,6 +15,8 @@ speculation is faster. Other work on the machine then meets all alike.
 
 With --cost, the task is random, with other prompts and seeds in each round, so that no draft is
 right. Compared is the CPU time of the worker: adaptive by without, with 95 % bounds of the mean.
+Two processes differ by some percent, also without speculation, so --starts N starts both N times;
+the bound is then that of the means of starts.
 
 With --predict, the gain of another model is computed: how many drafts are right is measured with
 one stream of MODEL, and how long steps of 1 to 1 + DRAFTS rows take with the checkpoint that is
@@ -51,6 +53,8 @@ from pagewire import LLM, SamplingParams, StructuredOutputsParams
 from pagewire_worker.config import WorkerConfig
 from pagewire_worker.loading.loader import load_replica
 from pagewire_worker.loading.token_budget import probe_batch
+
+SHARED: dict[str, Any] = {"enable_prefix_caching": False, "kv_offload": "off"}
 
 WORDS = [
     "apple",
@@ -193,12 +197,26 @@ def _random(num_at_once: int, num_tokens: int, seed: int) -> Run:
     return complete(num_at_once, num_tokens, is_loop=False, seed=seed)
 
 
-def show_costs(arguments: argparse.Namespace, plain: LLM, adaptive: LLM) -> None:
-    """Print the ratio of CPU times per number of requests."""
-    for num_at_once in arguments.at_once:
-        make = functools.partial(_random, num_at_once, arguments.tokens)
-        ratio, bound = cost(plain, adaptive, make, arguments.rounds)
-        print(f"random   {num_at_once:8} CPU time {ratio:.3f} +- {bound:.3f}", flush=True)
+def show_costs(arguments: argparse.Namespace, config: dict[str, Any]) -> None:
+    """Print the ratio of CPU times per number of requests, after each start."""
+    ratios: dict[int, list[float]] = {num_at_once: [] for num_at_once in arguments.at_once}
+    for number in range(arguments.starts):
+        with contextlib.ExitStack() as stack:
+            configs = [None, config] if number % 2 else [config, None]
+            started = {
+                one is None: stack.enter_context(
+                    LLM(arguments.model, speculative_config=one, **SHARED)
+                )
+                for one in configs
+            }
+            for num_at_once, found in ratios.items():
+                make = functools.partial(_random, num_at_once, arguments.tokens)
+                ratio, bound = cost(started[True], started[False], make, arguments.rounds)
+                found.append(ratio)
+                if number:
+                    ratio, bound = mean_with_bound(found)
+                what = f"{number + 1} starts: CPU time {ratio:.3f} +- {bound:.3f}"
+                print(f"random   {num_at_once:8} {what}", flush=True)
 
 
 def counters(port: int) -> dict[str, float]:
@@ -256,8 +274,7 @@ def show_predictions(arguments: argparse.Namespace, config: dict[str, Any]) -> N
     print(f"{'task':8} {'drafted':>8} {'right':>8}" + "".join(f"{count:7}" for count in drafts))
     always = {**config, "adaptive": False}
     port = arguments.metrics_port
-    shared = {"enable_prefix_caching": False, "kv_offload": "off", "metrics_port": port}
-    with LLM(arguments.model, speculative_config=always, **shared) as eager:
+    with LLM(arguments.model, speculative_config=always, metrics_port=port, **SHARED) as eager:
         for task in arguments.tasks:
             run = make_run(task, 1, arguments.tokens)
             # The metrics of frontend, scheduler and worker are on ports in a row.
@@ -283,6 +300,7 @@ def main() -> None:
     parser.add_argument("--method", default="ngram")
     parser.add_argument("--draft", help="folder of a draft model or head")
     parser.add_argument("--cost", action="store_true", help="compare CPU time")
+    parser.add_argument("--starts", type=int, default=1, help="of both, for --cost")
     parser.add_argument("--predict", metavar="FOLDER", help="compute the gain for a checkpoint")
     parser.add_argument("--metrics-port", type=int, default=9460, help="first port, for --predict")
     arguments = parser.parse_args()
@@ -294,16 +312,15 @@ def main() -> None:
         print(json.dumps(config))
         show_predictions(arguments, config)
         return
-    shared = {"enable_prefix_caching": False, "kv_offload": "off"}
+    print(json.dumps(config))
+    if arguments.cost:
+        show_costs(arguments, config)
+        return
     with contextlib.ExitStack() as stack:
-        plain = stack.enter_context(LLM(arguments.model, **shared))
-        adaptive = stack.enter_context(LLM(arguments.model, speculative_config=config, **shared))
-        print(json.dumps(config))
-        if arguments.cost:
-            show_costs(arguments, plain, adaptive)
-            return
+        plain = stack.enter_context(LLM(arguments.model, **SHARED))
+        adaptive = stack.enter_context(LLM(arguments.model, speculative_config=config, **SHARED))
         always = {**config, "adaptive": False}
-        eager = stack.enter_context(LLM(arguments.model, speculative_config=always, **shared))
+        eager = stack.enter_context(LLM(arguments.model, speculative_config=always, **SHARED))
         print(f"{'task':8} {'at once':>8} {'tokens/s':>9} {'adaptive':>9} {'always':>9}")
         for task in arguments.tasks:
             for num_at_once in arguments.at_once:

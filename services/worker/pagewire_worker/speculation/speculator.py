@@ -30,9 +30,9 @@ from pagewire_worker.speculation.proposer import (
     SequenceStart,
 )
 from pagewire_worker.speculation.step_costs import StepCosts
-from pagewire_worker.speculation.trials import Trials
+from pagewire_worker.speculation.trials import Rests, Trials
 
-SEARCH_SHARE: Final = 0.01
+SEARCH_SHARE: Final = 0.005
 """Of the time of steps, that searches for drafts that are not verified may take."""
 SAVED_SHARE: Final = 0.1
 """Of the time that right drafts have saved, that such searches may take in addition."""
@@ -84,7 +84,7 @@ class Speculator:
         self._is_held = self._was_held = False
         self._taken_at: float | None = None
         self._debt_seconds = 0.0
-        self._trials = Trials()
+        self._trials, self._rests = Trials(), Rests()
         # Drafts that were offered and are not computed yet; whether a plan came before they were.
         self._awaited: tuple[Sequence[DraftRequest], Sequence[int]] = NOT_ASKED
         self._was_hurried = False
@@ -165,6 +165,7 @@ class Speculator:
             prior = FIRST_CHANCES if len(start.predicted_token_ids) else self._prior
             self._slots[slot] = DraftedSlot(start, SequenceChance(prior), learnt=start.num_tokens)
             self._proposer.begin(slot, start)
+            self._rests.end()
 
     def _learn(self, step: PreparedStep, verified: VerifiedRows) -> dict[int, int]:
         """Learn from verified drafts; return how many of each slot were predicted by a client."""
@@ -241,9 +242,10 @@ class Speculator:
     def _offer_in_time(self, began: float, result: StepResult, num_rows: int) -> dict[int, int]:
         """Offer drafts as `_offer`, unless what found none has taken too much time."""
         costs = self._costs
-        if not self._slots or (
-            costs is not None
-            and (self._debt_seconds > 0.0 or not costs.may_gain(num_rows, self._most))
+        if not self._slots or self._rests.take():
+            return {}
+        if costs is not None and (
+            self._debt_seconds > 0.0 or not costs.may_gain(num_rows, self._most)
         ):
             return {}
         offered = self._offer(result, num_rows)
@@ -299,6 +301,7 @@ class Speculator:
         if not asked or costs is None or draft_seconds == 0.0:
             return asked
         self._is_paying = any(self._worth(num_rows, asked, [self._most] * len(asked)))
+        self._rests.note(is_paying=self._is_paying)
         if self._is_paying:
             self._trials.note_paying()
             return asked

@@ -14,6 +14,33 @@ MOST_TRIALS: Final = 4
 MOST_DELAY: Final = 4
 """Of the time that a trial is saved up in, from one trial in vain to the next, at most."""
 
+MOST_REST: Final = 8
+"""Steps in a row, at most, in which it is not asked whether drafts pay."""
+
+
+class Rests:
+    """Steps in which it is not asked whether drafts pay: ever more while they do not.
+
+    To ask takes about a hundredth of a step of many sequences, and their chances change slowly.
+    """
+
+    def __init__(self) -> None:
+        self._left, self._length = 0, 1
+
+    def take(self) -> bool:
+        """Return whether the step that begins is one of them."""
+        self._left = max(0, self._left - 1)
+        return self._left > 0
+
+    def note(self, *, is_paying: bool) -> None:
+        """Note the answer."""
+        self._length = 1 if is_paying else min(MOST_REST, 2 * self._length)
+        self._left = self._length
+
+    def end(self) -> None:
+        """Ask again in the next step: there is something new."""
+        self._left, self._length = 0, 1
+
 
 class Trials:
     """Time that is saved up for trials. All is plain numbers; times are in seconds."""
