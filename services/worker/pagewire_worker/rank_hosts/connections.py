@@ -1,7 +1,10 @@
 """Opens the connections between the hosts of a group, each with a handshake."""
 
+import contextlib
 import logging
+import queue
 import socket
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -15,6 +18,7 @@ from pagewire_worker.rank_hosts.handshake import (
     HostRefusedError,
     accept,
     admit,
+    has_news,
     introduce,
     refuse,
 )
@@ -25,6 +29,9 @@ LINKS_SECONDS: Final = 30.0
 """Until all hosts have dialled each other, once all are there."""
 
 _BACKLOG: Final = 64
+_MOST_HANDSHAKES: Final = 32
+"""At once: who says nothing holds up no other host. More wait in the system's queue."""
+_LOOK_SECONDS: Final = 0.02
 
 _logger = logging.getLogger(__name__)
 
@@ -44,6 +51,10 @@ class HostListener:
 
     def __init__(self, address: Address, key: bytes) -> None:
         self._key = key
+        self._admitted: queue.SimpleQueue[tuple[socket.socket, dict[str, Any]]] = (
+            queue.SimpleQueue()
+        )
+        self._handshakes = threading.BoundedSemaphore(_MOST_HANDSHAKES)
         if address.is_unix:
             raise StartupError("--rank-listen: ranks need host:port", field="rank_listen")
         try:
@@ -52,6 +63,8 @@ class HostListener:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._socket.bind((address.host, address.port))
             self._socket.listen(_BACKLOG)
+            # One that has gone before it is taken in must not be waited for.
+            self._socket.settimeout(_LOOK_SECONDS)
         except OSError as error:
             reason = error.strerror or error
             raise StartupError(
@@ -64,22 +77,47 @@ class HostListener:
 
         The caller accepts or refuses it. Others are refused here, and the log has them.
         """
-        self._socket.settimeout(seconds)
+        deadline = time.monotonic() + seconds
+        while True:
+            if has_news(self._socket, _LOOK_SECONDS) and self._handshakes.acquire(blocking=False):
+                self._begin()
+            with contextlib.suppress(queue.Empty):
+                return self._admitted.get_nowait()
+            if time.monotonic() > deadline:
+                return None
+
+    def _begin(self) -> None:
+        """Begin a handshake, in a thread of its own."""
         try:
             peer, where = self._socket.accept()
-        except TimeoutError:
-            return None
-        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:
+            self._handshakes.release()
+            _logger.warning("a host of ranks cannot be taken in: %s", error.strerror or error)
+            return
+        thread = threading.Thread(target=self._admit, args=(peer, where[0]), daemon=True)
         try:
-            return peer, admit(peer, self._key)
-        except (HostRefusedError, HostGoneError) as error:
+            thread.start()
+        except RuntimeError as error:
+            self._handshakes.release()
             _logger.warning("no host of ranks from %s: %s", where[0], error)
             peer.close()
-            return None
+
+    def _admit(self, peer: socket.socket, where: str) -> None:
+        try:
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._admitted.put((peer, admit(peer, self._key)))
+        except (HostRefusedError, HostGoneError, OSError) as error:
+            _logger.warning("no host of ranks from %s: %s", where, error)
+            peer.close()
+        finally:
+            self._handshakes.release()
 
     def close(self) -> None:
         """Listen no more."""
         self._socket.close()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._admitted.get_nowait()[0].close()
 
 
 def dial(address: Address, key: bytes, facts: Facts) -> socket.socket:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pagewire_shared.rpc.address import Address
-from pagewire_worker.rank_hosts import handshake
+from pagewire_worker.rank_hosts import connections, handshake
 from pagewire_worker.rank_hosts.connections import HostListener, LinkTable, dial
 from pagewire_worker.rank_hosts.group_start import host_facts, why_refused
 from pagewire_worker.rank_hosts.handshake import (
@@ -17,6 +17,7 @@ from pagewire_worker.rank_hosts.handshake import (
     HostRefusedError,
     accept,
     admit,
+    has_news,
     introduce,
     receive_message,
     refuse,
@@ -137,6 +138,41 @@ def test_facts_that_differ_are_named(name: str, value: object) -> None:
     reason = why_refused({**facts, name: value}, 2)
     assert reason is not None
     assert reason.startswith(f"{name}: ")
+
+
+def test_hosts_that_say_nothing_hold_up_no_other() -> None:
+    listener = HostListener(Address("127.0.0.1", 0), KEY)
+    place = (listener.address.host, listener.address.port)
+    silent = [socket.create_connection(place) for _ in range(5)]
+    thread, found = beside(lambda: dial(listener.address, KEY, {"host": 1}).close())
+    taken = None
+    while taken is None:
+        taken = listener.next_host(0.1)
+        # Whoever says nothing is still waited for.
+        assert not any(has_news(one) for one in silent)
+    peer, facts = taken
+    accept(peer)
+    thread.join(5)
+    assert (facts, found) == ({"host": 1}, [None])
+    listener.close()
+    for one in (peer, *silent):
+        one.close()
+
+
+def test_no_more_handshakes_than_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handshake, "HANDSHAKE_SECONDS", 0.3)
+    monkeypatch.setattr(connections, "_MOST_HANDSHAKES", 2)
+    listener = HostListener(Address("127.0.0.1", 0), KEY)
+    place = (listener.address.host, listener.address.port)
+    silent = [socket.create_connection(place) for _ in range(3)]
+    before = threading.active_count()
+    assert listener.next_host(0.1) is None
+    assert threading.active_count() == before + 2
+    while not all(has_news(one) for one in silent):
+        assert listener.next_host(0.1) is None
+    listener.close()
+    for one in silent:
+        one.close()
 
 
 def test_connections_of_another_start_are_refused() -> None:
