@@ -94,7 +94,9 @@ class HostListener:
             self._handshakes.release()
             _logger.warning("a host of ranks cannot be taken in: %s", error.strerror or error)
             return
-        thread = threading.Thread(target=self._admit, args=(peer, where[0]), daemon=True)
+        thread = threading.Thread(
+            target=self._admit, args=(peer, where[0]), name="rank-handshake", daemon=True
+        )
         try:
             thread.start()
         except RuntimeError as error:
