@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         StructuredOutputsParams as StructuredOutputsParams,
     )
 
-__version__ = "0.38.0"
+__version__ = "0.39.0"
 
 _EXPORTS = {
     "LLMEngine": "pagewire.offline.llm_engine",
