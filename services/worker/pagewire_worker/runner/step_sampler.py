@@ -11,6 +11,7 @@ from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.batch.input_batch import PreparedStep
 from pagewire_worker.runner.results import NO_SAMPLES
 from pagewire_worker.sampling.grammar_bitmask import GrammarBitmask, apply_masks, require_tokens
+from pagewire_worker.sampling.row_maximum import argmax_of_rows
 from pagewire_worker.sampling.sampler import logit_faults
 from pagewire_worker.sampling.sampling_table import SamplingRows
 
@@ -67,4 +68,4 @@ def _sample_plain(
     require_tokens(masks, step.sampling_slots, logits.shape[1])
     faults = logit_faults(logits)
     apply_masks(logits, masks)
-    return SampledTokens(logits.argmax(dim=1), faults=faults)
+    return SampledTokens(argmax_of_rows(logits), faults=faults)

@@ -20,6 +20,7 @@ from pagewire_worker.sampling.grammar_bitmask import GrammarBitmask
 from pagewire_worker.sampling.logit_rules import apply_rules
 from pagewire_worker.sampling.logprobs import token_logprobs
 from pagewire_worker.sampling.philox import MAX_GUMBEL, gumbel, philox4x32
+from pagewire_worker.sampling.row_maximum import argmax_of_rows
 from pagewire_worker.sampling.sampling_table import NO_LOGPROBS, SamplingRows
 
 PURPOSE_TOKEN = 0
@@ -82,7 +83,7 @@ def sample(
         # The filters of a faulty row must not fail the whole step.
         logits = logits.masked_fill(faults.unsqueeze(1), 0.0)
     ruled = apply_rules(logits, rows, masks)
-    token_ids = ruled.argmax(dim=1)
+    token_ids = argmax_of_rows(ruled)
     random_rows = np.flatnonzero(rows.temperature > 0)
     if len(random_rows):
         chosen = choose(ruled, rows, random_rows, token_ids)
@@ -95,7 +96,8 @@ def sample(
 
 def likeliest(logits: Tensor) -> SampledTokens:
     """Return the most likely token of each row of [rows, vocab], the lowest id of equal ones."""
-    largest, token_ids = logits.max(dim=1)
+    token_ids = argmax_of_rows(logits)
+    largest = logits.gather(1, token_ids.unsqueeze(1)).squeeze(1)
     return SampledTokens(token_ids, faults=~(largest < float("inf")))
 
 
@@ -151,14 +153,15 @@ def gumbel_argmax(logits: Tensor, noise: TokenNoise) -> Tensor:
     Noise is bounded, so a token further below the best sum than the largest noise cannot win. The
     sum of the most likely token is a lower bound of the best one.
     """
-    largest, likely = logits.max(dim=1)
+    likely = argmax_of_rows(logits)
+    largest = logits.gather(1, likely.unsqueeze(1)).squeeze(1)
     bound = largest + noise.at(torch.arange(len(logits), device=logits.device), likely)
     is_candidate = logits >= (bound - (MAX_GUMBEL + SUM_SLACK)).unsqueeze(1)
     # A filtered token stays out, even if all sums are far apart.
     is_candidate &= logits > float("-inf")
     rows, token_ids = is_candidate.nonzero(as_tuple=True)
     if len(rows) > DENSE_SHARE * logits.numel():
-        return (logits + noise.dense(logits.shape[1])).argmax(dim=1)
+        return argmax_of_rows(logits + noise.dense(logits.shape[1]))
     sums = torch.full_like(logits, float("-inf"))
     sums[rows, token_ids] = logits[rows, token_ids] + noise.at(rows, token_ids)
-    return sums.argmax(dim=1)
+    return argmax_of_rows(sums)
