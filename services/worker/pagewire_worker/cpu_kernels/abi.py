@@ -316,7 +316,7 @@ class DraftPlaces(ctypes.Structure):
     )
 
 
-class Drafting(ctypes.Structure):
+class DraftingArgs(ctypes.Structure):
     """PwDrafting."""
 
     _fields_ = (
@@ -367,7 +367,7 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "pw_weight_bytes": (_LONG, (_LINEAR,)),
     "pw_prepared_row_bytes": (_LONG, (_LINEAR,)),
     "pw_step": (None, (*_STEP, _INT, _INT, _POINTER)),
-    "pw_draft": (None, (*_STEP, ctypes.POINTER(Drafting), _LONG, _LONG, _POINTER)),
+    "pw_draft": (None, (*_STEP, ctypes.POINTER(DraftingArgs), _LONG, _LONG, _POINTER)),
     "pw_linear": (None, (*_PRODUCT, _POINTER, _LONG)),
     "pw_argmax": (None, (*_PRODUCT, _LONG, _POINTER)),
     "pw_adapted_linear": (None, (*_PRODUCT, _POINTER, _LONG, _ROW_ADAPTERS)),

@@ -177,20 +177,19 @@ class FusedBackend:
         """
         num_seqs = len(batch.token_ids)
         self._reserve(num_seqs)
-        arrays, own = BatchArrays(batch), self._prepared(num_seqs)
-        drafting = DraftArrays(self._decoder, self._vocabulary, arrays.structure, rows, own)
+        arrays = BatchArrays(batch)
+        drafting = DraftArrays(
+            decoder=self._decoder,
+            vocabulary=self._vocabulary,
+            batch=arrays.structure,
+            rows=rows,
+            prepared=self._prepared(num_seqs),
+        )
         found = torch.empty((num_drafts, num_seqs), dtype=torch.int64)
-        num_layers = len(self._decoder.layers)
-        most = max(1, int(CALL_SECONDS / (num_layers * self._work.seconds(num_seqs))))
+        most = max(1, int(CALL_SECONDS / (len(self._layers) * self._work.seconds(num_seqs))))
+        step = (self._model, arrays.structure, self._scratch.structure, drafting.structure)
         for first in range(0, num_drafts, most):
-            self._pool.draft(
-                self._model,
-                arrays.structure,
-                self._scratch.structure,
-                drafting.structure,
-                *(first, min(first + most, num_drafts)),
-                pointer(found),
-            )
+            self._pool.draft(*step, first, min(first + most, num_drafts), pointer(found))
             self._on_layer()
         return found
 

@@ -29,6 +29,7 @@ class DraftArrays:
 
     def __init__(
         self,
+        *,
         decoder: FusedDecoder,
         vocabulary: PackedWeights,
         batch: abi.Batch,
@@ -48,7 +49,7 @@ class DraftArrays:
         self._numbers = torch.empty(most_sorted + num_logits, dtype=torch.float32)
         self._states = torch.empty((num_seqs, plan.hidden_size), dtype=decoder.dtype)
         address = self._numbers.data_ptr()
-        self.structure = abi.Drafting(
+        self.structure = abi.DraftingArgs(
             vocabulary=ctypes.pointer(vocabulary.structure()),
             vocab_size=plan.vocab_size,
             num_choices=len(which),

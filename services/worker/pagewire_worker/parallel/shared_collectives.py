@@ -90,7 +90,7 @@ class SharedCollectives:
         self._library.pw_group_timeout(self._group, int(seconds * 1000))
 
     def use_spare_cores(self, num_threads: int) -> None:
-        """Let waits stay awake for a while if this host has cores that nobody else needs.
+        """Let waits stay awake for a while if this host has cores to spare.
 
         Args:
             num_threads: Of the model, in all ranks of this host.
