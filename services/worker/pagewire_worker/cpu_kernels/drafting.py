@@ -1,7 +1,7 @@
 """Arguments of the loop of a draft model (kernels/drafts.cpp)."""
 
 import ctypes
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -39,7 +39,7 @@ class DraftArrays:
         plan, num_seqs = decoder.plan, batch.num_seqs
         which = np.flatnonzero(rows.temperature > 0)
         self._choices = choices_of(rows, which)
-        self._filters = np.zeros(len(which), dtype=_FILTER)
+        self._filters: Any = np.zeros(len(which), dtype=_FILTER)
         if len(which):
             for name in ("top_k", "min_p", "top_p"):
                 self._filters[name] = getattr(rows, name)[which]
