@@ -5,6 +5,8 @@ import pytest
 from simulation import update_histories as histories
 from simulation.coverage import Coverage
 
+from support.products import cases_of
+
 pytestmark = pytest.mark.usefixtures("quiet_logs")
 
 NUM_SEEDS = 4
@@ -27,7 +29,7 @@ def test_answers_are_of_one_version() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("chunk", range(4))
+@pytest.mark.parametrize("chunk", cases_of(range(10), range(4)))
 def test_many_histories(chunk: int) -> None:
     coverage = Coverage()
     for seed in range(1000 + chunk * 20, 1020 + chunk * 20):

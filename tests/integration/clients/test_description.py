@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from support.cells.clusters import Cluster, start_cluster
+from support.products import WHOLE
 
 RUN_SECONDS = 280
 # All but positive_data_acceptance: most bounds depend on the model or on other fields, and are in
@@ -38,14 +39,17 @@ def short(tiny_checkpoint: Path) -> Iterator[Cluster]:
 
 
 @pytest.mark.timeout(300)
-def test_schemathesis_finds_nothing(short: Cluster, clients_python: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("num_examples", [4, pytest.param(8, marks=WHOLE)])
+def test_schemathesis_finds_nothing(
+    short: Cluster, clients_python: str, tmp_path: Path, num_examples: int
+) -> None:
     document = httpx.get(f"{short.http_url}/openapi.json").json()
     num_operations = sum(len(operations) for operations in document["paths"].values())
     program = str(Path(clients_python).with_name("st"))
     options = {
         "--checks": ",".join(CHECKS),
         "--phases": "coverage,fuzzing",
-        "--max-examples": "4",
+        "--max-examples": str(num_examples),
         "--seed": "1",
         "--request-timeout": "20",
         "--warnings": "off",

@@ -12,6 +12,7 @@ import pytest
 
 from support.cells.kv_cells import BLOCK_BYTES, check_files, disk_flags, prompt_of, restart, running
 from support.processes.kv_stores import KvStore
+from support.products import WHOLE
 from support.traffic.kv_waves import Waves, make_waves
 from support.traffic.streams import audit
 
@@ -23,8 +24,8 @@ FRESH_AT_A_TIME = 4
 DISK_SIZE = "1MiB"
 # Fewer blocks than the prefixes have together, so that they go and come again and again.
 SETTINGS = {"kv_load": "always", "kv_cache_memory": 44 * BLOCK_BYTES}
-NUM_STORE_KILLS = 6
-NUM_WORKER_KILLS = 2
+NUM_STORE_KILLS = [6, pytest.param(10, marks=WHOLE)]
+NUM_WORKER_KILLS = [2, pytest.param(3, marks=WHOLE)]
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +49,9 @@ async def disturbed(waves: Waves, disturb: Callable[[], None], count: int, seed:
     await disturbing
 
 
+@pytest.mark.parametrize("num_kills", NUM_STORE_KILLS)
 def test_a_store_is_killed_at_any_moment(
-    tiny_checkpoint: Path, tmp_path: Path, waves: Waves
+    tiny_checkpoint: Path, tmp_path: Path, waves: Waves, num_kills: int
 ) -> None:
     flags = disk_flags(tmp_path / "disk", disk=DISK_SIZE)
     with (
@@ -59,7 +61,7 @@ def test_a_store_is_killed_at_any_moment(
 
         async def run() -> None:
             await waves.until_loaded({"memory", "disk"})
-            await disturbed(waves, lambda: restart(store), NUM_STORE_KILLS, seed=1)
+            await disturbed(waves, lambda: restart(store), num_kills, seed=1)
             await waves.until_loaded({"memory", "disk"})
 
         asyncio.run(run())
@@ -70,8 +72,9 @@ def test_a_store_is_killed_at_any_moment(
         asyncio.run(waves.until_loaded({"disk"}))
 
 
+@pytest.mark.parametrize("num_kills", NUM_WORKER_KILLS)
 def test_workers_are_killed_while_they_load(
-    tiny_checkpoint: Path, tmp_path: Path, waves: Waves
+    tiny_checkpoint: Path, tmp_path: Path, waves: Waves, num_kills: int
 ) -> None:
     dice = random.Random(2)
     with (
@@ -87,7 +90,7 @@ def test_workers_are_killed_while_they_load(
 
         async def run() -> None:
             await waves.until_loaded({"memory", "disk"})
-            for turn in range(NUM_WORKER_KILLS):
+            for turn in range(num_kills):
                 await disturbed(waves, kill_one, 1, seed=turn)
                 while len((await audit(cluster.grpc_address)).scheduler.pools) < 2:
                     await asyncio.sleep(0.1)

@@ -23,6 +23,7 @@ from support.cells.kv_cells import (
 from support.kernels.fused_kernels import needs_kernels
 from support.processes.kv_stores import KvStore, wait_for_blocks
 from support.processes.processes import children_of, wait_until
+from support.products import WHOLE
 from support.traffic.kv_waves import make_waves
 from support.traffic.streams import audit
 
@@ -76,14 +77,17 @@ def test_stages_and_a_single_process_share_blocks(tiny_checkpoint: Path, tmp_pat
                 wait_for_blocks(store.address, NUM_BLOCKS * len(answers))
 
 
-NUM_KILLS = 2
+NUM_KILLS = [2, pytest.param(4, marks=WHOLE)]
 SHARED = [prompt_of(number, 133, end) for number in range(8) for end in range(2)]
 FRESH = [prompt_of(100 + number, 133) for number in range(32)]
 
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-def test_ranks_are_killed_while_blocks_move(tiny_checkpoint: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("num_kills", NUM_KILLS)
+def test_ranks_are_killed_while_blocks_move(
+    tiny_checkpoint: Path, tmp_path: Path, num_kills: int
+) -> None:
     dice = random.Random(3)
     ranks = {"tensor_parallel_size": 2}
     waves = make_waves(tiny_checkpoint, SHARED, FRESH, 4, **ranks)
@@ -103,7 +107,7 @@ def test_ranks_are_killed_while_blocks_move(tiny_checkpoint: Path, tmp_path: Pat
 
         async def run() -> None:
             await waves.until_loaded({"memory", "disk"})
-            for _ in range(NUM_KILLS):
+            for _ in range(num_kills):
                 wave = asyncio.create_task(waves.run_one())
                 await asyncio.sleep(dice.uniform(0.0, 0.3))
                 kill_one()

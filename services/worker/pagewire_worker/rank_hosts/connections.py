@@ -79,10 +79,13 @@ class HostListener:
         """
         deadline = time.monotonic() + seconds
         while True:
-            if has_news(self._socket, _LOOK_SECONDS) and self._handshakes.acquire(blocking=False):
+            while self._handshakes.acquire(blocking=False):
+                if not has_news(self._socket):
+                    self._handshakes.release()
+                    break
                 self._begin()
             with contextlib.suppress(queue.Empty):
-                return self._admitted.get_nowait()
+                return self._admitted.get(timeout=_LOOK_SECONDS)
             if time.monotonic() > deadline:
                 return None
 

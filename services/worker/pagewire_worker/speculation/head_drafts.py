@@ -21,6 +21,7 @@ from pagewire_worker.backend.state_tap import StateTap
 from pagewire_worker.batch.slots import SlotTable
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.models.draft_head import DraftHead
+from pagewire_worker.sampling.row_maximum import argmax_of_rows
 from pagewire_worker.speculation.draft_blocks import DraftBlocks
 from pagewire_worker.speculation.draft_model import Sample
 from pagewire_worker.speculation.draft_sampling import DraftSampling
@@ -231,7 +232,7 @@ class HeadDrafts:
         logits = self._head.logits(hidden, self._target_logits)
         target_ids = self._head.target_ids
         if rows.is_plain:
-            token_ids = logits.argmax(dim=1)
+            token_ids = argmax_of_rows(logits)
             token_ids = token_ids if target_ids is None else target_ids[token_ids]
         else:
             if target_ids is not None:
@@ -284,6 +285,6 @@ class HeadDrafts:
         for _ in range(3):
             began = self._clock()
             states = self._forward(one, one, one + 1, one.astype(np.int32), self._last[:1])
-            self._head.logits(states, self._target_logits).argmax(dim=1)
+            argmax_of_rows(self._head.logits(states, self._target_logits))
             seconds.append(self._clock() - began)
         return min(seconds)

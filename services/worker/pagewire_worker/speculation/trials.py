@@ -15,7 +15,7 @@ MOST_DELAY: Final = 4
 """Of the time that a trial is saved up in, from one trial in vain to the next, at most."""
 
 MOST_REST: Final = 8
-"""Steps in a row, at most, in which it is not asked whether drafts pay."""
+"""Steps, at most, from one in which it is asked whether drafts pay to the next."""
 
 
 class Rests:

@@ -126,7 +126,8 @@ def test_waits_stay_awake_where_cores_are_to_spare(
         return time.thread_time() - began
 
     spent = together(2, act)[1]
-    assert (spent > 0.03) is is_awake
+    # One that sleeps spends 50 us, and some more at each of its looks.
+    assert (spent > 0.01) is is_awake
 
 
 def test_states_go_from_stage_to_stage() -> None:
